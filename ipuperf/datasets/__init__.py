@@ -1,0 +1,1 @@
+"""Room ``datasets``: see docs/design.md."""

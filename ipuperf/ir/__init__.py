@@ -1,0 +1,76 @@
+"""The intermediate representation: typed SSA graphs of ops, their order, their derivative, their text form.
+
+Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
+"""
+
+from .autodiff import Connection, Derivative, GradientBuilder, differentiate
+from .context import CONTEXT, BuildContext
+from .dtype import (
+    ALL_DTYPES,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+    dtype_of,
+)
+from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
+from .graph import Graph, Ir
+from .op import Op
+from .printing import format_schedule
+from .replicas import ReplicaGrouping
+from .schedule import check_ambiguity, dependencies, roots, schedule
+from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
+
+__all__ = [
+    "ALL_DTYPES",
+    "BOOL",
+    "CONTEXT",
+    "FLOAT16",
+    "FLOAT32",
+    "FLOAT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "AmbiguityError",
+    "BuildContext",
+    "Connection",
+    "Constant",
+    "CycleError",
+    "DType",
+    "DTypeError",
+    "Derivative",
+    "GradientBuilder",
+    "Graph",
+    "Ir",
+    "IrError",
+    "Op",
+    "RemoteBuffer",
+    "ReplicaGrouping",
+    "ShapeError",
+    "Stream",
+    "Tensor",
+    "TensorSpec",
+    "Variable",
+    "check_ambiguity",
+    "dependencies",
+    "describe",
+    "differentiate",
+    "dtype_of",
+    "format_schedule",
+    "roots",
+    "schedule",
+]

@@ -1,0 +1,232 @@
+"""Reverse-mode automatic differentiation of a graph.
+
+``differentiate(fwd)`` builds ``<fwd>_bwd``: its inputs are the gradients of the chosen outputs of ``fwd`` and those
+forward tensors that the gradient ops need; its outputs are the gradients of the chosen inputs. Forward tensors that are
+not inputs of ``fwd`` are made available by *stitching*: they become extra outputs of ``fwd`` and of every existing call
+of it (``../shared/reference/popxl.md`` 2.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .context import CONTEXT
+from .errors import IrError
+from .graph import Graph
+from .op import Op
+from .schedule import schedule
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What one input or output of a gradient graph stands for: a forward tensor's value or its gradient."""
+
+    tensor: Tensor
+    is_gradient: bool
+
+
+@dataclass
+class Derivative:
+    """A gradient graph and what its inputs and outputs stand for.
+
+    Attributes:
+        forward: the differentiated graph.
+        graph: the gradient graph.
+        inputs: one :class:`Connection` per input, in order: the given gradients, then forward tensors by id.
+        outputs: one per output: the required gradients, in the order asked for.
+    """
+
+    forward: Graph
+    graph: Graph
+    inputs: list[Connection] = field(default_factory=list)
+    outputs: list[Connection] = field(default_factory=list)
+
+
+def gradient_name(tensor: Tensor) -> str:
+    """Name of a tensor's gradient."""
+    return f"Gradient___{tensor.name}"
+
+
+class GradientBuilder:
+    """Handed to :meth:`Op.gradient`: creates ops in the gradient graph and fetches forward values.
+
+    ``known`` holds derivatives of called graphs that were made beforehand and must be used.
+    """
+
+    def __init__(self, derivative: Derivative, add_class: type[Op], known: dict[Graph, Derivative]) -> None:
+        self.derivative = derivative
+        self.graph = derivative.graph
+        self.add_class = add_class
+        self.known = known
+        self._forward: dict[Tensor, Tensor] = {}
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """The value of forward tensor ``tensor``, as a tensor of the gradient graph."""
+        if tensor not in self._forward:
+            image = Tensor(self.graph.tensor_id(tensor.name), tensor.spec, self.graph, ipu=tensor.ipu)
+            self.graph.add(image)
+            self._forward[tensor] = image
+        return self._forward[tensor]
+
+    def forward_inputs(self) -> list[tuple[Tensor, Tensor]]:
+        """(forward tensor, its image here), by forward id."""
+        return sorted(self._forward.items(), key=lambda item: item[0].id)
+
+    def op(self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "", **attributes: Any) -> Tensor:
+        """Create a single-output op in the gradient graph and return its output."""
+        stem = name or f"{op_class.type.lower()}_out"
+        return self.graph.create(op_class, inputs, [stem], **attributes).outputs[0]
+
+    def derivative_of(self, callee: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> Derivative:
+        """The derivative of a called graph, made on first need and shared by all its calls."""
+        if callee not in self.known:
+            self.known[callee] = differentiate(
+                callee, provided, required, add_class=self.add_class, known=self.known
+            )
+        found = self.known[callee]
+        wanted = set(required)
+        have = {c.tensor for c in found.outputs}
+        if not wanted <= have or [c.tensor for c in found.inputs if c.is_gradient] != list(provided):
+            raise IrError(
+                f"graph {callee.name!r} is called in ways that need different gradients; differentiate it beforehand "
+                "with all outputs and inputs and pass the result as called_graphs_grad_info"
+            )
+        return found
+
+
+def _dependents(order: Sequence[Op], sources: Sequence[Tensor]) -> set[Tensor]:
+    """Tensors whose value depends on any of ``sources`` through floating-point data flow."""
+    reached = set(sources)
+    for op in order:
+        if any(t in reached for t in op.inputs):
+            reached.update(t for t in op.outputs if t.dtype.is_floating_point)
+    return reached
+
+
+def differentiate(
+    forward: Graph,
+    provided: Sequence[Tensor] | None = None,
+    required: Sequence[Tensor] | None = None,
+    *,
+    add_class: type[Op],
+    known: dict[Graph, Derivative] | None = None,
+) -> Derivative:
+    """Build the gradient graph of ``forward``.
+
+    Args:
+        forward: graph without ops that change tensors in place.
+        provided: outputs whose gradients will be given (default: all).
+        required: inputs whose gradients are wanted (default: all floating-point inputs).
+        add_class: op class that adds two gradients of the same tensor.
+        known: derivatives of called graphs to use.
+
+    Raises:
+        IrError: an in-place op, a tensor that is no output or input of the graph, or a required gradient that does not
+            exist.
+    """
+    provided = list(forward.outputs if provided is None else provided)
+    required = [t for t in forward.inputs if t.dtype.is_floating_point] if required is None else list(required)
+    _check(forward, provided, required)
+    name = f"{forward.name or 'main'}_bwd"
+    taken = 0
+    while name in forward.ir.graphs:
+        taken += 1
+        name = f"{forward.name or 'main'}_bwd_{taken}"
+    derivative = Derivative(forward, forward.ir.create_named_graph(name))
+    builder = GradientBuilder(derivative, add_class, {} if known is None else known)
+    grads: dict[Tensor, Tensor] = {}
+    with CONTEXT.detached():
+        for tensor in provided:
+            grads[tensor] = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
+            derivative.inputs.append(Connection(tensor, True))
+        _backward(forward, builder, grads, required)
+        for tensor in required:
+            if tensor not in grads:
+                raise IrError(
+                    f"autodiff of {forward.name!r}: no gradient reaches required input {tensor.id!r} from "
+                    f"{', '.join(t.id for t in provided)}; leave it out of grads_required"
+                )
+            derivative.graph.add_output(grads[tensor])
+            derivative.outputs.append(Connection(tensor, True))
+    for source, image in builder.forward_inputs():
+        derivative.graph.inputs.append(image)
+        derivative.inputs.append(Connection(source, False))
+    _stitch(forward, [source for source, _ in builder.forward_inputs()])
+    return derivative
+
+
+def _check(forward: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> None:
+    for op in forward.ops:
+        if op.modified_inputs():
+            raise IrError(f"The graph {forward.name} contains a modifying op {op.where()}; it cannot be differentiated")
+    for tensor, group, what in [(t, forward.outputs, "output") for t in provided] + [
+        (t, forward.inputs, "input") for t in required
+    ]:
+        if tensor not in group:
+            raise IrError(f"autodiff of {forward.name!r}: {tensor.id!r} is not an {what} of the graph")
+
+
+def _backward(
+    forward: Graph, builder: GradientBuilder, grads: dict[Tensor, Tensor], required: Sequence[Tensor]
+) -> None:
+    """Walk the ops backwards and collect the gradient of each tensor in ``grads``."""
+    order = schedule(forward)
+    active = _dependents(order, required)
+    for op in reversed(order):
+        out_grads = [grads.get(t) for t in op.outputs]
+        if all(g is None for g in out_grads) or not any(t in active for t in op.inputs):
+            continue
+        in_grads = op.gradient(builder, out_grads)
+        if len(in_grads) != len(op.inputs):
+            raise IrError(f"{op.where()}: gradient gives {len(in_grads)} results for {len(op.inputs)} inputs")
+        for tensor, grad in zip(op.inputs, in_grads, strict=True):
+            if grad is None or tensor not in active:
+                continue
+            if tensor in grads:
+                grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
+            grads[tensor] = grad
+    _drop_unused(builder, {grads[t] for t in required if t in grads})
+
+
+def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
+    """Remove gradient ops whose results nobody needs, and forward values that only they read."""
+    graph = builder.graph
+    needed = set(wanted)
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if any(t in needed for t in op.outputs):
+            kept.append(op)
+            needed.update(op.inputs)
+    removed = [op for op in graph.ops if op not in set(kept)]
+    graph.ops = kept[::-1]
+    for op in removed:
+        for tensor in op.inputs:
+            tensor.consumers.remove(op)
+        for tensor in op.outputs:
+            del graph.tensors[tensor.id]
+    for source, image in list(builder._forward.items()):
+        if image not in needed:
+            del builder._forward[source]
+            del graph.tensors[image.id]
+
+
+def _stitch(forward: Graph, tensors: Sequence[Tensor]) -> None:
+    """Make forward tensors available to callers: extra outputs of the graph and of every call of it."""
+    missing = [t for t in tensors if t not in forward.inputs and t not in forward.outputs]
+    if not missing:
+        return
+    sites = [op for graph in forward.ir.all_graphs() for op in graph.ops if forward in op.called_graphs()]
+    for site in sites:
+        if site.type != "Call":
+            raise IrError(
+                f"autodiff of {forward.name!r} needs extra outputs, but {site.where()} is not a plain call and cannot "
+                "pass them on; differentiate the graph before it is used in a loop"
+            )
+    for tensor in missing:
+        forward.add_output(tensor)
+        for site in sites:
+            name = f"autodiff_output__t{next(forward.ir.clash_counter)}"
+            site.graph.append_output(site, tensor.spec, name)

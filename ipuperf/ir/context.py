@@ -1,0 +1,138 @@
+"""Where new ops go: the current graph, ordering (``in_sequence``), name scopes, IPU and tile set.
+
+One :class:`BuildContext` per thread. Ordering follows the upstream rule (``../shared/reference/popxl.md`` 2.2): with
+``in_sequence(True)`` a new op comes after all previous ops and becomes the previous op; with ``False`` it comes after
+the last op of the enclosing sequence only and joins the set of previous ops, so a ``False`` block is one unit; with
+``"pass"`` there is no edge. The state is kept per graph and is dropped when the outermost context ends and when a
+``"pass"`` block begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .errors import IrError
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .op import Op
+
+
+class _Order:
+    """Ordering state of one graph: ops that the next op must follow."""
+
+    def __init__(self) -> None:
+        self.anchor: list[Op] = []
+        self.previous: list[Op] = []
+
+
+class BuildContext(threading.local):
+    """State of program construction in this thread."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.modes: list[bool | str] = []
+        self.scopes: list[str] = []
+        self.ipus: list[int] = []
+        self.tile_sets: list[str] = []
+        self._orders: dict[Graph, _Order] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """The innermost graph context; an error when there is none."""
+        if not self.graphs:
+            raise IrError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
+        return self.graphs[-1]
+
+    @contextmanager
+    def use_graph(self, graph: Graph) -> Iterator[Graph]:
+        """Make ``graph`` current. Graphs of different Irs cannot be nested (RuntimeError)."""
+        if self.graphs and self.graphs[-1].ir is not graph.ir:
+            raise RuntimeError(
+                f"graph {graph.name or 'main'!r} belongs to another Ir than the active graph "
+                f"{self.graphs[-1].name or 'main'!r}; leave that context first"
+            )
+        self.graphs.append(graph)
+        try:
+            yield graph
+        finally:
+            self.graphs.pop()
+
+    @contextmanager
+    def sequence(self, mode: bool | str) -> Iterator[None]:
+        """Order new ops by ``mode``: True, False or "pass"."""
+        if mode not in (True, False, "pass"):
+            raise TypeError(f"in_sequence({mode!r}): allowed are True, False and 'pass'")
+        if mode == "pass":
+            self._orders.clear()
+        self.modes.append(mode)
+        try:
+            yield
+        finally:
+            self.modes.pop()
+            if not self.modes:
+                self._orders.clear()
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Prefix names of new tensors and ops with ``name/``."""
+        self.scopes.append(name)
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    @contextmanager
+    def on_ipu(self, ipu: int) -> Iterator[int]:
+        """Place new ops on IPU ``ipu`` of the replica."""
+        self.ipus.append(ipu)
+        try:
+            yield ipu
+        finally:
+            self.ipus.pop()
+
+    @contextmanager
+    def on_tiles(self, tile_set: str) -> Iterator[None]:
+        """Place new ops on the ``compute`` or ``io`` tiles."""
+        self.tile_sets.append(tile_set)
+        try:
+            yield
+        finally:
+            self.tile_sets.pop()
+
+    @contextmanager
+    def detached(self) -> Iterator[None]:
+        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms."""
+        saved = self.modes, self.scopes, self.ipus, self.tile_sets, self._orders
+        self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = [], [], [], [], {}
+        try:
+            yield
+        finally:
+            self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = saved
+
+    def place(self, op: Op) -> None:
+        """Stamp a new op with scope, IPU, tile set, and add the ordering edges that the active mode asks for."""
+        op.scope = "/".join(self.scopes)
+        if self.ipus:
+            op.ipu = self.ipus[-1]
+        if self.tile_sets:
+            op.tile_set = self.tile_sets[-1]
+        mode = self.modes[-1] if self.modes else None
+        if mode is None or mode == "pass":
+            return
+        order = self._orders.setdefault(op.graph, _Order())
+        before = order.previous if mode is True else order.anchor
+        for other in before:
+            if other.graph is op.graph and other is not op:
+                op.graph.constrain(other, op)
+        if mode is True:
+            order.previous = [op]
+            order.anchor = [op]
+        else:
+            order.previous = [p for p in order.previous if p not in order.anchor] + [op]
+
+
+CONTEXT = BuildContext()

@@ -1,0 +1,73 @@
+"""Data types of tensors: a closed set, one object per type.
+
+Names follow NumPy (``float16``, ``int32``); sizes are bytes per element as the IPU stores them. The IPU computes in
+8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type.
+
+    Attributes:
+        name: canonical name, also what ``print_schedule`` shows.
+        numpy_name: name of the NumPy type that holds its values.
+        size: bytes per element on the device.
+        category: ``float``, ``int``, ``uint``, ``bool`` or ``complex``.
+    """
+
+    name: str
+    numpy_name: str
+    size: int
+    category: str
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype that holds values of this type."""
+        return np.dtype(self.numpy_name)
+
+    @property
+    def is_floating_point(self) -> bool:
+        """True for float16, float32 and float64."""
+        return self.category == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers (not bool)."""
+        return self.category in ("int", "uint")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+BOOL = DType("bool", "bool", 1, "bool")
+INT8 = DType("int8", "int8", 1, "int")
+INT16 = DType("int16", "int16", 2, "int")
+INT32 = DType("int32", "int32", 4, "int")
+INT64 = DType("int64", "int64", 8, "int")
+UINT8 = DType("uint8", "uint8", 1, "uint")
+UINT16 = DType("uint16", "uint16", 2, "uint")
+UINT32 = DType("uint32", "uint32", 4, "uint")
+UINT64 = DType("uint64", "uint64", 8, "uint")
+FLOAT16 = DType("float16", "float16", 2, "float")
+FLOAT32 = DType("float32", "float32", 4, "float")
+FLOAT64 = DType("float64", "float64", 8, "float")
+
+ALL_DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
+}
+
+
+def dtype_of(array: np.ndarray | np.generic) -> DType:
+    """The :class:`DType` of a NumPy array; ``KeyError`` names the NumPy type when the IPU has no such type."""
+    name = array.dtype.name
+    if name not in ALL_DTYPES:
+        raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
+    return ALL_DTYPES[name]

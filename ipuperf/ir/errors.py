@@ -1,0 +1,23 @@
+"""Errors raised while a program is being built. Each message names the thing, the value seen and what is allowed."""
+
+from __future__ import annotations
+
+
+class IrError(Exception):
+    """A program cannot be built or scheduled as written."""
+
+
+class ShapeError(IrError, ValueError):
+    """Operand shapes do not fit an op's shape rule."""
+
+
+class DTypeError(IrError, ValueError):
+    """Operand data types do not fit an op's type rule."""
+
+
+class AmbiguityError(IrError):
+    """An in-place change and another use of the same tensor are not ordered with respect to each other."""
+
+
+class CycleError(IrError):
+    """Data flow and ordering constraints of a graph contradict each other."""

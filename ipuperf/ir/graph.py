@@ -1,0 +1,266 @@
+"""Graphs and the Ir that owns them.
+
+An :class:`Ir` holds one main graph (name ``""``) and any number of subgraphs, the data of the main graph (variables,
+constants, streams), remote buffers, and the counters that number ops (from 100), name clashes (``__t<k>``) and
+subgraphs (``_subgraph(k)``), each one counter per Ir as upstream.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .context import CONTEXT
+from .dtype import DType, dtype_of
+from .errors import IrError
+from .op import Op
+from .replicas import ReplicaGrouping
+from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable
+
+OpT = TypeVar("OpT", bound=Op)
+
+FIRST_OP_ID = 100
+
+
+def _user_location() -> str:
+    """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in ("ipuperf", "functools", "contextlib"):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+class Graph:
+    """A list of ops with inputs and outputs.
+
+    Attributes:
+        name: unique name; the main graph's is empty.
+        inputs, outputs: tensors in call order.
+        ops: ops in creation order; the execution order comes from :func:`ipuperf.ir.schedule.schedule`.
+        tensors: every tensor of the graph by id, in creation order.
+        constraints: extra ordering, ``{op: ops that must come before it}``.
+        created_hooks: called with each new op.
+    """
+
+    def __init__(self, ir: Ir, name: str) -> None:
+        self.ir = ir
+        self.name = name
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.ops: list[Op] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.constraints: dict[Op, set[Op]] = {}
+        self.created_hooks: dict[int, Callable[[Op], None]] = {}
+        self.version = 0
+
+    @property
+    def scope(self) -> str:
+        """Prefix of the ids of this graph's tensors: ``name/``, empty for the main graph."""
+        return f"{self.name}/" if self.name else ""
+
+    @property
+    def is_main(self) -> bool:
+        """True for the main graph."""
+        return self.name == ""
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+
+    def tensor_id(self, name: str) -> str:
+        """A free id for ``name`` under the active name scopes; a clash gets the Ir's next ``__t<k>``."""
+        wanted = self.scope + "".join(f"{s}/" for s in CONTEXT.scopes) + name
+        return f"{wanted}__t{next(self.ir.clash_counter)}" if wanted in self.tensors else wanted
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """Register a tensor built elsewhere under its id."""
+        if tensor.id in self.tensors:
+            raise IrError(f"tensor {tensor.id!r} exists already in graph {self.name or 'main'!r}")
+        self.tensors[tensor.id] = tensor
+        self.version += 1
+        return tensor
+
+    def intermediate(self, spec: TensorSpec, name: str) -> Tensor:
+        """A new tensor that an op will define."""
+        return self.add(Tensor(self.tensor_id(name), spec, self))
+
+    def add_input(self, spec: TensorSpec, name: str, *, by_ref: bool = False) -> Tensor:
+        """Append a graph input."""
+        tensor = self.intermediate(spec, name)
+        tensor.by_ref = by_ref
+        self.inputs.append(tensor)
+        return tensor
+
+    def add_output(self, tensor: Tensor) -> Tensor:
+        """Append a graph output; it must belong to this graph."""
+        if tensor.graph is not self:
+            raise IrError(
+                f"tensor {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r} and cannot be an output of "
+                f"{self.name or 'main'!r}"
+            )
+        self.outputs.append(tensor)
+        self.version += 1
+        return tensor
+
+    def constant(self, data: Any, dtype: DType | None = None, name: str = "t") -> Constant:
+        """A constant of this graph with the given values."""
+        array = np.asarray(data) if dtype is None else np.asarray(data).astype(dtype.numpy)
+        spec = TensorSpec(tuple(array.shape), dtype or dtype_of(array))
+        constant = Constant(self.tensor_id(name), spec, self, array)
+        self.add(constant)
+        return constant
+
+    # -- ops -------------------------------------------------------------------------------------------------------
+
+    def create(
+        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any
+    ) -> OpT:
+        """Append an op: number it, apply its shape rule, create its outputs (named by ``names``), order and place it.
+
+        Raises:
+            IrError: an operand belongs to another graph; ShapeError / DTypeError from the op's rule.
+        """
+        for tensor in inputs:
+            if tensor.graph is not self:
+                raise IrError(
+                    f"{op_class.type}: operand {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r}, not to "
+                    f"{self.name or 'main'!r}; pass it in as a graph input"
+                )
+        op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
+        op.location = _user_location()
+        specs = op.infer()
+        self.ir.take_op_id()
+        for tensor in inputs:
+            tensor.consumers.append(op)
+        for spec, name in zip(specs, names, strict=True):
+            self._define(op, spec, name)
+        CONTEXT.place(op)
+        for output in op.outputs:
+            output.ipu = op.ipu
+        self.ops.append(op)
+        self.version += 1
+        for hook in list(self.created_hooks.values()):
+            hook(op)
+        return op
+
+    def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
+        tensor = self.intermediate(spec, name)
+        tensor.producer = op
+        op.outputs.append(tensor)
+        return tensor
+
+    def append_output(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
+        """Give an existing op (a call site) one more output."""
+        return self._define(op, spec, name)
+
+    def append_input(self, op: Op, tensor: Tensor) -> None:
+        """Give an existing op (a call site) one more input."""
+        op.inputs.append(tensor)
+        tensor.consumers.append(op)
+        self.version += 1
+
+    def constrain(self, before: Op, after: Op) -> None:
+        """Require that ``before`` executes before ``after``."""
+        self.constraints.setdefault(after, set()).add(before)
+        self.version += 1
+
+    # -- queries ---------------------------------------------------------------------------------------------------
+
+    def called_graphs(self) -> list[Graph]:
+        """Subgraphs called by ops of this graph, each once, in creation order of the calls."""
+        found: dict[Graph, None] = {}
+        for op in self.ops:
+            for graph in op.called_graphs():
+                found[graph] = None
+        return list(found)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name or 'main'!r}: {len(self.ops)} ops>"
+
+
+class Ir:
+    """A whole program.
+
+    Attributes:
+        main_graph: what one ``session.run`` executes.
+        graphs: subgraphs by name.
+        replication_factor: how many replicas run the program (data parallel).
+        num_host_transfers: how often the streams are read and written per run.
+        weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
+            (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
+    """
+
+    def __init__(self, replication_factor: int = 1) -> None:
+        self.clash_counter: Iterator[int] = itertools.count()
+        self._next_op_id = FIRST_OP_ID
+        self._subgraph_counter = itertools.count()
+        self.replication_factor = replication_factor
+        self.num_host_transfers = 1
+        self.main_graph = Graph(self, "")
+        self.graphs: dict[str, Graph] = {}
+        self.remote_buffers: list[RemoteBuffer] = []
+
+    def peek_op_id(self) -> int:
+        """The number the next op will get."""
+        return self._next_op_id
+
+    def take_op_id(self) -> int:
+        """Consume the next op number (also for transforms that upstream counts as an op)."""
+        self._next_op_id += 1
+        return self._next_op_id - 1
+
+    def create_graph(self, stem: str) -> Graph:
+        """A new empty subgraph named ``<stem>_subgraph(k)``."""
+        return self.create_named_graph(f"{stem}_subgraph({next(self._subgraph_counter)})")
+
+    def create_named_graph(self, name: str) -> Graph:
+        """A new empty subgraph with exactly this name."""
+        if name in self.graphs or not name:
+            raise IrError(f"graph name {name!r} is taken or empty")
+        graph = Graph(self, name)
+        self.graphs[name] = graph
+        return graph
+
+    def grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
+        """A replica grouping over this Ir's replicas (default: one group of all)."""
+        return ReplicaGrouping(self.replication_factor, stride, group_size or 0)
+
+    def remote_buffer(
+        self, shape: Sequence[int], dtype: DType, entries: int, meta_shape: Sequence[int] = ()
+    ) -> RemoteBuffer:
+        """A new remote buffer; ids start at 1."""
+        if entries < 1:
+            raise ValueError(f"remote buffer of {tuple(shape)} {dtype.name}: entries is {entries}, at least 1 is needed")
+        buffer = RemoteBuffer(len(self.remote_buffers) + 1, shape, dtype, entries, meta_shape)
+        self.remote_buffers.append(buffer)
+        return buffer
+
+    def all_graphs(self) -> Iterable[Graph]:
+        """The main graph, then the subgraphs in creation order."""
+        return [self.main_graph, *self.graphs.values()]
+
+    def variables(self) -> list[Variable]:
+        """All variables, in creation order."""
+        return [t for t in self.main_graph.tensors.values() if isinstance(t, Variable)]
+
+    def streams(self, direction: str | None = None) -> list[Stream]:
+        """Host streams, in creation order."""
+        streams = [t for t in self.main_graph.tensors.values() if isinstance(t, Stream)]
+        return [s for s in streams if direction is None or s.direction == direction]
+
+    def freeze_check(self) -> None:
+        """Everything that must hold before a program can be lowered or evaluated."""
+        from .schedule import check_ambiguity
+
+        for graph in self.all_graphs():
+            check_ambiguity(graph)
+
+
+def remap(tensors: Sequence[Tensor], mapping: Mapping[Tensor, Tensor]) -> list[Tensor]:
+    """``tensors`` with each replaced by its image in ``mapping`` where there is one."""
+    return [mapping.get(t, t) for t in tensors]

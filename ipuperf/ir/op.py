@@ -1,0 +1,88 @@
+"""The base of all ops: identity, operands, aliasing and the hooks that the rooms above fill in.
+
+An op class states its shape rule here (:meth:`Op.infer`) and its gradient (:meth:`Op.gradient`); its NumPy value and
+its cost are added by :class:`ipuperf.ops.base.Op`, so that this room needs neither NumPy kernels nor cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .errors import IrError
+from .tensor import Tensor, TensorSpec, describe
+
+if TYPE_CHECKING:
+    from .autodiff import GradientBuilder
+    from .graph import Graph
+
+
+class Op:
+    """One node of a graph.
+
+    Class attributes:
+        type: name that ``print_schedule`` shows (the upstream operation type).
+
+    Attributes:
+        id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
+        graph: the graph that holds it.
+        inputs, outputs: operands in order.
+        attributes: the op's static parameters, by name.
+        ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
+        scope: name scope when it was created, for reports.
+        location: ``file:line`` of the user's code that created it, or ``""``.
+    """
+
+    type: ClassVar[str] = "Op"
+
+    def __init__(self, graph: Graph, op_id: int, inputs: Sequence[Tensor], attributes: Mapping[str, Any]) -> None:
+        self.graph = graph
+        self.id = op_id
+        self.inputs: list[Tensor] = list(inputs)
+        self.outputs: list[Tensor] = []
+        self.attributes: dict[str, Any] = dict(attributes)
+        self.ipu: int | None = None
+        self.tile_set = "compute"
+        self.scope = ""
+        self.location = ""
+
+    # -- rules that subclasses state -------------------------------------------------------------------------------
+
+    def infer(self) -> list[TensorSpec]:
+        """Shape rule: the specs of the outputs, or :class:`ShapeError` / :class:`DTypeError`."""
+        raise IrError(f"{self.label}: op class {type(self).__name__} has no shape rule")
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """Indices of inputs whose storage this op changes."""
+        return ()
+
+    def aliases(self) -> dict[int, int]:
+        """Outputs that share storage with an input: ``{output index: input index}`` (views and in-place results)."""
+        return {}
+
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Subgraphs that this op executes."""
+        return ()
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Build ops in the gradient graph: gradients of the outputs in, gradients of the inputs out.
+
+        Use ``builder.forward(t)`` for the value of a forward tensor. ``None`` stands for "no gradient flows here".
+        """
+        raise IrError(f"{self.label} has no gradient; it cannot lie between a loss and a tensor that requires one")
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    @property
+    def label(self) -> str:
+        """``Type.id`` as in ``print_schedule``."""
+        return f"{self.type}.{self.id}"
+
+    def where(self) -> str:
+        """Label, graph, operands and user location, for error messages."""
+        graph = self.graph.name or "main graph"
+        at = f" at {self.location}" if self.location else ""
+        return f"{self.label} in {graph}{at} ({describe(self.inputs)})"
+
+    def __repr__(self) -> str:
+        return f"<{self.where()}>"

@@ -1,0 +1,45 @@
+"""``print_schedule``: a graph as text, in the upstream format (``../shared/reference/popxl.md`` 1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .graph import Graph
+from .op import Op
+from .schedule import schedule
+from .tensor import Tensor
+
+
+class _Numbers:
+    """``%n`` numbers in order of first visit."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Tensor, int] = {}
+
+    def ref(self, tensor: Tensor) -> str:
+        return f"%{self._numbers.setdefault(tensor, len(self._numbers) + 1)}"
+
+    def typed(self, tensor: Tensor) -> str:
+        return f"{self.ref(tensor)} [{tensor.spec}]"
+
+    def all(self, tensors: Sequence[Tensor]) -> str:
+        return ", ".join(self.typed(t) for t in tensors)
+
+
+def format_schedule(graph: Graph, names: Mapping[Tensor, str] | None = None) -> str:
+    """The ops of ``graph`` in execution order; ``names`` labels graph inputs (``name=%n``)."""
+    names = names or {}
+    numbers = _Numbers()
+    inputs = ", ".join(
+        f"{names[t]}={numbers.ref(t)}" if t in names else numbers.ref(t) for t in graph.inputs
+    )
+    lines = [_op_line(op, numbers) for op in schedule(graph)]
+    outputs = ", ".join(numbers.ref(t) for t in graph.outputs)
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"Graph : {graph.name}\n  ({inputs}) -> ({outputs}) {{\n{body}  }}"
+
+
+def _op_line(op: Op, numbers: _Numbers) -> str:
+    called = op.called_graphs()
+    callee = f"({called[0].name})" if called else ""
+    return f"{op.label}{callee} ({numbers.all(op.inputs)}) -> ({numbers.all(op.outputs)})"

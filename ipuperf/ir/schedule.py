@@ -1,0 +1,159 @@
+"""Execution order of a graph and the check that in-place changes are unambiguous.
+
+The order is a topological one over data flow and constraints. Among ready ops the one that lowers the number of live
+bytes most (or raises it least) comes first, ties by op id: the same greedy aim, minimal liveness, as the upstream
+scheduler, without its later shifting passes (a simplification named in ``docs/accuracy.md``).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from .errors import AmbiguityError, CycleError
+from .graph import Graph
+from .op import Op
+from .tensor import Constant, Stream, Tensor, Variable
+
+
+def dependencies(graph: Graph) -> dict[Op, set[Op]]:
+    """For each op, the ops of the same graph that must come before it (data flow and constraints)."""
+    needs: dict[Op, set[Op]] = {op: set() for op in graph.ops}
+    for op in graph.ops:
+        for tensor in op.inputs:
+            if tensor.producer is not None and tensor.producer in needs:
+                needs[op].add(tensor.producer)
+        needs[op].update(before for before in graph.constraints.get(op, ()) if before in needs)
+    return needs
+
+
+def roots(graph: Graph) -> dict[Tensor, Tensor]:
+    """Each tensor's storage root: follow in-place results and views back to the tensor that owns the bytes."""
+    root: dict[Tensor, Tensor] = {}
+    for op in graph.ops:  # creation order defines before use, so producers come first
+        aliases = op.aliases()
+        for index, output in enumerate(op.outputs):
+            source = op.inputs[aliases[index]] if index in aliases else output
+            root[output] = root.get(source, source)
+    return root
+
+
+class _Liveness:
+    """Incremental estimate of what scheduling an op does to the number of live bytes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.root = roots(graph)
+        self.remaining: dict[Tensor, int] = {}
+        for op in graph.ops:
+            for owner in self._reads(op):
+                self.remaining[owner] = self.remaining.get(owner, 0) + 1
+        self.kept = {self.root.get(t, t) for t in graph.outputs}
+        self.kept.update(t for t in graph.tensors.values() if isinstance(t, (Variable, Constant, Stream)))
+        self.kept.update(graph.inputs)
+
+    def _reads(self, op: Op) -> set[Tensor]:
+        return {self.root.get(t, t) for t in op.inputs}
+
+    def delta(self, op: Op) -> int:
+        freed = sum(
+            owner.spec.bytes for owner in self._reads(op) if owner not in self.kept and self.remaining[owner] == 1
+        )
+        allocated = sum(t.spec.bytes for t in op.outputs if self.root.get(t, t) is t)
+        return allocated - freed
+
+    def take(self, op: Op) -> set[Tensor]:
+        """Account for ``op``; returns the owners whose remaining reads changed."""
+        reads = self._reads(op)
+        for owner in reads:
+            self.remaining[owner] -= 1
+        return reads
+
+
+def schedule(graph: Graph) -> list[Op]:
+    """Ops of ``graph`` in execution order (deterministic).
+
+    Raises:
+        CycleError: constraints and data flow contradict each other; the message names the ops.
+    """
+    needs = dependencies(graph)
+    missing = {op: len(before) for op, before in needs.items()}
+    followers: dict[Op, list[Op]] = {op: [] for op in graph.ops}
+    for op, before in needs.items():
+        for other in before:
+            followers[other].append(op)
+    live = _Liveness(graph)
+    readers: dict[Tensor, list[Op]] = {}
+    for op in graph.ops:
+        for owner in live._reads(op):
+            readers.setdefault(owner, []).append(op)
+    ready = {op for op, count in missing.items() if count == 0}
+    heap = [(live.delta(op), op.id, op) for op in ready]
+    heapq.heapify(heap)
+    order: list[Op] = []
+    done: set[Op] = set()
+    while heap:
+        delta, _, op = heapq.heappop(heap)
+        if op in done:
+            continue
+        if delta != live.delta(op):  # stale entry: the estimate improved since it was pushed
+            heapq.heappush(heap, (live.delta(op), op.id, op))
+            continue
+        done.add(op)
+        order.append(op)
+        for owner in live.take(op):
+            if live.remaining[owner] == 1:
+                for other in readers[owner]:
+                    if other not in done and missing[other] == 0:
+                        heapq.heappush(heap, (live.delta(other), other.id, other))
+        for other in followers[op]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                heapq.heappush(heap, (live.delta(other), other.id, other))
+    if len(order) != len(graph.ops):
+        stuck = ", ".join(op.label for op in graph.ops if op not in done)
+        raise CycleError(f"graph {graph.name or 'main'!r}: these ops wait for each other: {stuck}")
+    return order
+
+
+def _ancestors(graph: Graph, order: list[Op]) -> dict[Op, int]:
+    """For each op a bit set (by position in ``order``) of all ops that must come before it."""
+    needs = dependencies(graph)
+    position = {op: i for i, op in enumerate(order)}
+    before: dict[Op, int] = {}
+    for op in order:
+        bits = 0
+        for other in needs[op]:
+            bits |= before[other] | (1 << position[other])
+        before[op] = bits
+    return before
+
+
+def check_ambiguity(graph: Graph) -> None:
+    """Raise :class:`AmbiguityError` when an in-place change is not ordered against another use of the same storage.
+
+    A later reader names the *result* of the in-place op when it wants the new value; a user of the old tensor must be
+    ordered before or after it by data flow or ``in_sequence``.
+    """
+    changing = [op for op in graph.ops if op.modified_inputs()]
+    if not changing:
+        return
+    order = schedule(graph)
+    position = {op: i for i, op in enumerate(order)}
+    before = _ancestors(graph, order)
+    root = roots(graph)
+    users: dict[Tensor, list[Op]] = {}
+    for op in graph.ops:
+        for owner in {root.get(t, t) for t in op.inputs}:
+            users.setdefault(owner, []).append(op)
+    for op in changing:
+        for index in op.modified_inputs():
+            owner = root.get(op.inputs[index], op.inputs[index])
+            for other in users[owner]:
+                if other is op:
+                    continue
+                ordered = (before[op] >> position[other]) & 1 or (before[other] >> position[op]) & 1
+                if not ordered:
+                    raise AmbiguityError(
+                        f"Inplacing ambiguity detected. {op.where()} changes tensor {owner.id!r} in place and "
+                        f"{other.where()} uses it, and nothing says which comes first; "
+                        "create both inside `popxl.in_sequence(True)`, or use the result of the in-place op"
+                    )

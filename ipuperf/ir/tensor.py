@@ -1,0 +1,183 @@
+"""Tensors of the IR: what flows along the edges of a graph.
+
+A tensor is defined once (SSA): by an op, as a graph input, or as data of the main graph (variable, constant, stream).
+In-place ops return a *new* tensor that shares storage with the one they change; see :meth:`ipuperf.ir.op.Op.aliases`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .dtype import DType
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .op import Op
+    from .replicas import ReplicaGrouping
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and type of a tensor on one replica.
+
+    Attributes:
+        shape: elements per axis on one replica.
+        dtype: element type.
+        meta_shape: for a replicated-tensor-sharded (RTS) tensor the shape before sharding, otherwise ``()``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    meta_shape: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements on one replica."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on one replica."""
+        return self.elements * self.dtype.size
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype.name}"
+
+
+class Tensor:
+    """One SSA value.
+
+    Attributes:
+        id: name, unique within the Ir, with graph scope and name scopes.
+        spec: shape, type and meta shape.
+        graph: the graph that owns it.
+        producer: the op that defines it, or ``None`` (graph input or main-graph data).
+        consumers: ops that read it, in creation order, one entry per use.
+        by_ref: for graph inputs: changes made inside the graph are seen by the caller.
+        ipu: IPU within the replica (virtual graph id), or ``None`` when not stated.
+    """
+
+    def __init__(self, tensor_id: str, spec: TensorSpec, graph: Graph, *, ipu: int | None = None) -> None:
+        self.id = tensor_id
+        self.spec = spec
+        self.graph = graph
+        self.producer: Op | None = None
+        self.consumers: list[Op] = []
+        self.by_ref = False
+        self.ipu = ipu
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements per axis on one replica."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.spec.dtype
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Unsharded shape of an RTS tensor, or ``()``."""
+        return self.spec.meta_shape
+
+    @property
+    def name(self) -> str:
+        """The id without the graph's scope."""
+        scope = self.graph.scope
+        return self.id[len(scope) :] if scope and self.id.startswith(scope) else self.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r}, {self.spec})"
+
+
+class Constant(Tensor):
+    """Data fixed when the program is built. ``data`` has the tensor's shape and type."""
+
+    def __init__(self, tensor_id: str, spec: TensorSpec, graph: Graph, data: np.ndarray) -> None:
+        super().__init__(tensor_id, spec, graph)
+        self.data = data
+
+
+class Variable(Tensor):
+    """Data that lives across runs and can be read and written by the host.
+
+    Attributes:
+        data: the host copy, of shape :attr:`host_shape` (per group of replicas when there is more than one group).
+        grouping: which replicas hold the same value.
+        retrieval: ``one_per_group`` or ``all_replicas``.
+        remote: ``(buffer, entry)`` when the data lives in Streaming Memory; the tensor itself is then not on chip.
+        sharded: the chip holds ``1 / shards`` of it (RTS); ``spec.meta_shape`` is the full shape.
+    """
+
+    def __init__(
+        self,
+        tensor_id: str,
+        spec: TensorSpec,
+        graph: Graph,
+        data: np.ndarray,
+        grouping: ReplicaGrouping,
+        retrieval: str = "one_per_group",
+        remote: tuple[RemoteBuffer, int] | None = None,
+    ) -> None:
+        super().__init__(tensor_id, spec, graph)
+        self.data = data
+        self.grouping = grouping
+        self.retrieval = retrieval
+        self.remote = remote
+
+    @property
+    def replica_shape(self) -> tuple[int, ...]:
+        """Shape of the whole (unsharded) value on one replica."""
+        return self.spec.meta_shape or self.spec.shape
+
+    @property
+    def host_shape(self) -> tuple[int, ...]:
+        """Shape of the host copy: one leading axis over groups when there is more than one group."""
+        groups = self.grouping.num_groups
+        return (groups, *self.replica_shape) if groups > 1 else self.replica_shape
+
+
+class RemoteBuffer:
+    """An array of ``entries`` equally shaped tensors in Streaming Memory, one copy per replica.
+
+    For a sharded buffer ``shape`` is the shape of one shard ``(ceil(elements / shards),)`` and ``meta_shape`` the full
+    shape.
+    """
+
+    def __init__(
+        self, buffer_id: int, shape: Sequence[int], dtype: DType, entries: int, meta_shape: Sequence[int] = ()
+    ) -> None:
+        self.id = buffer_id
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.entries = entries
+        self.meta_shape = tuple(meta_shape)
+
+    def __repr__(self) -> str:
+        return f"RemoteBuffer({self.id}, {self.shape} {self.dtype.name} x {self.entries})"
+
+
+class Stream(Tensor):
+    """A host stream. ``direction`` is ``h2d`` or ``d2h``; each execution of a load or store moves one slice of it."""
+
+    def __init__(self, tensor_id: str, spec: TensorSpec, graph: Graph, direction: str) -> None:
+        super().__init__(tensor_id, spec, graph)
+        if direction not in ("h2d", "d2h"):
+            raise ValueError(f"stream {tensor_id!r}: direction {direction!r}; allowed: 'h2d', 'd2h'")
+        self.direction = direction
+
+
+def describe(tensors: Sequence[Tensor]) -> str:
+    """Operand list for error messages."""
+    return ", ".join(f"{t.id} [{t.spec}]" for t in tensors)
+
+
+def as_spec(value: Any) -> TensorSpec:
+    """``value`` as a :class:`TensorSpec` (a spec, or anything with a ``spec``)."""
+    return value if isinstance(value, TensorSpec) else value.spec

@@ -1,0 +1,48 @@
+"""Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
+
+from .layout import Layout, linear
+from .lower import DoesNotFitError, lower
+from .planner import MatMulPlan, plan_matmul
+from .program import (
+    Call,
+    Collective,
+    Cost,
+    DeviceProgram,
+    InterIpuCopy,
+    MemoryReport,
+    OpInfo,
+    Phase,
+    RemoteTransfer,
+    Repeat,
+    Sequence,
+    Step,
+    StreamCopy,
+    Sync,
+    VariableInfo,
+)
+from .tilevector import TileVector
+
+__all__ = [
+    "Call",
+    "Collective",
+    "Cost",
+    "DeviceProgram",
+    "DoesNotFitError",
+    "InterIpuCopy",
+    "Layout",
+    "MatMulPlan",
+    "MemoryReport",
+    "OpInfo",
+    "Phase",
+    "RemoteTransfer",
+    "Repeat",
+    "Sequence",
+    "Step",
+    "StreamCopy",
+    "Sync",
+    "TileVector",
+    "VariableInfo",
+    "linear",
+    "lower",
+    "plan_matmul",
+]

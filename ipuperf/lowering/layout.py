@@ -1,0 +1,78 @@
+"""Tile mapping: which tile holds how many elements of a tensor.
+
+``linear`` is the mapping PopLibs calls linear (``lib/poputil/TileMapping.cpp``): grains of one vector, at least 128
+bytes on a tile, tiles filled evenly. Layouts are compared by ``key``: equal keys mean that equal elements lie on equal
+tiles, so an element-wise op needs no exchange between them; different keys mean that everything moves (the exact
+overlap of two different mappings is not worked out: a simplification that can only over-count exchange).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from .tilevector import TileVector
+
+MIN_BYTES_PER_TILE = 128
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Elements per tile of one tensor, with an identity.
+
+    Attributes:
+        key: equal for tensors whose elements lie alike.
+        elements: elements per tile.
+    """
+
+    key: Hashable
+    elements: TileVector
+
+    @property
+    def total(self) -> int:
+        """Elements in all."""
+        return self.elements.total
+
+    def bytes(self, size: int) -> TileVector:
+        """Bytes per tile for elements of ``size`` bytes."""
+        return TileVector(self.elements.stops, tuple(v * size for v in self.elements.values))
+
+
+def spread(units: int, tiles: int) -> np.ndarray:
+    """``units`` over ``tiles`` as evenly as whole units allow: tile t gets ``floor((t+1)u/t) - floor(tu/t)``."""
+    edges = (np.arange(tiles + 1, dtype=np.int64) * units) // tiles
+    return np.diff(edges)
+
+
+@lru_cache(maxsize=4096)
+def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
+    """The linear mapping of ``elements`` elements of ``size`` bytes on ``tiles`` tiles."""
+    if elements == 0:
+        return Layout(("linear", 0, size), TileVector((tiles,), (0,)))
+    grains = -(-elements // vector_width)
+    min_grains = max(1, -(-MIN_BYTES_PER_TILE // size) // vector_width)
+    per_tile = max(-(-grains // tiles), -(-grains // max(1, grains // min_grains)))
+    used = -(-grains // per_tile)
+    counts = np.zeros(tiles, dtype=np.int64)
+    counts[:used] = spread(grains, used) * vector_width
+    counts[used - 1] -= grains * vector_width - elements
+    return Layout(("linear", elements, size), TileVector.of(np.maximum(counts, 0)))
+
+
+def even(key: Hashable, elements: int, tiles: int, used: int, grain: int) -> Layout:
+    """``elements`` in grains of ``grain`` over the first ``used`` tiles (the mapping of a matmul operand or result)."""
+    grains = -(-elements // grain)
+    used = max(1, min(used, tiles, grains))
+    counts = np.zeros(tiles, dtype=np.int64)
+    counts[:used] = spread(grains, used) * grain
+    excess = grains * grain - elements
+    tile = used - 1
+    while excess > 0 and tile >= 0:
+        cut = min(excess, int(counts[tile]))
+        counts[tile] -= cut
+        excess -= cut
+        tile -= 1
+    return Layout(key, TileVector.of(counts))

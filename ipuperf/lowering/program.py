@@ -1,0 +1,299 @@
+"""``DeviceProgram``: what lies between compiling and simulating, as a plain value.
+
+For each IPU of one replica a tree of steps, the subgraph functions they call, the op each step came from, and the
+memory of every tile. All replicas run the same program. Times are cycles of the tile clock, sizes bytes; steps that
+touch something shared (links, DDR, host) state what they move, not how long it takes: that is the simulation's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .tilevector import TileVector
+
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a piece of work costs on one IPU; add two to have both.
+
+    ``cycles`` are those of the slowest tile; ``bytes_in`` / ``bytes_out`` go over the internal exchange; ``code_bytes``
+    and ``state_bytes`` are always-live bytes on the fullest tile.
+    """
+
+    cycles: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    flops: int = 0
+    code_bytes: int = 0
+    state_bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.cycles + other.cycles,
+            self.bytes_in + other.bytes_in,
+            self.bytes_out + other.bytes_out,
+            self.flops + other.flops,
+            self.code_bytes + other.code_bytes,
+            self.state_bytes + other.state_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """Base of all steps. ``op_id`` is the index into :attr:`DeviceProgram.ops` (-1: none); ``name`` is for people."""
+
+    op_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Phase(Step):
+    """One phase of a superstep on all tiles of an IPU.
+
+    Attributes:
+        kind: ``compute`` or ``exchange``.
+        cycles: per tile; the phase lasts as long as its slowest tile.
+        bytes_in, bytes_out: received and sent over the internal exchange in all (exchange phases).
+        flops: floating-point operations in all (compute phases).
+        vertex: vertex type (compute phases).
+    """
+
+    kind: str
+    cycles: TileVector
+    bytes_in: int = 0
+    bytes_out: int = 0
+    flops: int = 0
+    vertex: str = ""
+
+
+@dataclass(frozen=True)
+class Sync(Step):
+    """Internal sync: every tile of the IPU waits for the others, for ``cycles``."""
+
+    cycles: int
+
+
+@dataclass(frozen=True)
+class InterIpuCopy(Step):
+    """``bytes`` from IPU ``source`` to IPU ``destination`` of the same replica; both IPUs have this step."""
+
+    source: int
+    destination: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Collective(Step):
+    """A collective of ``bytes`` (whole tensor of one replica) in replica groups, as ring rounds.
+
+    Attributes:
+        kind: ``all_reduce``, ``reduce_scatter`` or ``all_gather``.
+        bytes: unsharded bytes on one replica.
+        groups: members (replica numbers) of each group.
+        reduce_cycles: cycles to add one received chunk of ``bytes / group size`` on the tiles (0 for a gather).
+    """
+
+    kind: str
+    bytes: int
+    groups: tuple[tuple[int, ...], ...]
+    reduce_cycles: int
+
+
+@dataclass(frozen=True)
+class RemoteTransfer(Step):
+    """``bytes`` per replica between Streaming Memory and this IPU; ``direction`` is ``load`` or ``store``.
+
+    ``wire_bytes`` counts what the DDR really moves (fragments below the smallest efficient access are rounded up).
+    """
+
+    direction: str
+    bytes: int
+    wire_bytes: int
+    buffer_id: int
+
+
+@dataclass(frozen=True)
+class StreamCopy(Step):
+    """``bytes`` per replica between host and this IPU; ``direction`` is ``h2d`` or ``d2h``; one slice of ``stream``."""
+
+    direction: str
+    bytes: int
+    stream: str
+
+
+@dataclass(frozen=True)
+class Sequence(Step):
+    """Steps in order."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Repeat(Step):
+    """``body`` executed ``count`` times."""
+
+    count: int
+    body: Sequence
+
+
+@dataclass(frozen=True)
+class Call(Step):
+    """The function of this name (see :attr:`DeviceProgram.functions`) executed once."""
+
+    function: str
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """The op a step came from: ``phase`` is ``fwd``, ``bwd``, ``update``, ``io`` or ``other``."""
+
+    op_id: int
+    name: str
+    type: str
+    graph: str
+    phase: str
+    flops: int
+
+
+@dataclass(frozen=True)
+class VariableInfo:
+    """A tensor of the memory report: where it lies and when it is live.
+
+    ``intervals`` are half-open ranges of program steps; ``bytes`` is per tile.
+    """
+
+    name: str
+    op_id: int
+    category: str
+    dtype: str
+    ipu: int
+    bytes: TileVector
+    intervals: tuple[tuple[int, int], ...]
+    always_live: bool
+    location: str = "tile"
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Memory of one replica.
+
+    Attributes:
+        categories: ``{ipu: {category: bytes per tile}}`` for what is always live (code, state, constants, stack ...).
+        variables: tensors with their live intervals.
+        step_names: program step names, the index of the live intervals, per IPU.
+        not_always_live: ``{ipu: int64[steps]}`` bytes of the IPU.
+        max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
+        peak: ``{ipu: int64[tiles]}`` bytes per tile of what is not always live, at the step of the IPU's highest total.
+        bytes_per_tile: the limit.
+    """
+
+    categories: Mapping[int, Mapping[str, TileVector]]
+    variables: tuple[VariableInfo, ...]
+    step_names: Mapping[int, tuple[str, ...]]
+    not_always_live: Mapping[int, np.ndarray]
+    max_tile: Mapping[int, np.ndarray]
+    argmax_tile: Mapping[int, np.ndarray]
+    peak: Mapping[int, np.ndarray]
+    bytes_per_tile: int
+
+    def always_live_bytes(self, ipu: int = 0) -> int:
+        """Always-live bytes of the IPU (code, state, constants ...; variables excluded as PopVision counts them)."""
+        return sum(v.total for v in self.categories[ipu].values())
+
+    def peak_not_always_live(self, ipu: int = 0) -> int:
+        """Highest not-always-live total of the IPU over the program."""
+        return int(self.not_always_live[ipu].max(initial=0))
+
+
+@dataclass(frozen=True)
+class DeviceProgram:
+    """A compiled program.
+
+    Attributes:
+        name: the program's name.
+        machine: name of the machine it was lowered for.
+        replicas: replication factor.
+        placement: IPUs of each replica.
+        ipus: one tree of steps per IPU of a replica.
+        functions: bodies of called functions, ``{(name, ipu): steps}`` flattened to ``name@ipu``.
+        ops: the op table.
+        memory: the memory report.
+        streams: per stream name and direction, bytes of one slice on one replica.
+        warnings: what the user should know (low-confidence costs, does not fit ...).
+    """
+
+    name: str
+    machine: str
+    replicas: int
+    placement: tuple[tuple[int, ...], ...]
+    ipus: tuple[Sequence, ...]
+    functions: Mapping[str, Sequence]
+    ops: tuple[OpInfo, ...]
+    memory: MemoryReport
+    streams: Mapping[str, tuple[str, int]]
+    warnings: tuple[str, ...] = ()
+
+    def walk(self, ipu: int = 0) -> Iterator[Step]:
+        """Every leaf step that IPU ``ipu`` executes in one run, in order, with calls and repeats expanded."""
+        yield from self._walk(self.ipus[ipu])
+
+    def _walk(self, step: Step) -> Iterator[Step]:
+        if isinstance(step, Sequence):
+            for inner in step.steps:
+                yield from self._walk(inner)
+        elif isinstance(step, Repeat):
+            for _ in range(step.count):
+                yield from self._walk(step.body)
+        elif isinstance(step, Call):
+            yield from self._walk(self.functions[step.function])
+        else:
+            yield step
+
+    def describe(self) -> str:
+        """The tree of steps as text."""
+        lines = [f"DeviceProgram {self.name!r} on {self.machine}, {self.replicas} replicas"]
+        for ipu, sequence in enumerate(self.ipus):
+            lines.append(f"IPU {ipu}:")
+            lines.extend(_describe(sequence, 1))
+        for name, sequence in self.functions.items():
+            lines.append(f"function {name}:")
+            lines.extend(_describe(sequence, 1))
+        return "\n".join(lines)
+
+
+def _describe(step: Step, depth: int) -> list[str]:
+    pad = "  " * depth
+    if isinstance(step, Sequence):
+        return [line for inner in step.steps for line in _describe(inner, depth)]
+    if isinstance(step, Repeat):
+        return [f"{pad}Repeat x{step.count} {step.name}", *_describe(step.body, depth + 1)]
+    if isinstance(step, Phase):
+        return [f"{pad}{step.kind} {step.name}: {step.cycles.max} cycles, {step.cycles.active} tiles"]
+    if isinstance(step, Call):
+        return [f"{pad}Call {step.function}"]
+    detail = {k: v for k, v in vars(step).items() if k not in ("op_id", "name")}
+    return [f"{pad}{type(step).__name__} {step.name}: {detail}"]
+
+
+__all__ = [
+    "Call",
+    "Collective",
+    "Cost",
+    "DeviceProgram",
+    "InterIpuCopy",
+    "MemoryReport",
+    "OpInfo",
+    "Phase",
+    "RemoteTransfer",
+    "Repeat",
+    "Sequence",
+    "Step",
+    "StreamCopy",
+    "Sync",
+    "TileVector",
+    "VariableInfo",
+]

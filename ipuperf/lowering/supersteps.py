@@ -1,0 +1,315 @@
+"""From work to steps: how each :mod:`ipuperf.ops.work` description becomes phases of one IPU.
+
+A superstep is ``sync, exchange, compute``: tiles meet, data moves where operands do not already lie where the vertices
+run, then vertices run. Phases carry one vector over tiles. Everything here is a pure function of the op, the layouts of
+its operands and the chip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import IrError, Tensor
+from ipuperf.ops import vertices
+from ipuperf.ops import work as w
+from ipuperf.ops.base import Op
+
+from . import code
+from .layout import Layout, even, linear
+from .planner import plan_matmul
+from .program import Collective, Phase, RemoteTransfer, Step, StreamCopy, Sync
+from .tilevector import TileVector
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+
+
+@dataclass
+class OpSteps:
+    """What one op became.
+
+    Attributes:
+        steps: leaf steps in order.
+        temp: temporary bytes per tile while the op runs (``None``: none).
+        code: always-live code and state bytes per tile by category.
+        vertices: vertex types whose code the op needs, with the tiles that hold it.
+        low_confidence: names of costs without a primary source.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    temp: TileVector | None = None
+    code: code.CodeBytes = field(default_factory=code.CodeBytes)
+    vertices: dict[str, int] = field(default_factory=dict)
+    low_confidence: list[str] = field(default_factory=list)
+
+    def need(self, temp: TileVector) -> None:
+        """Raise the temporary memory to at least ``temp`` on every tile."""
+        if self.temp is None:
+            self.temp = temp
+        else:
+            self.temp = TileVector.of(np.maximum(self.temp.dense(), temp.dense()))
+
+
+class Superstepper:
+    """Builds the steps of one op on one IPU.
+
+    Args:
+        op: the op.
+        op_id: its index in the program's op table.
+        layouts: where the op's inputs lie (every input must be there); results are added.
+        machine: the machine.
+    """
+
+    def __init__(self, op: Op, op_id: int, layouts: dict[Tensor, Layout], machine: Machine) -> None:
+        self.op = op
+        self.op_id = op_id
+        self.layouts = layouts
+        self.machine = machine
+        self.chip = machine.chip
+        self.out = OpSteps()
+        self.gathered = False
+
+    # -- layouts ---------------------------------------------------------------------------------------------------
+
+    def linear(self, tensor: Tensor) -> Layout:
+        """Linear mapping for ``tensor``."""
+        size = tensor.dtype.size
+        return linear(tensor.spec.elements, size, self.chip.vector_width(size), self.chip.tiles)
+
+    def anchor(self) -> Layout:
+        """Where the vertices run: on the tensor changed in place, else with the first operand of the result's size,
+        else on a linear mapping of the result (or of the largest operand when there is no result)."""
+        op = self.op
+        modified = op.modified_inputs()
+        if modified:
+            return self.layouts[op.inputs[modified[0]]]
+        if op.outputs:
+            result = op.outputs[0]
+            for tensor in op.inputs:
+                if tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1:
+                    return self.layouts[tensor]
+            return self.linear(result)
+        return self.layouts[max(op.inputs, key=lambda t: t.spec.elements)]
+
+    def assign_outputs(self, anchor: Layout) -> None:
+        """Lay out the op's results: aliases like what they alias, equal sizes like the anchor, others linearly."""
+        aliases = self.op.aliases()
+        for index, tensor in enumerate(self.op.outputs):
+            if tensor in self.layouts:
+                continue
+            if index in aliases:
+                self.layouts[tensor] = self.layouts[self.op.inputs[aliases[index]]]
+            elif tensor.spec.elements == anchor.total:
+                self.layouts[tensor] = anchor
+            else:
+                self.layouts[tensor] = self.linear(tensor)
+
+    # -- phases ----------------------------------------------------------------------------------------------------
+
+    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None) -> None:
+        """A sync and an exchange phase in which each tile receives ``bytes_in``."""
+        if bytes_in.total == 0:
+            return
+        self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
+        rate = self.chip.exchange_bytes_per_cycle
+        if cycles is None:
+            dense = bytes_in.dense()
+            per_tile = TileVector.of(np.where(dense > 0, self.chip.exchange_setup_cycles - (-dense // rate), 0))
+        else:
+            per_tile = TileVector.uniform(
+                self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
+            )
+        self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
+        self.out.code += code.exchange_code(bytes_in)
+
+    def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
+        """A compute phase."""
+        self.out.steps.append(Phase(self.op_id, name, "compute", cycles, flops=flops, vertex=name))
+        self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
+        self.out.code += code.compute_code(cycles.active)
+
+    def gather_operands(self, anchor: Layout) -> None:
+        """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved."""
+        if self.gathered:
+            return
+        self.gathered = True
+        total = np.zeros(self.chip.tiles, dtype=np.int64)
+        need = anchor.elements.dense()
+        for tensor in dict.fromkeys(self.op.inputs):
+            layout = self.layouts[tensor]
+            elements = tensor.spec.elements
+            if layout.key == anchor.key or elements == 0:
+                continue
+            if elements == anchor.total:
+                arriving = need
+            else:
+                arriving = np.minimum(need, elements)
+            total += arriving * tensor.dtype.size
+        if total.any():
+            vector = TileVector.of(total)
+            self.exchange(f"{self.op.type}/operands", vector)
+            self.out.need(vector)
+
+    # -- one method per kind of work -------------------------------------------------------------------------------
+
+    def run(self) -> OpSteps:
+        """Lower all of the op's work."""
+        anchor: Layout | None = None
+        for item in self.op.work():
+            if isinstance(item, w.MatMul):
+                self.matmul(item)
+            elif isinstance(item, w.Vertices):
+                anchor = anchor or self.anchor()
+                self.vertices(item, anchor)
+            elif isinstance(item, w.Reduction):
+                self.reduction(item)
+            elif isinstance(item, w.Copy):
+                self.copy(item)
+            elif isinstance(item, w.HostTransfer):
+                self.host(item)
+            elif isinstance(item, w.RemoteTransfer):
+                self.remote(item)
+            elif isinstance(item, w.Collective):
+                self.collective(item)
+            else:
+                raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
+        if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
+            self.assign_outputs(anchor or self.anchor())
+        return self.out
+
+    def vertices(self, item: w.Vertices, anchor: Layout) -> None:
+        """Element-wise vertices on the anchor's tiles; a different element count is spread like the anchor."""
+        self.gather_operands(anchor)
+        elements = anchor.elements
+        if item.elements != anchor.total:
+            size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
+            elements = linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles).elements
+        self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
+        if item.low_confidence:
+            self.out.low_confidence.append(item.vertex)
+
+    def tile_cycles(self, formula: w.TileCycles, elements: TileVector) -> TileVector:
+        """``formula`` applied to each run of ``elements``."""
+        values = formula(np.asarray(elements.values, dtype=np.int64), self.chip)
+        return TileVector(elements.stops, tuple(int(v) for v in values))
+
+    def reduction(self, item: w.Reduction) -> None:
+        """Partial reduction where the data lies, exchange of the partials, final reduction."""
+        source = self.layouts[self.op.inputs[item.operand]]
+        self.compute(item.vertex, self.tile_cycles(item.cycles, source.elements), flops=item.flops)
+        used = source.elements.active
+        per_tile = max(1, source.elements.max)
+        partials_per_tile = min(item.outputs, per_tile)
+        fan_in = -(-used * partials_per_tile // max(1, item.outputs))
+        if fan_in <= 1:
+            return
+        destination = linear(item.outputs, 4, self.chip.vector_width(4), self.chip.tiles).elements
+        arriving = TileVector(destination.stops, tuple(v * fan_in * 4 for v in destination.values))
+        self.exchange(f"{item.vertex}/partials", arriving)
+        self.out.need(arriving)
+        final = TileVector(destination.stops, tuple(v * fan_in for v in destination.values))
+        self.compute(item.vertex, self.tile_cycles(item.cycles, final))
+
+    def copy(self, item: w.Copy) -> None:
+        """Rearrangement: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
+        target = self.op.outputs[0] if self.op.outputs else self.op.inputs[0]
+        modified = self.op.modified_inputs()
+        layout = self.layouts[self.op.inputs[modified[0]]] if modified else self.linear(target)
+        if item.bytes == 0:
+            return
+        size = target.dtype.size
+        share = TileVector(
+            layout.elements.stops,
+            tuple(-(-v * item.bytes // max(1, layout.total)) for v in layout.elements.values),
+        )
+        self.exchange(f"{self.op.type}/copy", share)
+        rate = self.chip.memcpy_bytes_per_cycle
+        cycles = TileVector(share.stops, tuple(code.COPY_SETUP_CYCLES - (-v // rate) if v else 0 for v in share.values))
+        self.compute(f"poplar::Memcpy{size * 8}", cycles)
+
+    def matmul(self, item: w.MatMul) -> None:
+        """The planner's phases: operands in, partial products, partials in, reduction; cast when types differ."""
+        plan = plan_matmul(
+            self.chip, item.groups, item.m, item.k, item.n,
+            item.input_dtype.size, item.partials_dtype.size, item.output_dtype.size,
+            item.available_memory_proportion,
+        )  # fmt: skip
+        tiles = self.chip.tiles
+        name = f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
+        for _ in range(plan.serial):
+            if plan.transform:
+                self.compute("poplin::Transform", TileVector.uniform(plan.transform, tiles, plan.tiles))
+            self.exchange(
+                f"{name}/operands",
+                TileVector.uniform(plan.bytes_operands, tiles, plan.tiles),
+                cycles=plan.exchange_operands,
+            )
+            self.compute(
+                plan.vertex, TileVector.uniform(plan.compute, tiles, plan.tiles), flops=item.flops // plan.serial
+            )
+            if plan.reduce_stages:
+                arriving = TileVector.uniform(plan.bytes_partials, tiles, plan.tiles)
+                self.exchange(f"{name}/partials", arriving, cycles=plan.exchange_partials)
+                self.compute("poplin::ConvReduce", TileVector.uniform(plan.reduce, tiles, plan.tiles))
+        self.out.need(TileVector.uniform(plan.temp_bytes, tiles, plan.tiles))
+        result = self.op.outputs[0]
+        grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
+        key = ("matmul", plan, result.spec.elements)
+        self.layouts[result] = even(key, result.spec.elements, tiles, plan.tiles, grain)
+
+    def host(self, item: w.HostTransfer) -> None:
+        """A stream copy."""
+        self.out.steps.append(
+            StreamCopy(self.op_id, f"{self.op.type}({item.stream.id})", item.direction, item.bytes, item.stream.id)
+        )
+        tensor = self.op.inputs[0]
+        self.out.code += code.host_exchange_code(self.layouts[tensor].bytes(tensor.dtype.size))
+
+    def remote(self, item: w.RemoteTransfer) -> None:
+        """A remote transfer; each tile's piece is at least one efficient DDR access."""
+        tensor = self.op.inputs[0]
+        share = self.layouts[tensor].bytes(tensor.dtype.size)
+        packet = self.machine.ipu_machine.remote_packet_bytes
+        wire = sum(int(n) * max(v, packet) for n, v in zip(share.lengths, share.values, strict=True) if v)
+        name = f"{self.op.type}(buffer {item.buffer.id})"
+        self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
+        self.out.code += code.remote_exchange_code(share)
+
+    def collective(self, item: w.Collective) -> None:
+        """Rearrange to the ring's layout, the ring rounds, and back when the result is not sharded."""
+        tensor = self.op.inputs[0]
+        size = item.group.group_size
+        if size == 1:
+            return
+        bytes_each = self.layouts[tensor].bytes(tensor.dtype.size)
+        self.exchange(f"{self.op.type}/rearrange", bytes_each)
+        chunk = linear(
+            -(-item.elements // size), tensor.dtype.size, self.chip.vector_width(tensor.dtype.size), self.chip.tiles
+        ).elements
+        reduce = 0
+        if item.reduce:
+            adding = vertices.binary("ADD", tensor.dtype, chunk.total, in_place=True)
+            reduce = self.tile_cycles(adding.cycles, chunk).max
+        self.out.steps.append(
+            Collective(self.op_id, f"{self.op.type}[{item.reduce or 'gather'}]", item.kind, item.bytes,
+                       item.group.groups, reduce)
+        )  # fmt: skip
+        self.out.need(TileVector(chunk.stops, tuple(v * tensor.dtype.size for v in chunk.values)))
+        rounds = (size - 1) * (2 if item.kind == "all_reduce" else 1)
+        self.out.code += code.collective_code(chunk, tensor.dtype.size, rounds)
+        if item.kind == "all_reduce":
+            self.exchange(f"{self.op.type}/rearrange back", bytes_each)
+
+
+def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:
+    """Steps that bring a tensor of elements of ``size`` bytes into ``layout`` from another one (call operands)."""
+    chip = machine.chip
+    dense = layout.bytes(size).dense()
+    cycles = TileVector.of(
+        np.where(dense > 0, chip.exchange_setup_cycles - (-dense // chip.exchange_bytes_per_cycle), 0)
+    )
+    total = int(dense.sum())
+    return [Sync(op_id, name, chip.sync_cycles), Phase(op_id, name, "exchange", cycles, total, total)]

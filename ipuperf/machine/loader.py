@@ -1,0 +1,306 @@
+"""Loading machines: presets by name, a user's TOML file by path.
+
+A machine file names its parts (``[parts] chip = "gc200"``, ...). Layers are laid over each other from the bottom up:
+the parts, each after what it ``extends``, then the machine file, after what it ``extends``. A later layer replaces a
+figure whole, with its unit, source and kind, so provenance never gets mixed. A user's file looks like this::
+
+    extends = "pod4"
+
+    [ipu_machine]
+    ddr_bandwidth = { value = 20, unit = "GB/s", source = "my own run of STREAM", kind = "measured" }
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from ipuperf.machine.errors import MachineError
+from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value
+from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, StreamingMemory
+from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, Layer, canonical, close, read_layer
+from ipuperf.machine.wiring import build_topology
+
+DATA = Path(__file__).parent / "data"
+
+
+def list_machines() -> list[str]:
+    """Names of the presets, in natural order (pod4 before pod16)."""
+    return _in_room("machine")
+
+
+def load_machine(name_or_path: str | Path) -> Machine:
+    """Load a preset by name, or a machine from a user's ``.toml`` file.
+
+    A `Path`, and a text that ends in ``.toml`` or holds a path separator, is a file; any other text is a preset.
+    Raises `MachineError` for an unknown preset (listing them), an unreadable or wrong file, and figures that are
+    missing or contradict each other; the message names file and dotted key.
+    """
+    if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
+        path = Path(name_or_path)
+    else:
+        path = _preset(name_or_path, "machine", "load_machine")
+    return _build(_stack(path))
+
+
+def preset_ipus() -> dict[str, int]:
+    """Name of every preset -> its number of IPUs, smallest first."""
+    sizes = {
+        name: _Reader(_stack(_preset(name, "machine", "presets"))).whole("system.ipus") for name in list_machines()
+    }
+    return dict(sorted(sizes.items(), key=lambda item: item[1]))
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Layers from the bottom up; the last one is the file that was asked for, ``own`` those of machine files."""
+
+    layers: tuple[Layer, ...]
+    own: tuple[Layer, ...]
+
+    @property
+    def file(self) -> str:
+        return self.layers[-1].file
+
+
+def _in_room(room: str) -> list[str]:
+    """Names of the files of a room in ``data/``."""
+    names = [path.stem.removeprefix(f"{room}-") for path in DATA.glob(f"{room}-*.toml")]
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+
+
+def _preset(name: str, room: str, where: str) -> Path:
+    names = _in_room(room)
+    if name not in names:
+        what = "machine" if room == "machine" else room.replace("-", " ")
+        hint = "; a file must end in .toml" if room == "machine" else ""
+        raise MachineError(f"{where}: unknown {what} {name!r}{close(name, names)}, presets: {', '.join(names)}{hint}")
+    return DATA / f"{room}-{name}.toml"
+
+
+def _chain(path: Path, room: str) -> list[Layer]:
+    """The file and what it extends, the most basic first."""
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    while True:
+        if path.resolve() in seen:
+            raise MachineError(f"{layers[-1].file}: extends: {path} extends itself in a circle")
+        seen.append(path.resolve())
+        layer = read_layer(path, room)
+        layers.append(layer)
+        base = layer.texts.get("extends")
+        if base is None:
+            return layers[::-1]
+        if room == "machine" and base.endswith(".toml"):
+            path = path.parent / base
+        else:
+            path = _preset(base, room, f"{layer.file}: extends")
+
+
+def _stack(path: Path) -> _Stack:
+    own = _chain(path, "machine")
+    parts: list[Layer] = []
+    for room, key in (("chip", "parts.chip"), ("ipu-machine", "parts.ipu_machine"), ("host", "parts.host")):
+        named = [layer for layer in own if key in layer.texts]
+        if named:
+            layer = named[-1]
+            parts += _chain(_preset(layer.texts[key], room, f"{layer.file}: {key}"), room)
+    return _Stack((*parts, *own), tuple(own))
+
+
+class _Reader:
+    """The layers merged: each key's value and the file it comes from, with figures in base units."""
+
+    def __init__(self, stack: _Stack) -> None:
+        self.file = stack.file
+        self.texts: dict[str, str] = {}
+        self.pairs: dict[str, tuple[int, int]] = {}
+        self.figures: dict[str, Figure | Absence] = {}
+        self.files: dict[str, str] = {}
+        for layer in stack.layers:
+            self.texts.update(layer.texts)
+            self.pairs.update(layer.pairs)
+            self.figures.update(layer.figures)
+            for dotted in (*layer.texts, *layer.pairs, *layer.figures):
+                self.files[dotted] = layer.file
+
+    def error(self, dotted: str, problem: str) -> MachineError:
+        """An error about a key, naming the file the key's value comes from."""
+        return MachineError(f"{self.files.get(dotted, self.file)}: {dotted}: {problem}")
+
+    def text(self, dotted: str) -> str:
+        if dotted not in self.texts:
+            raise self.error(dotted, "missing text, give it here or extend a machine that has it")
+        return self.texts[dotted]
+
+    def is_absent(self, dotted: str) -> bool:
+        return isinstance(self.figures.get(dotted), Absence)
+
+    def base(self, dotted: str) -> Fraction:
+        figure = self.figures.get(dotted)
+        if not isinstance(figure, Figure):
+            raise self.error(
+                dotted, "missing figure, give value, unit, source and kind or extend a machine that has it"
+            )
+        return base_value(figure, FIGURES[canonical(dotted)])
+
+    def whole(self, dotted: str) -> int:
+        """Hertz, bytes, bytes per second, counts, rates: integers, rounded to the nearest unit."""
+        return round(self.base(dotted))
+
+    def number(self, dotted: str) -> float:
+        """Seconds and ratios."""
+        return float(self.base(dotted))
+
+    def cycles(self, dotted: str, clock_hz: int) -> int:
+        """A latency in whole cycles, rounded up."""
+        base = self.base(dotted)
+        figure = self.figures[dotted]
+        in_cycles = isinstance(figure, Figure) and figure.unit == "cycles"
+        return int(base) if in_cycles else math.ceil(base * clock_hz)
+
+    def bundles(self, group: str, ipus: int, two_machines: bool) -> tuple[Bundle, ...]:
+        """The bundles under ``ipu_machine.<group>``; their IPUs must be there."""
+        prefix = f"ipu_machine.{group}."
+        names = dict.fromkeys(key.split(".")[2] for key in (*self.pairs, *self.figures) if key.startswith(prefix))
+        bundles = []
+        for name in names:
+            key = f"{prefix}{name}.between"
+            if key not in self.pairs:
+                raise MachineError(
+                    f"{self.files[f'{prefix}{name}.links']}: {key}: missing, a pair of IPUs as in [0, 1]"
+                )
+            first, second = self.pairs[key]
+            for ipu in (first, second):
+                if ipu >= ipus:
+                    raise self.error(key, f"IPU {ipu} is not there, an IPU-Machine has IPUs 0 to {ipus - 1}")
+            if first == second and not two_machines:
+                raise self.error(key, f"[{first}, {second}] joins an IPU to itself")
+            bundles.append(Bundle(name, first, second, self.whole(f"{prefix}{name}.links")))
+        return tuple(bundles)
+
+
+def _build(stack: _Stack) -> Machine:
+    reader = _Reader(stack)
+    name = stack.own[-1].texts.get("name", Path(stack.file).stem)
+    chip = _chip(reader)
+    ipu_machine = _ipu_machine(reader, chip)
+    host = Host(
+        name=reader.text("host.name"),
+        run_seconds=reader.number("host.run_overhead"),
+        callback_seconds=reader.number("host.callback_overhead"),
+        pcie_bandwidth_bytes_per_s=reader.whole("host.pcie_bandwidth"),
+        stream_latency_seconds=reader.number("host.stream_latency"),
+    )
+    ipus, machines, wiring = _system(reader, ipu_machine)
+    figures = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Figure)}
+    absences = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Absence)}
+    return Machine(
+        name=name,
+        description=next(
+            (layer.texts["description"] for layer in stack.own[::-1] if "description" in layer.texts), name
+        ),
+        chip=chip,
+        ipu_machine=ipu_machine,
+        host=host,
+        num_ipus=ipus,
+        num_ipu_machines=machines,
+        wiring=wiring,
+        topology=build_topology(name, ipu_machine, host, ipus, machines, wiring),
+        figures=FrozenMapping(figures),
+        absences=FrozenMapping(absences),
+    )
+
+
+def _chip(reader: _Reader) -> Chip:
+    clock = reader.whole("chip.clock")
+    chip = Chip(
+        name=reader.text("chip.name"),
+        architecture=reader.text("chip.architecture"),
+        tiles=reader.whole("chip.tiles"),
+        workers=reader.whole("chip.workers"),
+        clock_hz=clock,
+        bytes_per_tile=reader.whole("chip.bytes_per_tile"),
+        non_interleaved_bytes=reader.whole("chip.non_interleaved"),
+        interleaved_bytes=reader.whole("chip.interleaved"),
+        memory_element_bytes=reader.whole("chip.memory_element"),
+        data_path_bytes=reader.whole("chip.data_path"),
+        exchange_bytes_per_cycle=reader.whole("chip.exchange_rate"),
+        exchange_setup_cycles=reader.cycles("chip.exchange_setup", clock),
+        sync_cycles=reader.cycles("chip.sync", clock),
+        external_sync_cycles=reader.cycles("chip.external_sync", clock),
+        memcpy_bytes_per_cycle=reader.whole("chip.memcpy_rate"),
+        amp_units_f16_f16=reader.whole("chip.amp_units_f16_f16"),
+        amp_units_f16_f32=reader.whole("chip.amp_units_f16_f32"),
+        amp_units_f32_f32=reader.whole("chip.amp_units_f32_f32"),
+        weight_load_bytes_per_cycle=reader.whole("chip.weight_load_rate"),
+    )
+    regions = chip.non_interleaved_bytes + chip.interleaved_bytes
+    if regions != chip.bytes_per_tile:
+        key = "chip.bytes_per_tile"
+        raise reader.error(key, f"{chip.bytes_per_tile} bytes, but non_interleaved + interleaved make {regions}")
+    return chip
+
+
+def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
+    ipus = reader.whole("ipu_machine.ipus")
+    memory, why = _streaming_memory(reader)
+    ipu_machine = IpuMachine(
+        name=reader.text("ipu_machine.name"),
+        ipus=ipus,
+        links_per_ipu=reader.whole("ipu_machine.links_per_ipu"),
+        bundles=reader.bundles("bundles", ipus, two_machines=False),
+        cables=reader.bundles("cables", ipus, two_machines=True),
+        link_bandwidth_bytes_per_s=reader.whole("ipu_machine.link_bandwidth"),
+        link_efficiency=reader.number("ipu_machine.link_efficiency"),
+        link_latency_cycles=reader.cycles("ipu_machine.link_latency", chip.clock_hz),
+        streaming_memory=memory,
+        no_streaming_memory=why,
+    )
+    joints = (*ipu_machine.bundles, *ipu_machine.cables)
+    for ipu in range(ipus):
+        used = sum(joint.links * (joint.first, joint.second).count(ipu) for joint in joints)
+        if used > ipu_machine.links_per_ipu:
+            problem = f"{ipu_machine.links_per_ipu} links, but bundles and cables use {used} of IPU {ipu}"
+            raise reader.error("ipu_machine.links_per_ipu", problem)
+    return ipu_machine
+
+
+def _streaming_memory(reader: _Reader) -> tuple[StreamingMemory | None, str]:
+    """The Streaming Memory, or None and the reason; the five figures must be absent together."""
+    absent = [key for key in STREAMING_MEMORY if reader.is_absent(key)]
+    if len(absent) == len(STREAMING_MEMORY):
+        figure = reader.figures["ipu_machine.ddr_bandwidth"]
+        return None, figure.reason if isinstance(figure, Absence) else ""
+    if absent:
+        given = next(key for key in STREAMING_MEMORY if key not in absent)
+        raise reader.error(
+            absent[0], f"absent while {given} is not; Streaming Memory is there as a whole or not at all"
+        )
+    memory = StreamingMemory(
+        gateway_bandwidth_bytes_per_s=reader.whole("ipu_machine.gateway_bandwidth"),
+        ddr_bandwidth_bytes_per_s=reader.whole("ipu_machine.ddr_bandwidth"),
+        ddr_capacity_bytes=reader.whole("ipu_machine.ddr_capacity"),
+        remote_transfer_seconds=reader.number("ipu_machine.remote_transfer"),
+        remote_packet_bytes=reader.whole("ipu_machine.remote_packet"),
+    )
+    return memory, ""
+
+
+def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str]:
+    """Number of IPUs, of IPU-Machines, and the wiring, checked against each other."""
+    ipus, machines = reader.whole("system.ipus"), reader.whole("system.ipu_machines")
+    wiring = reader.text("system.wiring")
+    least, most = (machines - 1) * ipu_machine.ipus + 1, machines * ipu_machine.ipus
+    if not least <= ipus <= most:
+        problem = f"{ipus} IPUs in {machines} IPU-Machines of {ipu_machine.ipus}, allowed: {least} to {most}"
+        raise reader.error("system.ipus", problem)
+    if (wiring == "single") != (machines == 1):
+        problem = f"{wiring!r} with {machines} IPU-Machines; one takes 'single', more take 'ladder' or 'torus'"
+        raise reader.error("system.wiring", problem)
+    if machines > 1 and not ipu_machine.cables:
+        raise reader.error("ipu_machine.cables", f"missing, {machines} IPU-Machines need cables between them")
+    return ipus, machines, wiring

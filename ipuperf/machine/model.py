@@ -1,0 +1,226 @@
+"""The machine as plain values: `Chip`, `IpuMachine`, `Host` and the `Machine` (one IPU up to a Pod) made of them.
+
+Units: clocks in hertz, memory in bytes, bandwidth in bytes per second and one direction, fixed costs of host and DDR
+in seconds, everything on a tile in cycles of the tile clock. The numbers come from ``data/*.toml``; each one's source
+and kind stands in `Machine.figures`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ipuperf.machine.errors import MachineError
+from ipuperf.machine.figures import Absence, Figure
+from ipuperf.machine.topology import Topology
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One IPU: its tiles, their memory, exchange, syncs and matrix units.
+
+    ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
+    of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
+    host. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P.
+    """
+
+    name: str
+    architecture: str
+    tiles: int
+    workers: int
+    clock_hz: int
+    bytes_per_tile: int
+    non_interleaved_bytes: int
+    interleaved_bytes: int
+    memory_element_bytes: int
+    data_path_bytes: int
+    exchange_bytes_per_cycle: int
+    exchange_setup_cycles: int
+    sync_cycles: int
+    external_sync_cycles: int
+    memcpy_bytes_per_cycle: int
+    amp_units_f16_f16: int
+    amp_units_f16_f32: int
+    amp_units_f32_f32: int
+    weight_load_bytes_per_cycle: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """In-Processor-Memory of the whole chip in bytes."""
+        return self.tiles * self.bytes_per_tile
+
+    @property
+    def exchange_bandwidth_bytes_per_s(self) -> int:
+        """What all tiles together can receive in one second."""
+        return self.tiles * self.exchange_bytes_per_cycle * self.clock_hz
+
+    def vector_width(self, dtype_bytes: int) -> int:
+        """Elements of ``dtype_bytes`` bytes that fit the data path: 2 for float32, 4 for float16."""
+        if dtype_bytes not in (1, 2, 4, 8):
+            raise MachineError(
+                f"{self.name}: an element of {dtype_bytes} bytes has no vector width, allowed: 1, 2, 4, 8"
+            )
+        return max(1, self.data_path_bytes // dtype_bytes)
+
+    def cycles(self, seconds: float) -> int:
+        """Whole tile clock cycles that cover this time; ``cycles(seconds(n)) == n``."""
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise MachineError(f"{self.name}: {seconds!r} seconds cannot be turned into cycles, it must be >= 0")
+        exact = seconds * self.clock_hz
+        nearest = round(exact)
+        # Two roundings of a float lie between n cycles and their seconds; they must not add a cycle.
+        return nearest if abs(exact - nearest) <= 4 * sys.float_info.epsilon * exact else math.ceil(exact)
+
+    def seconds(self, cycles: float) -> float:
+        """The time this many tile clock cycles take."""
+        return cycles / self.clock_hz
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """``links`` physical IPU-Links between two IPUs of an IPU-Machine.
+
+    As a cable it goes from IPU ``first`` of one IPU-Machine up to IPU ``second`` of the next one.
+    """
+
+    name: str
+    first: int
+    second: int
+    links: int
+
+
+@dataclass(frozen=True)
+class StreamingMemory:
+    """The IPU-Gateway of one IPU-Machine and the DDR behind it.
+
+    ``gateway_bandwidth_bytes_per_s`` is between one IPU and the gateway, per direction; ``ddr_bandwidth_bytes_per_s``
+    is the total of the IPU-Machine, shared by its IPUs and by loads and stores.
+    """
+
+    gateway_bandwidth_bytes_per_s: int
+    ddr_bandwidth_bytes_per_s: int
+    ddr_capacity_bytes: int
+    remote_transfer_seconds: float
+    remote_packet_bytes: int
+
+
+@dataclass(frozen=True)
+class IpuMachine:
+    """One IPU-Machine: its IPUs, the IPU-Links between them and to the next one, and its Streaming Memory.
+
+    ``link_bandwidth_bytes_per_s`` is that of one physical link and direction before ``link_efficiency``.
+    ``streaming_memory`` is None where the data file says there is none; asking for one of its figures then raises
+    `MachineError`.
+    """
+
+    name: str
+    ipus: int
+    links_per_ipu: int
+    bundles: tuple[Bundle, ...]
+    cables: tuple[Bundle, ...]
+    link_bandwidth_bytes_per_s: int
+    link_efficiency: float
+    link_latency_cycles: int
+    streaming_memory: StreamingMemory | None
+    no_streaming_memory: str = ""
+
+    def require_streaming_memory(self) -> StreamingMemory:
+        """The Streaming Memory, or `MachineError` with the reason there is none."""
+        if self.streaming_memory is None:
+            raise MachineError(
+                f"{self.name}: no Streaming Memory, so no remote buffers: {self.no_streaming_memory}; "
+                "use a machine with an IPU-Gateway or keep the variables in In-Processor-Memory"
+            )
+        return self.streaming_memory
+
+    @property
+    def ddr_bandwidth_bytes_per_s(self) -> int:
+        """Total DDR bandwidth of the IPU-Machine, one figure for both directions and all its IPUs."""
+        return self.require_streaming_memory().ddr_bandwidth_bytes_per_s
+
+    @property
+    def ddr_capacity_bytes(self) -> int:
+        """DDR of the IPU-Machine in bytes."""
+        return self.require_streaming_memory().ddr_capacity_bytes
+
+    @property
+    def remote_transfer_seconds(self) -> float:
+        """Fixed latency of one remote transfer."""
+        return self.require_streaming_memory().remote_transfer_seconds
+
+    @property
+    def remote_packet_bytes(self) -> int:
+        """Smallest DDR access that is efficient."""
+        return self.require_streaming_memory().remote_packet_bytes
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host: ``run_seconds`` per ``session.run``, ``callback_seconds`` per stream, host transfer and replica,
+    ``pcie_bandwidth_bytes_per_s`` per IPU-Machine and direction, ``stream_latency_seconds`` per stream copy."""
+
+    name: str
+    run_seconds: float
+    callback_seconds: float
+    pcie_bandwidth_bytes_per_s: int
+    stream_latency_seconds: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything the simulation knows about the hardware: ``num_ipus`` IPUs in ``num_ipu_machines`` IPU-Machines.
+
+    ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`). ``figures`` maps the dotted key of
+    every number to its provenance, ``absences`` what the machine explicitly does not have.
+    """
+
+    name: str
+    description: str
+    chip: Chip
+    ipu_machine: IpuMachine
+    host: Host
+    num_ipus: int
+    num_ipu_machines: int
+    wiring: str
+    topology: Topology
+    figures: Mapping[str, Figure] = field(compare=False, repr=False)
+    absences: Mapping[str, Absence] = field(compare=False, repr=False)
+
+    def ipu_machine_of(self, ipu: int) -> int:
+        """The number of the IPU-Machine this IPU is in."""
+        if not 0 <= ipu < self.num_ipus:
+            raise MachineError(f"{self.name}: there is no IPU {ipu}, the IPUs are 0 to {self.num_ipus - 1}")
+        return ipu // self.ipu_machine.ipus
+
+    def place(self, replicas: int, ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
+        """The IPUs of each replica: replica r has ``ipus_per_replica`` consecutive IPUs from ``r * ipus_per_replica``.
+
+        The number of IPUs taken is rounded up to a power of two, as upstream does when it acquires a device, so 3
+        replicas of 1 IPU need a machine of 4. Raises `MachineError` when the machine is too small, with the presets
+        that are large enough.
+        """
+        for what, number in (("replicas", replicas), ("IPUs per replica", ipus_per_replica)):
+            if number < 1:
+                raise MachineError(f"{self.name}: {number} {what} cannot be placed, it must be 1 or more")
+        used = replicas * ipus_per_replica
+        taken = 1 << (used - 1).bit_length()
+        if taken > self.num_ipus:
+            raise MachineError(self._too_small(replicas, ipus_per_replica, used, taken))
+        starts = range(0, used, ipus_per_replica)
+        return tuple(tuple(range(start, start + ipus_per_replica)) for start in starts)
+
+    def _too_small(self, replicas: int, ipus_per_replica: int, used: int, taken: int) -> str:
+        from ipuperf.machine.loader import preset_ipus
+
+        sizes = preset_ipus()
+        fits = [name for name, ipus in sizes.items() if ipus >= taken]
+        advice = (
+            f"presets that fit: {', '.join(fits)}" if fits else f"the largest preset has {max(sizes.values())} IPUs"
+        )
+        rounded = f"{used}, rounded up to a power of two {taken}" if taken != used else f"{used}"
+        return (
+            f"{self.name}: {replicas} replicas x {ipus_per_replica} IPUs per replica need {rounded} IPUs, "
+            f"there are {self.num_ipus}; {advice}"
+        )

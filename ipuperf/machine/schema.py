@@ -1,0 +1,197 @@
+"""What may stand in a machine's TOML file, and reading one file into a checked `Layer`.
+
+There are four rooms of files in ``data/``, told apart by the start of the file name: ``chip-``, ``ipu-machine-``,
+``host-`` and ``machine-``. A chip file may hold only ``chip.*``, and so on; a machine file (and a user's file) names
+its parts in ``[parts]`` and may override any figure of them under the same dotted key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipuperf.machine.errors import MachineError
+from ipuperf.machine.figures import Absence, Figure, read_figure
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
+WIRINGS = ("single", "ladder", "torus")
+ROOMS = ("chip", "ipu-machine", "host", "machine")
+
+FIGURES: Mapping[str, str] = {
+    "chip.tiles": "count",
+    "chip.workers": "count",
+    "chip.clock": "frequency",
+    "chip.bytes_per_tile": "size",
+    "chip.non_interleaved": "size",
+    "chip.interleaved": "size",
+    "chip.memory_element": "size",
+    "chip.data_path": "size",
+    "chip.exchange_rate": "rate",
+    "chip.exchange_setup": "latency",
+    "chip.sync": "latency",
+    "chip.external_sync": "latency",
+    "chip.memcpy_rate": "rate",
+    "chip.amp_units_f16_f16": "count",
+    "chip.amp_units_f16_f32": "count",
+    "chip.amp_units_f32_f32": "count",
+    "chip.weight_load_rate": "rate",
+    "ipu_machine.ipus": "count",
+    "ipu_machine.links_per_ipu": "count",
+    "ipu_machine.link_bandwidth": "bandwidth",
+    "ipu_machine.link_efficiency": "ratio",
+    "ipu_machine.link_latency": "latency",
+    "ipu_machine.gateway_bandwidth": "bandwidth",
+    "ipu_machine.ddr_bandwidth": "bandwidth",
+    "ipu_machine.ddr_capacity": "size",
+    "ipu_machine.remote_transfer": "time",
+    "ipu_machine.remote_packet": "size",
+    "ipu_machine.bundles.*.links": "count",
+    "ipu_machine.cables.*.links": "count",
+    "host.run_overhead": "time",
+    "host.callback_overhead": "time",
+    "host.pcie_bandwidth": "bandwidth",
+    "host.stream_latency": "time",
+    "system.ipus": "count",
+    "system.ipu_machines": "count",
+}
+"""Dotted key of every figure -> its dimension (`ipuperf.machine.figures.UNITS`)."""
+
+STREAMING_MEMORY = (
+    "ipu_machine.gateway_bandwidth",
+    "ipu_machine.ddr_bandwidth",
+    "ipu_machine.ddr_capacity",
+    "ipu_machine.remote_transfer",
+    "ipu_machine.remote_packet",
+)
+"""The figures of the IPU-Gateway and its DDR: all given or all explicitly absent."""
+
+TEXTS = (
+    "name",
+    "description",
+    "extends",
+    "parts.chip",
+    "parts.ipu_machine",
+    "parts.host",
+    "chip.name",
+    "chip.architecture",
+    "ipu_machine.name",
+    "host.name",
+    "system.wiring",
+)
+PAIRS = ("ipu_machine.bundles.*.between", "ipu_machine.cables.*.between")
+
+_CHOICES = {"chip.architecture": ARCHITECTURES, "system.wiring": WIRINGS}
+_WILD = frozenset({"bundles", "cables"})
+_SECTION = {"chip": "chip", "ipu-machine": "ipu_machine", "host": "host"}
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One checked file: its path as shown in messages, its texts, IPU pairs and figures by dotted key."""
+
+    file: str
+    texts: Mapping[str, str]
+    pairs: Mapping[str, tuple[int, int]]
+    figures: Mapping[str, Figure | Absence]
+
+
+def canonical(dotted: str) -> str:
+    """The schema's name of a dotted key: the free name of a bundle or a cable becomes ``*``."""
+    parts = dotted.split(".")
+    if len(parts) >= 3 and parts[0] == "ipu_machine" and parts[1] in _WILD:
+        parts[2] = "*"
+    return ".".join(parts)
+
+
+def read_layer(path: Path, room: str) -> Layer:
+    """Read and check one TOML file of a ``room`` (one of `ROOMS`).
+
+    Raises `MachineError` naming the file, and the dotted key where there is one: unreadable file, invalid TOML,
+    unknown key, or a value that breaks the schema. That nothing is missing can only be checked once the layers are
+    put together, which is the loader's work.
+    """
+    file = str(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise MachineError(f"{file}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise MachineError(f"{file}: not valid TOML: {error}") from error
+    texts: dict[str, str] = {}
+    pairs: dict[str, tuple[int, int]] = {}
+    figures: dict[str, Figure | Absence] = {}
+    allowed = allowed_keys(room)
+    for dotted, value in _leaves(file, "", data, allowed):
+        where, key = f"{file}: {dotted}", canonical(dotted)
+        if key in FIGURES:
+            figures[dotted] = read_figure(where, value, FIGURES[key], key in STREAMING_MEMORY)
+        elif key in PAIRS:
+            pairs[dotted] = _pair(where, value)
+        else:
+            texts[dotted] = _word(where, value, _CHOICES.get(key))
+    return Layer(file, texts, pairs, figures)
+
+
+def allowed_keys(room: str) -> frozenset[str]:
+    """The canonical dotted keys a file of this room may hold."""
+    keys = {*FIGURES, *TEXTS, *PAIRS}
+    if room == "machine":
+        return frozenset(keys)
+    return frozenset({key for key in keys if key.startswith(f"{_SECTION[room]}.")} | {"extends", "description"})
+
+
+def close(word: str, words: Iterable[str]) -> str:
+    """A " (did you mean ...?)" for the nearest of ``words``, or nothing."""
+    matches = difflib.get_close_matches(word, list(words), n=3, cutoff=0.5)
+    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
+
+
+def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[str]) -> list[tuple[str, Any]]:
+    """Walk a TOML table down to the keys of the schema; raise on the first key that leads nowhere."""
+    leaves: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if not _NAME.fullmatch(key):
+            raise MachineError(f"{file}: {prefix}{key!r}: a key holds only letters, digits, '_' and '-'")
+        dotted = prefix + key
+        name = canonical(dotted)
+        if name in allowed:
+            leaves.append((dotted, value))
+            continue
+        if not any(known.startswith(f"{name}.") for known in allowed):
+            near = _siblings(canonical(prefix + "?"), allowed)
+            raise MachineError(f"{file}: {dotted}: unknown key{close(key, near)}, allowed here: {', '.join(near)}")
+        if not isinstance(value, dict):
+            raise MachineError(f"{file}: {dotted}: {value!r} is not a table, write [{dotted}]")
+        leaves += _leaves(file, f"{dotted}.", value, allowed)
+    return leaves
+
+
+def _siblings(name: str, allowed: frozenset[str]) -> list[str]:
+    depth = name.count(".")
+    prefix = name.rsplit(".", 1)[0] + "." if depth else ""
+    return sorted({known.split(".")[depth] for known in allowed if known.startswith(prefix)})
+
+
+def _pair(where: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(i) is int and i >= 0 for i in value):
+        raise MachineError(f"{where}: {value!r} is not a pair of IPU numbers such as [0, 1]")
+    return value[0], value[1]
+
+
+def _word(where: str, value: Any, choices: tuple[str, ...] | None) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise MachineError(f"{where}: {value!r} must be a text that is not empty")
+    if choices and value not in choices:
+        raise MachineError(f"{where}: {value!r} is not known{close(value, choices)}, allowed: {', '.join(choices)}")
+    return value

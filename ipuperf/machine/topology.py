@@ -1,0 +1,225 @@
+"""Links between IPUs, gateways, DDR and host; routes over them and the rings that collectives use.
+
+A `Link` is one direction of a bundle of physical links. Nodes are named ``ipu3``, ``gateway0``, ``ddr0`` (the DDR of
+one IPU-Machine) and ``host0``. IPU numbers are those of the whole Pod: IPU ``4 * m + i`` is IPU ``i`` of
+IPU-Machine ``m``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ipuperf.machine.errors import MachineError
+
+LINK_KINDS = ("ipu_link", "gw_link", "ddr", "pcie")
+_EXACT_RING = 7  # up to this many IPUs every ring is tried (6! = 720 orders)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a bundle of links between two nodes.
+
+    ``bandwidth_bytes_per_s`` is that of the whole bundle in this direction with the protocol efficiency applied;
+    ``latency_cycles`` is that of the wire alone. Links with the same `resource` share one bandwidth: the two
+    directions of a DDR channel do, the two directions of every other link do not. The latency of ``ddr`` and ``pcie``
+    links is 0 because `StreamingMemory.remote_transfer_seconds` and `Host.stream_latency_seconds` already count it.
+    """
+
+    name: str
+    source: str
+    destination: str
+    kind: str
+    count: int
+    bandwidth_bytes_per_s: int
+    latency_cycles: int
+    shared: str = ""
+
+    @property
+    def resource(self) -> str:
+        """Name of what a transfer over this link occupies: ``shared`` if it is set, else the link itself."""
+        return self.shared or self.name
+
+
+IpuLink = Link
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All links of a machine with ``ipus`` IPUs. Routes and rings are worked out when first asked for, then kept."""
+
+    links: tuple[Link, ...]
+    ipus: int
+    _routes: dict[tuple[int, int], tuple[Link, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _rings: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def by_ends(self) -> Mapping[tuple[str, str], Link]:
+        """(source node, destination node) -> link."""
+        return {(link.source, link.destination): link for link in self.links}
+
+    def link(self, source: str, destination: str) -> Link:
+        """The link from one node to a neighbouring one; `MachineError` if there is none."""
+        try:
+            return self.by_ends[source, destination]
+        except KeyError:
+            ends = sorted({link.destination for link in self.links if link.source == source}, key=_natural)
+            reach = f"{source} has links to {', '.join(ends)}" if ends else f"there is no node {source}"
+            raise MachineError(f"topology: no link {source}->{destination}; {reach}") from None
+
+    def neighbours(self, ipu: int) -> tuple[int, ...]:
+        """The IPUs that have an IPU-Link to this one, ascending."""
+        self._check(ipu)
+        return self._adjacent[ipu]
+
+    def reaches(self, source: int, destination: int) -> bool:
+        """Whether IPU-Links lead from one IPU to the other."""
+        self._check(source)
+        self._check(destination)
+        return self._distances[source][destination] >= 0
+
+    def hops(self, source: int, destination: int) -> int:
+        """Number of links on a shortest way between two IPUs (0 from an IPU to itself)."""
+        if not self.reaches(source, destination):
+            raise MachineError(f"topology: no IPU-Links lead from IPU {source} to IPU {destination}")
+        return self._distances[source][destination]
+
+    def route(self, source: int, destination: int) -> tuple[Link, ...]:
+        """The links from one IPU to another, in order; empty from an IPU to itself.
+
+        Fewest hops; then the widest narrowest link; then wide links as early as possible (rung before rail, as
+        Graphcore's model of the ladder does, PopLibs lib/poplibs_test/Util.cpp:360-430); then the smaller node numbers.
+        """
+        key = (source, destination)
+        if key not in self._routes:
+            self._routes[key] = self._find_route(source, destination) if self.hops(source, destination) else ()
+        return self._routes[key]
+
+    def ring(self, ipus: Sequence[int]) -> tuple[int, ...]:
+        """The order in which these IPUs form the ring of a collective, starting at the smallest number.
+
+        It has the fewest hops all round, then the shortest longest hop, then the smaller numbers first: IPUs 0 to 3
+        of an IPU-Machine give 0-1-3-2. Up to seven IPUs all rings are tried. Beyond that the best of three regular
+        ones is taken: up one rail of the ladder and down the other, zigzag over the rungs, and plain ascending order;
+        the first has one hop between all neighbours when the IPUs fill a stretch of the ladder.
+        """
+        members = tuple(sorted(ipus))
+        if not members or len(set(members)) != len(members):
+            raise MachineError(f"topology: a ring needs one or more different IPUs, got {list(ipus)}")
+        for ipu in members:
+            self._check(ipu)
+        if members not in self._rings:
+            self._rings[members] = min(_ring_candidates(members), key=self._ring_cost)
+        return self._rings[members]
+
+    def host_route(self, ipu: int, to_host: bool) -> tuple[Link, ...]:
+        """The links between an IPU and the host: through its gateway, or directly where there is none."""
+        self._check(ipu)
+        node = f"ipu{ipu}"
+        gateway = self._gateway(node)
+        stops = [node, gateway, "host0"] if gateway else [node, "host0"]
+        return self._walk(stops if to_host else stops[::-1])
+
+    def remote_route(self, ipu: int, load: bool) -> tuple[Link, ...]:
+        """The links between an IPU and the Streaming Memory of its IPU-Machine, for a remote load or a store.
+
+        `MachineError` where the IPU has no gateway with DDR behind it.
+        """
+        self._check(ipu)
+        node = f"ipu{ipu}"
+        gateway = self._gateway(node)
+        if not gateway:
+            raise MachineError(f"topology: {node} has no IPU-Gateway, so no Streaming Memory and no remote buffers")
+        stops = [node, gateway, gateway.replace("gateway", "ddr")]
+        return self._walk(stops[::-1] if load else stops)
+
+    @cached_property
+    def _adjacent(self) -> tuple[tuple[int, ...], ...]:
+        ends: list[set[int]] = [set() for _ in range(self.ipus)]
+        for link in self.links:
+            if link.kind == "ipu_link":
+                ends[int(link.source[3:])].add(int(link.destination[3:]))
+        return tuple(tuple(sorted(near)) for near in ends)
+
+    @cached_property
+    def _distances(self) -> tuple[tuple[int, ...], ...]:
+        """Hops between all IPUs by breadth-first search, -1 where there is no way."""
+        table = []
+        for start in range(self.ipus):
+            row, front = [-1] * self.ipus, [start]
+            row[start] = 0
+            for ipu in front:  # grows while it is walked
+                for near in self._adjacent[ipu]:
+                    if row[near] < 0:
+                        row[near] = row[ipu] + 1
+                        front.append(near)
+            table.append(tuple(row))
+        return tuple(table)
+
+    @cached_property
+    def _graph(self) -> Any:
+        import networkx
+
+        graph = networkx.DiGraph()
+        graph.add_edges_from((link.source, link.destination) for link in self.links if link.kind == "ipu_link")
+        return graph
+
+    def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
+        import networkx
+
+        ways = networkx.all_shortest_paths(self._graph, f"ipu{source}", f"ipu{destination}")
+        return min((self._walk(way) for way in ways), key=_route_cost)
+
+    def _walk(self, nodes: Sequence[str]) -> tuple[Link, ...]:
+        return tuple(self.link(here, there) for here, there in itertools.pairwise(nodes))
+
+    def _ring_cost(self, order: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        steps = [self.hops(here, there) for here, there in zip(order, order[1:] + order[:1])]
+        return sum(steps), max(steps), order
+
+    def _gateway(self, node: str) -> str:
+        return next((link.destination for link in self._uplinks.get(node, ())), "")
+
+    @cached_property
+    def _uplinks(self) -> Mapping[str, tuple[Link, ...]]:
+        ups: dict[str, tuple[Link, ...]] = {}
+        for link in self.links:
+            if link.destination.startswith("gateway") and link.source.startswith("ipu"):
+                ups[link.source] = (*ups.get(link.source, ()), link)
+        return ups
+
+    def _check(self, ipu: int) -> None:
+        if not 0 <= ipu < self.ipus:
+            raise MachineError(f"topology: there is no IPU {ipu}, the IPUs are 0 to {self.ipus - 1}")
+
+
+def _route_cost(links: tuple[Link, ...]) -> tuple[int, int, tuple[int, ...], tuple[tuple[str, int], ...]]:
+    widths = tuple(-link.bandwidth_bytes_per_s for link in links)
+    return len(links), max(widths), widths, tuple(_natural(link.destination) for link in links)
+
+
+def _natural(node: str) -> tuple[str, int]:
+    """Sort key that puts ipu9 before ipu10."""
+    match = re.fullmatch(r"(\D*)(\d*)", node)
+    return (match[1], int(match[2] or -1)) if match else (node, -1)
+
+
+def _ring_candidates(members: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Ring orders worth comparing, each starting at the smallest IPU."""
+    first, rest = members[0], members[1:]
+    if len(members) <= _EXACT_RING:
+        return [(first, *order) for order in itertools.permutations(rest)]
+    same = [ipu for ipu in rest if ipu % 2 == first % 2]
+    other = [ipu for ipu in rest if ipu % 2 != first % 2]
+    zigzag: list[int] = []
+    for _, pair in itertools.groupby(members, key=lambda ipu: ipu // 2):
+        rung = list(pair)
+        meets = bool(zigzag) and zigzag[-1] % 2 != rung[0] % 2
+        zigzag += rung[::-1] if meets else rung
+    return [(first, *other, *same[::-1]), tuple(zigzag), members]

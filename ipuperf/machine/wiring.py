@@ -1,0 +1,105 @@
+"""From bundles and cables to the list of links of a whole machine.
+
+Every IPU has ten IPU-Links: six to its neighbour on the rung, two up and two down the rail. Inside an IPU-Machine one
+of the two rail ends is the other rung (0-2, 1-3), the other one leaves the machine as a cable: IPUs 2 and 3 go up to
+IPUs 0 and 1 of the next IPU-Machine.
+
+``single``
+    one IPU-Machine, or the first IPUs of one; cables are not plugged in.
+``ladder``
+    IPU-Machines stacked: each one's upper rung is cabled to the lower rung of the next (POD16, direct attach).
+``torus``
+    the ladder with its top cabled back to its bottom. Data sheets call the IPU-Links of a POD64 a "2D torus" and give
+    no more detail. With ten links per IPU, eight ports per IPU-Machine and six links on each rung, an IPU has exactly
+    three neighbours, so closing the two rails into rings is what is left: a torus of 2 x 32 IPUs (rungs x rails). A
+    4 x 4 torus of IPU-Machines would also fit the ports, but would put the two rails of a machine on different
+    neighbours and break the ladder that smaller partitions of the same Pod are known to be. This is an assumption.
+"""
+
+from __future__ import annotations
+
+from ipuperf.machine.errors import MachineError
+from ipuperf.machine.model import Host, IpuMachine
+from ipuperf.machine.topology import Link, Topology
+
+
+def build_topology(
+    name: str, ipu_machine: IpuMachine, host: Host, num_ipus: int, num_ipu_machines: int, wiring: str
+) -> Topology:
+    """All links of a machine called ``name``, one `Link` per direction, named ``name/source->destination``.
+
+    IPUs beyond ``num_ipus`` are not there, nor are their links. Raises `MachineError` when two bundles join the same
+    IPUs or an IPU has no way to the others.
+    """
+    links: list[Link] = []
+    for first, second, count in _ipu_bundles(ipu_machine, num_ipu_machines, wiring):
+        if max(first, second) < num_ipus:
+            links += _ipu_links(name, ipu_machine, first, second, count)
+    for machine in range(num_ipu_machines):
+        present = range(machine * ipu_machine.ipus, min((machine + 1) * ipu_machine.ipus, num_ipus))
+        links += _outer_links(name, ipu_machine, host, machine, present)
+    topology = Topology(tuple(links), num_ipus)
+    _check(name, topology)
+    return topology
+
+
+def _ipu_bundles(ipu_machine: IpuMachine, machines: int, wiring: str) -> list[tuple[int, int, int]]:
+    """(IPU, IPU, links) of every bundle, in the numbers of the whole machine."""
+    size = ipu_machine.ipus
+    bundles = [(m * size + b.first, m * size + b.second, b.links) for m in range(machines) for b in ipu_machine.bundles]
+    joints = {"single": 0, "ladder": machines - 1, "torus": machines}[wiring]
+    for lower in range(joints):
+        upper = (lower + 1) % machines
+        bundles += [(lower * size + c.first, upper * size + c.second, c.links) for c in ipu_machine.cables]
+    return bundles
+
+
+def _ipu_links(name: str, ipu_machine: IpuMachine, first: int, second: int, count: int) -> list[Link]:
+    bandwidth = round(count * ipu_machine.link_bandwidth_bytes_per_s * ipu_machine.link_efficiency)
+    return _both_ways(
+        name, f"ipu{first}", f"ipu{second}", "ipu_link", count, bandwidth, ipu_machine.link_latency_cycles
+    )
+
+
+def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, present: range) -> list[Link]:
+    """Links of one IPU-Machine to its gateway, DDR and the host; straight to the host where there is no gateway."""
+    memory = ipu_machine.streaming_memory
+    pcie = host.pcie_bandwidth_bytes_per_s
+    if memory is None:
+        links: list[Link] = []
+        for ipu in present:
+            links += _both_ways(name, f"ipu{ipu}", "host0", "pcie", 1, pcie, 0, f"{name}/card{machine}")
+        return links
+    gateway = f"gateway{machine}"
+    links = _both_ways(name, gateway, "host0", "pcie", 1, pcie, 0)
+    ddr = memory.ddr_bandwidth_bytes_per_s
+    for source, destination in ((gateway, f"ddr{machine}"), (f"ddr{machine}", gateway)):
+        links.append(
+            Link(f"{name}/{source}->{destination}", source, destination, "ddr", 1, ddr, 0, f"{name}/ddr{machine}")
+        )
+    for ipu in present:
+        links += _both_ways(name, f"ipu{ipu}", gateway, "pcie", 1, memory.gateway_bandwidth_bytes_per_s, 0)
+    return links
+
+
+def _both_ways(
+    name: str, here: str, there: str, kind: str, count: int, bandwidth: int, latency: int, shared: str = ""
+) -> list[Link]:
+    """A link each way. ``shared`` names what links of the same direction share; each direction has its own."""
+    out = f"{shared}:out" if shared else ""
+    back = f"{shared}:in" if shared else ""
+    return [
+        Link(f"{name}/{here}->{there}", here, there, kind, count, bandwidth, latency, out),
+        Link(f"{name}/{there}->{here}", there, here, kind, count, bandwidth, latency, back),
+    ]
+
+
+def _check(name: str, topology: Topology) -> None:
+    seen: set[str] = set()
+    for link in topology.links:
+        if link.name in seen:
+            raise MachineError(f"{name}: two bundles of links make {link.name}; write one with the sum of their links")
+        seen.add(link.name)
+    for ipu in range(1, topology.ipus):
+        if not topology.reaches(0, ipu):
+            raise MachineError(f"{name}: no IPU-Links lead from IPU 0 to IPU {ipu}; add a bundle or a cable")

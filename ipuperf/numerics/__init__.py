@@ -1,0 +1,1 @@
+"""Room ``numerics``: see docs/design.md."""

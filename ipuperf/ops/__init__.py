@@ -1,0 +1,1 @@
+"""Room ``ops``: see docs/design.md."""

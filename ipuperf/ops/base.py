@@ -1,0 +1,106 @@
+"""What every op states besides its shape rule and gradient: its NumPy value and the work it asks for.
+
+Arrays always have one leading axis over replicas: a tensor of shape ``s`` is an array of shape ``(R, *s)``. Kernels are
+*bound once*: :meth:`Op.kernel` receives the arrays that will hold operands and results for the whole life of a compiled
+program and returns a function without arguments that computes in place, so that a training step is a list of calls with
+nothing to look up and nothing to allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from ipuperf import ir
+from ipuperf.ir import DType, DTypeError, Graph, IrError, RemoteBuffer, ShapeError, Stream, Tensor, TensorSpec
+
+from .work import Work
+
+if TYPE_CHECKING:
+    Array = np.ndarray
+
+Kernel = Callable[[], None]
+T = TypeVar("T")
+
+
+class Environment(Protocol):
+    """What kernels may ask of the evaluator that compiles them."""
+
+    @property
+    def replicas(self) -> int:
+        """Length of the leading axis."""
+        ...
+
+    def scratch(self, shape: Sequence[int], dtype: np.dtype | type, slot: int = 0) -> np.ndarray:
+        """Temporary memory shared by all kernels; contents are lost when another kernel runs. Different ``slot`` s of
+        one kernel do not overlap."""
+        ...
+
+    def stream_reader(self, stream: Stream) -> Callable[[], np.ndarray]:
+        """A function giving the next ``(R, *shape)`` slice of an input stream of the current run."""
+        ...
+
+    def stream_writer(self, stream: Stream) -> Callable[[np.ndarray], None]:
+        """A function storing the next ``(R, *shape)`` slice of an output stream of the current run (it copies)."""
+        ...
+
+    def remote(self, buffer: RemoteBuffer) -> np.ndarray:
+        """The contents of a remote buffer: ``(R, entries, *shape)``."""
+        ...
+
+    def compile(self, graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
+        """A kernel that executes ``graph`` on the given input arrays, and the arrays that hold its outputs."""
+        ...
+
+
+class Op(ir.Op):
+    """Base of the ops: shape rule, value, gradient and cost stand together in each subclass."""
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says
+        otherwise) from ``inputs``. fp16 results are rounded to fp16; arithmetic is done in fp32."""
+        raise IrError(f"{self.where()}: no NumPy value for {type(self).__name__}")
+
+    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+        """For ops whose outputs are views of inputs: the views (then :meth:`kernel` is not used); otherwise None."""
+        return None
+
+    def work(self) -> Sequence[Work]:
+        """What the op asks of the machine, in order. An empty list means that it moves and computes nothing, and has
+        to be true: an op without a model is an error."""
+        raise IrError(f"{self.where()}: no cost model for {type(self).__name__}")
+
+    # -- helpers for shape rules -----------------------------------------------------------------------------------
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise :class:`ShapeError` with the op's name and operands unless ``condition``."""
+        if not condition:
+            raise ShapeError(f"{self.where()}: {message}")
+
+    def same_dtype(self, *tensors: Tensor) -> DType:
+        """The common dtype of ``tensors`` or :class:`DTypeError`."""
+        dtypes = {t.dtype for t in tensors}
+        if len(dtypes) != 1:
+            names = ", ".join(sorted(d.name for d in dtypes))
+            raise DTypeError(f"{self.where()}: operands have different dtypes ({names}); cast them first")
+        return tensors[0].dtype
+
+    def floating(self, *tensors: Tensor) -> None:
+        """Raise :class:`DTypeError` unless all ``tensors`` are floating point."""
+        for tensor in tensors:
+            if not tensor.dtype.is_floating_point:
+                raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; a floating-point type is needed")
+
+    def broadcast(self, *tensors: Tensor) -> tuple[int, ...]:
+        """The NumPy broadcast of the shapes or :class:`ShapeError`."""
+        try:
+            return tuple(np.broadcast_shapes(*(t.shape for t in tensors)))
+        except ValueError:
+            shapes = " and ".join(str(t.shape) for t in tensors)
+            raise ShapeError(f"{self.where()}: shapes {shapes} cannot be broadcast together") from None
+
+    def like(self, tensor: Tensor) -> TensorSpec:
+        """The spec of ``tensor``."""
+        return tensor.spec

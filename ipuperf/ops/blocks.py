@@ -1,0 +1,164 @@
+"""Large element-wise updates in cache-sized pieces.
+
+An update such as ``w = w + b * g`` needs a temporary for ``b * g``. On whole tensors the temporary goes through main
+memory; in pieces of :data:`BLOCK` elements it stays in the L2 cache, and the update costs one pass over ``w`` and ``g``.
+All pieces are views made once, when a kernel is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+#: Elements per piece: 256 KiB of float32, a fraction of the L2 cache of current processors.
+BLOCK = 65536
+
+Piece = tuple[int, tuple[np.ndarray, ...]]
+#: For one replica, read when the kernel runs: the coefficients ``(a, b)``.
+Coefficients = Callable[[int], tuple[float, float]]
+
+
+def pieces(arrays: Sequence[np.ndarray], per_replica: bool, block: int = BLOCK) -> list[Piece]:
+    """Split equally shaped arrays ``(R, *shape)`` alike into ``(replica, views)``.
+
+    With ``per_replica`` no piece spans two replicas; otherwise replicas are one long vector and ``replica`` is 0.
+    Arrays that are all C-contiguous are split flat, others along their leading axes.
+    """
+    if not per_replica and all(a.flags.c_contiguous for a in arrays):
+        return [(0, views) for views in _split_flat([a.reshape(-1) for a in arrays], block)]
+    found: list[Piece] = []
+    for replica in range(arrays[0].shape[0]):
+        rows = [a[replica] for a in arrays]
+        if all(a.flags.c_contiguous for a in rows):
+            found += [(replica, views) for views in _split_flat([a.reshape(-1) for a in rows], block)]
+        else:
+            found += [(replica, views) for views in _split_rows(rows, block)]
+    return found
+
+
+def _split_flat(arrays: Sequence[np.ndarray], block: int) -> Iterator[tuple[np.ndarray, ...]]:
+    for start in range(0, arrays[0].size, block):
+        yield tuple(a[start : start + block] for a in arrays)
+
+
+def _split_rows(arrays: Sequence[np.ndarray], block: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Pieces along the first axis; a first-axis slice that is itself too large is split further."""
+    first = arrays[0]
+    if first.size <= block or first.ndim == 0:
+        yield tuple(arrays)
+        return
+    row = first.size // first.shape[0]
+    if row > block:
+        for index in range(first.shape[0]):
+            yield from _split_rows([a[index] for a in arrays], block)
+        return
+    step = max(1, block // row)
+    for start in range(0, first.shape[0], step):
+        yield tuple(a[start : start + step] for a in arrays)
+
+
+def temporary(scratch: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The start of flat ``scratch`` in the shape of ``like``."""
+    return scratch[: like.size].reshape(like.shape)
+
+
+def largest(parts: Sequence[Piece]) -> int:
+    """Elements of the largest piece (0 when there is none)."""
+    return max((views[0].size for _, views in parts), default=0)
+
+
+def scalar(value: float) -> np.ndarray:
+    """``value`` as a float32 operand without axes: rounded as the IPU holds it, and cheap to hand to a ufunc."""
+    return np.array(value, dtype=np.float32)
+
+
+def weighted_sum(
+    out: np.ndarray, x: np.ndarray, y: np.ndarray, a: float, b: float, square: bool, temporaries: Sequence[np.ndarray]
+) -> None:
+    """``out = a * x + b * y`` (``y * y`` with ``square``), computed in float32 and rounded once to ``out``'s type.
+
+    ``out`` may be ``x``. ``temporaries``: two float32 arrays of the same shape; the second is used when ``a != 1``.
+    """
+    term, other = temporaries
+    rounding = out.dtype != np.float32 or x.dtype != np.float32
+    if square:
+        np.multiply(y, y, out=term, dtype=np.float32)
+        if b != 1.0:
+            np.multiply(term, scalar(b), out=term)
+    elif b == 1.0:
+        term = y
+    else:
+        np.multiply(y, scalar(b), out=term, dtype=np.float32)
+    if a != 1.0:
+        np.multiply(x, scalar(a), out=other, dtype=np.float32)
+        x = other
+    if rounding:
+        np.add(x, term, out=out, dtype=np.float32, casting="same_kind")
+    else:
+        np.add(x, term, out=out)
+
+
+def bind_weighted_sum(
+    out: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    coefficients: Coefficients,
+    static: bool,
+    square: bool,
+    scratch: Callable[[int, int], np.ndarray],
+) -> Callable[[], None]:
+    """A kernel for :func:`weighted_sum` over whole arrays.
+
+    Args:
+        coefficients: read once now when ``static``, otherwise for each replica in each run.
+        scratch: ``scratch(elements, slot)`` gives flat float32 temporary memory.
+    """
+    parts = pieces([out, x, y], per_replica=not static)
+    size = largest(parts)
+    first, second = scratch(size, 0), scratch(size, 1)
+    if static:
+        a, b = coefficients(0)
+        plain = all(array.dtype == np.float32 for array in (out, x, y))
+        if plain and a == 1.0 and not square:
+            return _plain_update(parts, b, first)
+    bound = [(r, *views, (temporary(first, views[0]), temporary(second, views[0]))) for r, views in parts]
+    if static:
+
+        def run() -> None:
+            for _, o, p, q, temporaries in bound:
+                weighted_sum(o, p, q, a, b, square, temporaries)
+
+        return run
+
+    def run_dynamic() -> None:
+        last, pair = -1, (1.0, 1.0)
+        for replica, o, p, q, temporaries in bound:
+            if replica != last:
+                last, pair = replica, coefficients(replica)
+            weighted_sum(o, p, q, pair[0], pair[1], square, temporaries)
+
+    return run_dynamic
+
+
+def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Callable[[], None]:
+    """``out = x + b * y``, all float32: the inner loop of plain SGD, with nothing in it but ufunc calls."""
+    add, multiply = np.add, np.multiply
+    if b in (1.0, -1.0):
+        combine = add if b == 1.0 else np.subtract
+        simple = [views for _, views in parts]
+
+        def run_simple() -> None:
+            for o, p, q in simple:
+                combine(p, q, o)
+
+        return run_simple
+    factor = scalar(b)
+    bound = [(o, p, q, temporary(scratch, o)) for _, (o, p, q) in parts]
+
+    def run() -> None:
+        for o, p, q, t in bound:
+            multiply(q, factor, t)
+            add(p, t, o)
+
+    return run

@@ -1,0 +1,531 @@
+"""Variable updates: scaled additions, gradient accumulation, the Adam family's updater, and copies into variables.
+
+Semantics: ``../shared/reference/popxl.md`` 2.7. Arithmetic is in float32 and rounded once to the result's type. The
+kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Cycle formulas: ``../shared/reference/cost-model.md`` 2.3
+(ScaledAdd and aX+bY, PopLibs ``lib/popops/PerformanceEstimation.cpp``), 2.2 (BroadcastScalar), 2.4 (Fill) and 2.7 (fused
+expressions, PopLibs ``lib/popops/ExpressionGenerator.cpp``); which vertices an update runs follows PopART's lowering
+(``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ipuperf.ir import DType, IrError, Tensor, TensorSpec
+
+from .base import Environment, Kernel, Op
+from .blocks import Coefficients, bind_weighted_sum, largest, pieces, scalar, temporary
+from .work import Copy, TileCycles, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+_SHORT = {"float16": "half", "float32": "float"}
+
+
+# -- cycle formulas ------------------------------------------------------------------------------------------------
+
+
+def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False) -> TileCycles:
+    """Tile cycles of ``ScaledAddSupervisor`` (``both_scaled``: ``aXPlusbYSupervisor``) for ``A`` of type ``a`` and ``B`` of
+    type ``b``, without memory constraints (operands may share a memory element).
+
+    Supervisor 51, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12 for a second
+    factor; then six times the slowest worker: prologue and epilogue 25, inner loop of 3 cycles per vector (4 for mixed
+    types, 5 for half A with float B), and the remaining elements on one worker.
+    """
+    size, mixed_up = a.size, a.size == 2 and b.size == 4
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        width, workers = chip.vector_width(size), chip.workers
+        vectors, rest = n // width, n % width
+        each, spare = vectors // workers, vectors % workers
+        supervisor = 51 + 6 * tensor_factor + 6 * (rest > 0)
+        if both_scaled and tensor_factor:
+            supervisor = supervisor + 12
+        if mixed_up:
+            longest = each + (spare > 0)
+            loop = np.where(longest > 0, 9 + 5 * (longest - 1), 0)
+            tail = np.where(rest > 0, 4 + 5 * (rest >= 2) + 7 * (rest % 2), 0)
+            worker = 16 + loop + 3 + (spare == 0) + tail
+        else:
+            inner = 3 if size == b.size else 4
+            loop = np.where(each > 0, 6 + inner * (each - 1), 0)
+            odd = np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
+            worker = 15 + loop + 2 + 1 + odd + 1
+        return np.where(n > 0, supervisor + workers * worker, 0)
+
+    return cycles
+
+
+def fused_cycles(first: DType, tensors: int, scalars: int, operations: int) -> TileCycles:
+    """Tile cycles of a vertex generated from an expression: 20, plus for each of its ``tensors`` whole vectors and single
+    remaining elements times ``operations``, plus ``operations`` per scalar operand, rounded up to whole worker turns.
+    The vector width is that of the ``first`` operand's type."""
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        width, workers = chip.vector_width(first.size), chip.workers
+        total = 20 + operations * (tensors * (n // width + n % width) + scalars)
+        return np.where(n > 0, -(-total // workers) * workers, 0)
+
+    return cycles
+
+
+def broadcast_scalar_cycles(dtype: DType) -> TileCycles:
+    """Tile cycles of ``BroadcastScalar1DInPlace`` for ADD and MUL: ``6 * (20 + 2 per vector of a worker) + 11``."""
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        share = -(-n // chip.workers)
+        loop = 2 * -(-share // chip.vector_width(dtype.size))
+        return np.where(n > 0, chip.workers * (20 + loop) + 11, 0)
+
+    return cycles
+
+
+def fill_cycles(dtype: DType) -> TileCycles:
+    """Tile cycles of ``Fill`` split over the workers: thread cycles ``26 + n/4`` (half), ``23 + n/2`` (float)."""
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        share = -(-n // chip.workers)
+        base = 26 if dtype.size == 2 else 23
+        return np.where(n > 0, chip.workers * (base + share // chip.vector_width(dtype.size)), 0)
+
+    return cycles
+
+
+def _types(*dtypes: DType) -> str:
+    return ",".join(_SHORT.get(d.name, d.name) for d in dtypes)
+
+
+# -- shared parts --------------------------------------------------------------------------------------------------
+
+
+def _scratch(env: Environment) -> Callable[[int, int], np.ndarray]:
+    return lambda elements, slot: env.scratch((elements,), np.float32, slot)
+
+
+class _Update(Op):
+    """Base of updates with scalar factors that are either Python floats or scalar tensors."""
+
+    def factor_index(self, name: str) -> int | None:
+        """Index of the input that holds factor ``name``, or None when it is a float."""
+        return self.attributes.get(f"{name}_input")
+
+    def has_tensor_factor(self, *names: str) -> bool:
+        """True when any of the factors is read from a tensor."""
+        return any(self.factor_index(name) is not None for name in names)
+
+    def check_factor(self, name: str) -> None:
+        """Raise unless the factor is a number or one element of a floating-point or integer tensor."""
+        index = self.factor_index(name)
+        if index is None:
+            return
+        self.require(index < len(self.inputs), f"factor {name} is input {index}, which does not exist")
+        tensor = self.inputs[index]
+        self.require(tensor.spec.elements == 1, f"factor {name} ({tensor.id!r}) has shape {tensor.shape}; one element is needed")
+
+    def reader(self, name: str, inputs: Sequence[np.ndarray], default: float = 1.0) -> Callable[[int], float]:
+        """A function giving the factor's value on a replica at the time of the call."""
+        index = self.factor_index(name)
+        if index is None:
+            value = self.attributes.get(name)
+            number = default if value is None else float(value)
+            return lambda replica: number
+        values = inputs[index]
+        if values.ndim == 1:
+            return lambda replica: float(values[replica])
+        return lambda replica: float(values[replica].reshape(-1)[0])
+
+    def same_shape(self, target: Tensor, other: Tensor) -> None:
+        """Raise unless two tensors have the same shape."""
+        self.require(
+            target.shape == other.shape, f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes"
+        )
+
+
+# -- scaled addition -----------------------------------------------------------------------------------------------
+
+
+class ScaledAdd(_Update):
+    """``a * X + b * Y`` in X's type; X and Y have equal shapes, their types may differ.
+
+    Inputs ``X, Y[, a][, b]``; attributes ``a``, ``b`` (floats, default 1) or ``a_input``, ``b_input`` (input indices).
+    Cost: a copy of X and the vertex of the in-place form.
+    """
+
+    type: ClassVar[str] = "ScaledAdd"
+
+    def infer(self) -> list[TensorSpec]:
+        x, y = self.inputs[:2]
+        self.floating(x, y)
+        self.same_shape(x, y)
+        self.check_factor("a")
+        self.check_factor("b")
+        return [self.like(x)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        a, b = self.reader("a", inputs), self.reader("b", inputs)
+        static = not self.has_tensor_factor("a", "b")
+        return bind_weighted_sum(
+            outputs[0], inputs[0], inputs[1], lambda r: (a(r), b(r)), static, False, _scratch(env)
+        )
+
+    def vertices(self) -> Vertices:
+        """The ScaledAdd or aX+bY compute set."""
+        x, y = self.inputs[:2]
+        tensor = self.has_tensor_factor("a", "b")
+        both = self.factor_index("a") is not None or self.attributes.get("a", 1.0) not in (None, 1.0)
+        name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
+        return Vertices(
+            f"popops::{name}<{_types(x.dtype, y.dtype)},{str(not tensor).lower()}>",
+            x.spec.elements,
+            scaled_add_cycles(x.dtype, y.dtype, tensor, both),
+            flops=(3 if both else 2) * x.spec.elements,
+        )
+
+    def work(self) -> Sequence[Work]:
+        return [Copy(self.inputs[0].spec.bytes), self.vertices()]
+
+
+class ScaledAddLhsInplace(ScaledAdd):
+    """``X = a * X + b * Y`` in place; the output is X."""
+
+    type: ClassVar[str] = "ScaledAddLhsInplace"
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def work(self) -> Sequence[Work]:
+        return [self.vertices()]
+
+
+# -- accumulation --------------------------------------------------------------------------------------------------
+
+#: Arithmetic operations of the fused expression: (factor known at compile time, factor read from a tensor).
+_FUSED_OPERATIONS = {"square": (3, 3), "moving_average": (3, 4), "moving_average_square": (4, 5)}
+_KINDS = ("add", "square", "mean", "moving_average", "moving_average_square")
+
+
+class Accumulate(_Update):
+    """Accumulate X into ``t`` in place; the output is ``t``. Types may differ, shapes are equal.
+
+    Inputs ``t, X[, factor]``; attributes ``kind`` and ``factor`` (float or None). A third input is the factor ``f``.
+
+    ====================== =========================================== ===========================
+    kind                   value                                       vertices
+    ====================== =========================================== ===========================
+    add                    t + f X (f = 1)                             ScaledAdd
+    mean                   t c/(c+1) + X/(c+1), c = f                  aX+bY
+    square                 t + f X X (f = 1)                           fused expression
+    moving_average         f t + (1-f) X                               fused expression
+    moving_average_square  f t + (1-f) X X                             fused expression
+    ====================== =========================================== ===========================
+    """
+
+    type: ClassVar[str] = "Accumulate"
+
+    def infer(self) -> list[TensorSpec]:
+        target, value = self.inputs[:2]
+        kind = self.kind
+        if kind not in _KINDS:
+            raise IrError(f"{self.where()}: kind {kind!r}; allowed are {', '.join(_KINDS)}")
+        self.floating(target, value)
+        self.same_shape(target, value)
+        self.check_factor("factor")
+        if self.factor_index("factor") is None and self.attributes.get("factor") is None and kind not in ("add", "square"):
+            raise IrError(f"{self.where()}: kind {kind!r} needs a factor (a float or a third input)")
+        return [self.like(target)]
+
+    @property
+    def kind(self) -> str:
+        """Kind of accumulation."""
+        return self.attributes.get("kind", "add")
+
+    def factor_index(self, name: str) -> int | None:
+        return 2 if name == "factor" and len(self.inputs) > 2 else None
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def _coefficients(self, inputs: Sequence[np.ndarray]) -> Coefficients:
+        factor = self.reader("factor", inputs)
+        if self.kind in ("add", "square"):
+            return lambda r: (1.0, factor(r))
+        if self.kind == "mean":
+            return lambda r: (factor(r) / (factor(r) + 1.0), 1.0 / (factor(r) + 1.0))
+        return lambda r: (factor(r), 1.0 - factor(r))
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        static = self.factor_index("factor") is None
+        square = self.kind.endswith("square")
+        target = inputs[0]
+        return bind_weighted_sum(target, target, inputs[1], self._coefficients(inputs), static, square, _scratch(env))
+
+    def work(self) -> Sequence[Work]:
+        target, value = self.inputs[:2]
+        tensor = self.factor_index("factor") is not None
+        count, kind = target.spec.elements, self.kind
+        types = _types(target.dtype, value.dtype)
+        if kind in ("add", "mean"):
+            both = kind == "mean"
+            name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
+            vertex = f"popops::{name}<{types},{str(not tensor).lower()}>"
+            formula = scaled_add_cycles(target.dtype, value.dtype, tensor, both)
+            return [Vertices(vertex, count, formula, flops=(3 if both else 2) * count)]
+        operations = _FUSED_OPERATIONS[kind][tensor]
+        if kind == "square" and not tensor and self.attributes.get("factor") in (None, 1.0):
+            operations = 2
+        formula = fused_cycles(target.dtype, 2, int(tensor), operations)
+        return [Vertices(f"popops::map::Accumulate_{kind}<{types}>", count, formula, flops=operations * count)]
+
+
+class AccumulatorScale(_Update):
+    """``t = f * t`` in place; the output is ``t``. Inputs ``t[, f]``; attribute ``factor``. Factor 0 is a fill.
+
+    Cost: ``BroadcastScalar1DInPlace<MULTIPLY>``, or ``Fill`` for the constant 0.
+    """
+
+    type: ClassVar[str] = "AccumulatorScale"
+
+    def infer(self) -> list[TensorSpec]:
+        self.floating(self.inputs[0])
+        self.check_factor("factor")
+        if self.factor_index("factor") is None and self.attributes.get("factor") is None:
+            raise IrError(f"{self.where()}: a factor is needed (a float or a second input)")
+        return [self.like(self.inputs[0])]
+
+    def factor_index(self, name: str) -> int | None:
+        return 1 if len(self.inputs) > 1 else None
+
+    @property
+    def clears(self) -> bool:
+        """True when the factor is the constant 0."""
+        return self.factor_index("factor") is None and float(self.attributes["factor"]) == 0.0
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        target = inputs[0]
+        if self.clears:
+            return lambda: target.fill(0)
+        factor = self.reader("factor", inputs)
+
+        def run() -> None:
+            for replica in range(target.shape[0]):
+                part = target[replica : replica + 1]
+                np.multiply(part, scalar(factor(replica)), out=part, dtype=np.float32, casting="same_kind")
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        target = self.inputs[0]
+        count, kind = target.spec.elements, _types(target.dtype)
+        if self.clears:
+            return [Vertices(f"popops::Fill<{kind}>", count, fill_cycles(target.dtype))]
+        vertex = f"popops::BroadcastScalar1DInPlace<MULTIPLY,{kind}>"
+        return [Vertices(vertex, count, broadcast_scalar_cycles(target.dtype), flops=count)]
+
+
+class AccumulatorZero(AccumulatorScale):
+    """``t = 0`` in place; the output is ``t``. Printed as the upstream operation, an AccumulatorScale by 0."""
+
+    def infer(self) -> list[TensorSpec]:
+        self.attributes["factor"] = 0.0
+        return super().infer()
+
+
+class CopyVarUpdate(_Update):
+    """``t = X`` in place (equal shapes and types); the output is ``t``. Cost: a copy."""
+
+    type: ClassVar[str] = "CopyVarUpdate"
+
+    def infer(self) -> list[TensorSpec]:
+        target, value = self.inputs
+        self.same_dtype(target, value)
+        self.same_shape(target, value)
+        return [self.like(target)]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        target, value = inputs
+        return lambda: np.copyto(target, value)
+
+    def work(self) -> Sequence[Work]:
+        return [Copy(self.inputs[0].spec.bytes)]
+
+
+# -- Adam ----------------------------------------------------------------------------------------------------------
+
+_MODES = ("adam", "adamax", "lamb")
+
+
+class AdamUpdater(_Update):
+    """The Adam family's step from its two moments.
+
+    Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
+    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result, of ``weight``'s type or
+    without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it is instead
+    of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``, ``v' = v / (1 -
+    beta2**t)``; without, ``m' = m``, ``v' = v``.
+
+    Cost: the increment of the step, then one fused expression over all operands.
+    """
+
+    type: ClassVar[str] = "AdamUpdater"
+
+    def infer(self) -> list[TensorSpec]:
+        m, v = self.inputs[:2]
+        if self.mode not in _MODES:
+            raise IrError(f"{self.where()}: mode {self.mode!r}; allowed are {', '.join(_MODES)}")
+        self.floating(m, v)
+        self.same_shape(m, v)
+        decay = self.factor_index("weight_decay") is not None or bool(self.attributes.get("weight_decay"))
+        if decay and not self.has_weight:
+            raise IrError(f"{self.where()}: weight decay needs the weight as an input")
+        for name in ("weight_decay", "epsilon", *self._betas()):
+            self.check_factor(name)
+        for name in self._betas():
+            if self.factor_index(name) is None and self.attributes.get(name) is None:
+                raise IrError(f"{self.where()}: bias correction (a time step) needs {name}")
+        if self.has_step:
+            step = self.inputs[self.step_index]
+            self.require(step.spec.elements == 1, f"time_step {step.id!r} has shape {step.shape}; one element is needed")
+        if not self.has_weight:
+            return [self.like(m)]
+        weight = self.inputs[2]
+        self.floating(weight)
+        self.same_shape(m, weight)
+        return [self.like(weight)]
+
+    @property
+    def mode(self) -> str:
+        """``adam``, ``adamax`` or ``lamb``."""
+        return self.attributes.get("mode", "adam")
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether input 2 is the weight."""
+        return bool(self.attributes.get("has_weight", False))
+
+    @property
+    def has_step(self) -> bool:
+        """Whether there is a time step."""
+        return bool(self.attributes.get("has_step", False))
+
+    @property
+    def step_index(self) -> int:
+        """Input index of the time step."""
+        return 2 + self.has_weight
+
+    def _betas(self) -> tuple[str, ...]:
+        if not self.has_step:
+            return ()
+        return ("beta1",) if self.mode == "adamax" else ("beta1", "beta2")
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (self.step_index,) if self.has_step else ()
+
+    def _corrections(self, inputs: Sequence[np.ndarray]) -> Callable[[int], tuple[float, float]]:
+        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the present step; 1 where there is no correction."""
+        if not self.has_step:
+            return lambda replica: (1.0, 1.0)
+        steps = inputs[self.step_index].reshape(-1)
+        beta1 = self.reader("beta1", inputs)
+        if self.mode == "adamax":
+            return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0)
+        beta2 = self.reader("beta2", inputs)
+        return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0 - beta2(r) ** float(steps[r]))
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        m, v, out = inputs[0], inputs[1], outputs[0]
+        weight = inputs[2] if self.has_weight else m
+        parts = pieces([m, v, weight, out], per_replica=True)
+        size = largest(parts)
+        first, second = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
+        bound = [(r, views, temporary(first, views[0]), temporary(second, views[0])) for r, views in parts]
+        epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
+        decay = self.reader("weight_decay", inputs, 0.0)
+        step = inputs[self.step_index] if self.has_step else None
+        root = self.mode != "adamax"
+
+        def run() -> None:
+            if step is not None:
+                np.add(step, 1, out=step, casting="unsafe")
+            for replica, (pm, pv, pw, po), tmp, extra in bound:
+                c1, c2 = corrections(replica)
+                wd = decay(replica)
+                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(replica), wd, root)
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        m = self.inputs[0]
+        count, works = m.spec.elements, list[Work]()
+        if self.has_step:
+            step = self.inputs[self.step_index]
+            vertex = f"popops::BroadcastScalar1DInPlace<ADD,{_types(step.dtype)}>"
+            works.append(Vertices(vertex, 1, broadcast_scalar_cycles(step.dtype), flops=1))
+        tensor_factors = [n for n in ("weight_decay", "epsilon", "beta1", "beta2") if self.factor_index(n) is not None]
+        operations = 2 + self._moment_operations() + 2 * self._decays
+        formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
+        types = _types(*(t.dtype for t in self.inputs[: 2 + self.has_weight]))
+        works.append(Vertices(f"popops::map::AdamUpdater_{self.mode}<{types}>", count, formula, flops=operations * count))
+        return works
+
+    @property
+    def _decays(self) -> bool:
+        return self.factor_index("weight_decay") is not None or bool(self.attributes.get("weight_decay"))
+
+    def _moment_operations(self) -> int:
+        """Divide, subtract and power per corrected moment, a lone divide otherwise; and the square root."""
+        corrected = len(self._betas())
+        return 3 * corrected + (2 - corrected) + (self.mode != "adamax")
+
+
+def _adam_piece(
+    out: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
+    weight: np.ndarray,
+    tmp: np.ndarray,
+    extra: np.ndarray,
+    c1: float,
+    c2: float,
+    epsilon: float,
+    decay: float,
+    root: bool,
+) -> None:
+    """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
+    np.multiply(v, scalar(1.0 / c2), out=tmp, dtype=np.float32)
+    if root:
+        np.sqrt(tmp, out=tmp)
+    np.add(tmp, scalar(epsilon), out=tmp)
+    np.divide(m, tmp, out=tmp, dtype=np.float32)
+    if decay == 0.0:
+        np.multiply(tmp, scalar(1.0 / c1), out=out, dtype=np.float32, casting="same_kind")
+        return
+    np.multiply(tmp, scalar(1.0 / c1), out=tmp)
+    np.multiply(weight, scalar(decay), out=extra, dtype=np.float32)
+    np.add(tmp, extra, out=out, dtype=np.float32, casting="same_kind")

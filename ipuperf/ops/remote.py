@@ -1,0 +1,137 @@
+"""Loads from and stores to remote buffers in Streaming Memory.
+
+Semantics: ``../shared/reference/popxl.md`` 2.5. Every replica has its own copy of a buffer; the entry is chosen by a
+scalar integer tensor, whose replicas may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import Constant, DTypeError, IrError, RemoteBuffer, Tensor, TensorSpec
+
+from .base import Environment, Kernel, Op
+from .work import RemoteTransfer, Work
+
+
+class RemoteEntryError(IrError, IndexError):
+    """An entry outside of a remote buffer."""
+
+
+def _check_entry(where: str, buffer: RemoteBuffer, entry: int) -> None:
+    """Raise :class:`RemoteEntryError` unless ``buffer`` has ``entry``."""
+    if not 0 <= entry < buffer.entries:
+        raise RemoteEntryError(
+            f"{where}: entry {entry} of {buffer}; allowed are 0 to {buffer.entries - 1} ({buffer.entries} entries)"
+        )
+
+
+class _RemoteOp(Op):
+    """Base: inputs ``tensor, offset``; attribute ``buffer``."""
+
+    @property
+    def buffer(self) -> RemoteBuffer:
+        """The remote buffer."""
+        return self.attributes["buffer"]
+
+    def check(self, tensor: Tensor, offset: Tensor) -> None:
+        """Raise unless tensor and offset fit the buffer; a constant offset is checked against its entries."""
+        buffer = self.buffer
+        self.require(tensor.shape == buffer.shape, f"{tensor.id!r} has shape {tensor.shape}, {buffer} has {buffer.shape}")
+        if tensor.dtype != buffer.dtype:
+            raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}, {buffer} is {buffer.dtype.name}")
+        if not offset.dtype.is_integer:
+            raise DTypeError(f"{self.where()}: the entry {offset.id!r} is {offset.dtype.name}; an integer is needed")
+        self.require(offset.spec.elements == 1, f"the entry {offset.id!r} has shape {offset.shape}; one element is needed")
+        if isinstance(offset, Constant):
+            _check_entry(self.where(), buffer, int(offset.data.reshape(-1)[0]))
+
+    def entry_reader(self, offset: np.ndarray) -> Callable[[], int | list[int]]:
+        """A function giving, when called, the entry: one number, or one per replica when they differ."""
+        where, buffer = self.where(), self.buffer
+        if isinstance(self.inputs[1], Constant):
+            entry = int(self.inputs[1].data.reshape(-1)[0])
+            _check_entry(where, buffer, entry)
+            return lambda: entry
+        values = offset.reshape(offset.shape[0], -1)[:, 0] if offset.ndim > 1 else offset
+
+        def read() -> int | list[int]:
+            entries = values.tolist()
+            for entry in entries:
+                _check_entry(where, buffer, entry)
+            return entries[0] if len(set(entries)) == 1 else entries
+
+        return read
+
+
+class RemoteLoad(_RemoteOp):
+    """Fill the Init'ed tensor (input 0, shared with the output) from an entry of ``buffer``.
+
+    The output keeps the buffer's ``meta_shape``, so a load from a sharded buffer gives an RTS tensor.
+    """
+
+    type: ClassVar[str] = "RemoteLoad"
+    #: The whole operand is overwritten: what it held before does not matter.
+    overwrites: ClassVar[bool] = True
+
+    def infer(self) -> list[TensorSpec]:
+        tensor, offset = self.inputs
+        self.check(tensor, offset)
+        return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        stored, out, read = env.remote(self.buffer), outputs[0], self.entry_reader(inputs[1])
+
+        def run() -> None:
+            entry = read()
+            if isinstance(entry, int):
+                np.copyto(out, stored[:, entry])
+            else:
+                for replica, own in enumerate(entry):
+                    out[replica] = stored[replica, own]
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        return [RemoteTransfer(self.buffer, "load", self.outputs[0].spec.bytes)]
+
+
+class RemoteLoadInplace(RemoteLoad):
+    """As :class:`RemoteLoad` into a tensor that is in use: the operand counts as changed."""
+
+    type: ClassVar[str] = "RemoteLoadInplace"
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+
+class RemoteStore(_RemoteOp):
+    """Store the tensor (input 0) to an entry of ``buffer``. No outputs."""
+
+    type: ClassVar[str] = "RemoteStore"
+
+    def infer(self) -> list[TensorSpec]:
+        self.check(*self.inputs)
+        return []
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        stored, tensor, read = env.remote(self.buffer), inputs[0], self.entry_reader(inputs[1])
+
+        def run() -> None:
+            entry = read()
+            if isinstance(entry, int):
+                np.copyto(stored[:, entry], tensor)
+            else:
+                for replica, own in enumerate(entry):
+                    stored[replica, own] = tensor[replica]
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        return [RemoteTransfer(self.buffer, "store", self.inputs[0].spec.bytes)]

@@ -1,0 +1,84 @@
+"""Host streams: a load takes the next slice of an input stream, a store appends one to an output stream.
+
+Semantics: ``../shared/reference/popxl.md`` 2.4. Each *execution* of the op moves one slice per replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import DTypeError, IrError, Stream, Tensor, TensorSpec
+
+from .base import Environment, Kernel, Op
+from .work import HostTransfer, Work
+
+
+class _StreamOp(Op):
+    """Base of the two: attribute ``stream``, operand 0 is the tensor on the IPU."""
+
+    direction: ClassVar[str] = ""
+    verb: ClassVar[str] = ""
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that is read or written."""
+        return self.attributes["stream"]
+
+    def check(self, tensor: Tensor) -> None:
+        """Raise unless the stream has the right direction and the tensor its shape and type."""
+        stream = self.stream
+        if stream.direction != self.direction:
+            raise IrError(
+                f"{self.where()}: cannot {self.verb} stream {stream.id!r}, its direction is {stream.direction!r} and "
+                f"{self.direction!r} is needed"
+            )
+        self.require(
+            tensor.shape == stream.shape, f"stream {stream.id!r} has shape {stream.shape}, {tensor.id!r} has {tensor.shape}"
+        )
+        if tensor.dtype != stream.dtype:
+            raise DTypeError(
+                f"{self.where()}: stream {stream.id!r} has type {stream.dtype.name}, {tensor.id!r} has {tensor.dtype.name}"
+            )
+
+    def work(self) -> Sequence[Work]:
+        return [HostTransfer(self.stream, self.direction, self.inputs[0].spec.bytes)]
+
+
+class HostLoad(_StreamOp):
+    """Fill the Init'ed tensor (input 0, shared with the output) with the next slice of ``stream``."""
+
+    type: ClassVar[str] = "HostLoad"
+    direction: ClassVar[str] = "h2d"
+    verb: ClassVar[str] = "load from"
+    #: The whole operand is overwritten: what it held before does not matter.
+    overwrites: ClassVar[bool] = True
+
+    def infer(self) -> list[TensorSpec]:
+        self.check(self.inputs[0])
+        return [self.like(self.inputs[0])]
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        read, out, copy = env.stream_reader(self.stream), outputs[0], np.copyto
+        return lambda: copy(out, read())
+
+
+class HostStore(_StreamOp):
+    """Append the tensor to ``stream``. No outputs."""
+
+    type: ClassVar[str] = "HostStore"
+    direction: ClassVar[str] = "d2h"
+    verb: ClassVar[str] = "store to"
+
+    def infer(self) -> list[TensorSpec]:
+        self.check(self.inputs[0])
+        return []
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        write, tensor = env.stream_writer(self.stream), inputs[0]
+        return lambda: write(tensor)

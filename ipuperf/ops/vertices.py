@@ -1,0 +1,389 @@
+"""Cycle formulas of the vertices that several ops share: tables as data, and functions from tables to tile cycles.
+
+All formulas are those of the PopLibs estimators as restated in ``cost-model.md`` 2.1 to 2.7 (paths below are PopLibs
+paths); they describe what the estimators say, not what a device was seen to do. With ``W`` worker contexts and ``n``
+elements on a tile, each worker handles ``m = ceil(n / W)`` of them, and the supervisor vertex takes ``W * thread(m) +
+constant`` tile cycles because the workers take turns at issuing instructions.
+
+A loop of a table entry ``(cycles, step)`` costs
+
+* ``ceil(m / step) * cycles`` for a positive ``step`` (elements per unrolled iteration),
+* ``(cycles + overhead) * ceil(m / vector)`` for ``VECTOR`` (one natural vector per iteration),
+* ``(cycles + overhead) * m`` for ``SCALAR`` (one element per iteration).
+
+Tables are keyed by vertex operation and by kind of type (``half``, ``float``, ``int``, ``bool``). float64 is no device
+type; the few float64 graphs (numerical checks) are priced as ``float``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import DType
+
+from .work import Reduction, TileCycles, Vertices
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+VECTOR = -1
+SCALAR = 0
+
+Loop = tuple[int, int]
+#: Thread cycles of one worker for ``m`` elements: ``thread(m, chip)``.
+Thread = Callable[[np.ndarray, "Chip"], np.ndarray]
+
+#: Unary loops, popopsCycleEstimators.hpp:104-331 (out of place).
+UNARY: Mapping[str, Mapping[str, Loop]] = {
+    "ABSOLUTE": {"float": (1, SCALAR), "half": (1, SCALAR), "int": (2, SCALAR)},
+    "CEIL": {"float": (2, VECTOR), "half": (2, VECTOR)},
+    "FLOOR": {"float": (2, VECTOR), "half": (2, VECTOR)},
+    "COS": {"float": (2300, SCALAR), "half": (25, 1)},
+    "SIN": {"float": (2300, SCALAR), "half": (25, 1)},
+    "ERF": {"float": (41, 1), "half": (13, 1)},
+    "EXPONENT": {"float": (6, 2), "half": (4, 4)},
+    "GELU_ERF": {"float": (22, 1), "half": (16, 1)},
+    "INVERSE": {"float": (6, 2), "half": (15, 4)},
+    "IS_FINITE": {"float": (5, VECTOR), "half": (5, VECTOR)},
+    "IS_INF": {"float": (3, VECTOR), "half": (5, VECTOR)},
+    "IS_NAN": {"float": (3, VECTOR), "half": (3, VECTOR)},
+    "LOGARITHM": {"float": (12, 2), "half": (4, 4)},
+    "LOGICAL_NOT": {"bool": (17, SCALAR)},
+    "NEGATE": {"float": (2, 2), "half": (2, 4), "int": (2, SCALAR)},
+    "RELU": {"float": (3, 2), "half": (3, 4)},
+    "RSQRT": {"float": (8, 2), "half": (19, 4)},
+    "SIGMOID": {"float": (12, 2), "half": (6, 4)},
+    "SIGNUM": {"float": (5, VECTOR), "half": (5, VECTOR), "int": (5, SCALAR)},
+    "SQRT": {"float": (10, 2), "half": (23, 4), "int": (110, SCALAR)},
+    "SQUARE": {"float": (2, 2), "half": (2, 4), "int": (1, VECTOR)},
+    "TANH": {"float": (12, 2), "half": (4, 4)},
+}
+
+#: Unary loops that differ in place (same source).
+UNARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
+    "ABSOLUTE": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (2, SCALAR)},
+    "LOGARITHM": {"float": (14, 2), "half": (6, 4)},
+    "NEGATE": {"float": (3, 2), "half": (3, 4), "int": (2, SCALAR)},
+    "RELU": {"float": (2, 2), "half": (2, 4)},
+    "SIGMOID": {"float": (10, 2), "half": (4, 4)},
+    "TANH": {"float": (10, 2), "half": (2, 4)},
+}
+
+#: Binary loops, popopsCycleEstimators.hpp (out of place). ADD, SUBTRACT and MULTIPLY of floating-point types run
+#: assembly with 2 cycles of loop overhead.
+BINARY: Mapping[str, Mapping[str, Loop]] = {
+    "ADD": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
+    "SUBTRACT": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
+    "MULTIPLY": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
+    "DIVIDE": {"float": (10, 2), "half": (21, 4), "int": (277, 1)},
+    "MAXIMUM": {"float": (3, 2), "half": (4, 4), "int": (7, 1)},
+    "MINIMUM": {"float": (3, 2), "half": (4, 4), "int": (7, 1)},
+    "POWER": {"float": (312, 1), "half": (325, 1)},
+    "REMAINDER": {"float": (133, 2), "half": (300, 4), "int": (292, 1)},
+    "EQUAL": {"float": (14, 4), "half": (9, 4), "int": (22, 4), "bool": (6, 4)},
+    "NOT_EQUAL": {"float": (20, 4), "half": (11, 4), "int": (22, 4), "bool": (5, 4)},
+    "GREATER_THAN": {"float": (14, 4), "half": (9, 4), "int": (22, 4), "bool": (31, 4)},
+    "LOGICAL_AND": {"bool": (5, 4)},
+    "LOGICAL_OR": {"bool": (5, 4)},
+}
+
+#: Binary loops that differ in place (same source).
+BINARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
+    "MAXIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
+    "MINIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
+}
+
+#: Loops with a scalar second operand (same source); in place alike. ADD, SUBTRACT and MULTIPLY: overhead 1.
+BROADCAST_SCALAR: Mapping[str, Mapping[str, Loop]] = {
+    "ADD": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
+    "SUBTRACT": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
+    "MULTIPLY": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
+    "DIVIDE": {"float": (6, 2), "half": (8, 2), "int": (277, 1)},
+    "MAXIMUM": {"float": (3, 2), "half": (3, 4), "int": (6, 1)},
+    "MINIMUM": {"float": (3, 2), "half": (3, 4), "int": (6, 1)},
+    "POWER": {"float": (312, 1), "half": (325, 1)},
+    "REMAINDER": {"float": (93, 2), "half": (225, 4), "int": (280, 1)},
+    "EQUAL": {"float": (12, 4), "half": (8, 4), "int": (16, 4)},
+    "LOGICAL_AND": {"bool": (4, 4)},
+    "LOGICAL_OR": {"bool": (4, 4)},
+    "VARIANCE_TO_INV_STD_DEV": {"float": (12, 2), "half": (24, 4)},
+    "INV_STD_DEV_TO_VARIANCE": {"float": (11, 2), "half": (10, 2)},
+}
+
+#: Operations with assembly for broadcast vectors; others broadcast the operand and run the plain binary vertex.
+BROADCAST_VECTOR_OPS = frozenset({"ADD", "SUBTRACT", "MULTIPLY"})
+
+#: popnn activations: thread cycles per vector, lib/popnn/PerformanceEstimation.hpp:18-60 (forward).
+NON_LINEARITY: Mapping[str, Mapping[str, int]] = {"GELU": {"float": 10, "half": 5}, "SWISH": {"float": 11, "half": 5}}
+
+#: popnn activation gradients: thread cycles per further vector, popnnCycleEstimators.cpp:140-215.
+NON_LINEARITY_GRAD: Mapping[str, Mapping[str, int]] = {
+    "RELU": {"float": 3, "half": 3},
+    "TANH": {"float": 3, "half": 3},
+    "SIGMOID": {"float": 3, "half": 3},
+    "GELU": {"float": 10, "half": 5},
+    "GELU_ERF": {"float": 30, "half": 15},
+    "SWISH": {"float": 15, "half": 9},
+}
+
+_POPLAR_NAMES = {
+    "float16": "half",
+    "float32": "float",
+    "float64": "float",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "bool": "bool",
+}
+
+
+def poplar_type(dtype: DType) -> str:
+    """Poplar's name of a type, as it stands in vertex names."""
+    return _POPLAR_NAMES[dtype.name]
+
+
+def kind(dtype: DType) -> str:
+    """Key of the tables: ``half``, ``float``, ``int`` or ``bool``."""
+    if dtype.is_floating_point:
+        return "half" if dtype.size == 2 else "float"
+    return "int" if dtype.is_integer else "bool"
+
+
+def vector_width(dtype: DType, chip: Chip) -> int:
+    """Elements per 64-bit data path word (float64, which the device lacks, counts as float32)."""
+    return chip.vector_width(min(dtype.size, 4))
+
+
+def ceil_div(a: np.ndarray, b: int | np.ndarray) -> np.ndarray:
+    """``ceil(a / b)`` in integers."""
+    return -(-a // b)
+
+
+def tile_cycles(thread: Thread, constant: int) -> TileCycles:
+    """Tile cycles of a supervisor vertex: ``W * thread(ceil(n / W)) + constant``, 0 for no elements."""
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(elements, dtype=np.int64)
+        total = chip.workers * thread(ceil_div(count, chip.workers), chip) + constant
+        return np.where(count > 0, total, 0).astype(np.int64)
+
+    return cycles
+
+
+def _loop(entry: Loop, dtype: DType, overhead: int, fixed: int) -> Thread:
+    """Thread cycles ``fixed + loop`` for a table entry."""
+    cycles, step = entry
+
+    def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        if step == SCALAR:
+            return fixed + (cycles + overhead) * m
+        if step == VECTOR:
+            return fixed + (cycles + overhead) * ceil_div(m, vector_width(dtype, chip))
+        return fixed + cycles * ceil_div(m, step)
+
+    return thread
+
+
+def _entry(tables: tuple[Mapping[str, Mapping[str, Loop]], ...], name: str, dtype: DType) -> tuple[Loop, bool]:
+    """The first table's entry for an operation, and whether it is known (otherwise a guess: 5 cycles an element)."""
+    for table in tables:
+        if name in table and kind(dtype) in table[name]:
+            return table[name][kind(dtype)], True
+    return (5, SCALAR), False
+
+
+# -- element-wise ------------------------------------------------------------------------------------------------------
+
+
+def unary(name: str, dtype: DType, elements: int, *, in_place: bool = False, flops: int = 1) -> Vertices:
+    """UnaryOp1D / UnaryOp1DInPlace (popopsCycleEstimators.cpp:1486-1597): ``W * (k + loop) + 20`` with k = 17 (33 for
+    EXPONENT), in place 55; overhead of natural loops 4."""
+    entry, known = _entry((UNARY_IN_PLACE, UNARY) if in_place else (UNARY,), name, dtype)
+    fixed = 55 if in_place else (33 if name == "EXPONENT" else 17)
+    vertex = f"popops::UnaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    cycles = tile_cycles(_loop(entry, dtype, 4, fixed), 20)
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=not known)
+
+
+def binary(name: str, dtype: DType, elements: int, *, in_place: bool = False, flops: int = 1) -> Vertices:
+    """BinaryOp1D / BinaryOp1DInPlace (popopsCycleEstimators.cpp:1507-1670): ``W * (k + loop) + 11`` with k = 29 (26 for
+    half), in place 58; overhead of natural loops 5, of floating ADD, SUBTRACT and MULTIPLY 2."""
+    entry, known = _entry((BINARY_IN_PLACE, BINARY) if in_place else (BINARY,), name, dtype)
+    fixed = 58 if in_place else (26 if kind(dtype) == "half" else 29)
+    overhead = 2 if name in BROADCAST_VECTOR_OPS else 5
+    vertex = f"popops::BinaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    cycles = tile_cycles(_loop(entry, dtype, overhead, fixed), 11)
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=not known)
+
+
+def broadcast_scalar(name: str, dtype: DType, elements: int, *, in_place: bool = False, flops: int = 1) -> Vertices:
+    """BroadcastScalar1D(InPlace) (popopsCycleEstimators.cpp:63-124): ``W * (20 + loop) + 11``, the same in place;
+    operations without a broadcast table entry (comparisons of rare types) use the binary table."""
+    entry, known = _entry((BROADCAST_SCALAR, BINARY), name, dtype)
+    overhead = 1 if name in BROADCAST_VECTOR_OPS else 4
+    vertex = f"popops::BroadcastScalar1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    cycles = tile_cycles(_loop(entry, dtype, overhead, 20), 11)
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=not known)
+
+
+def broadcast_outer(
+    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1
+) -> Vertices:
+    """BroadcastVectorOuterByRow (popopsCycleEstimators.cpp:232-299): one value for each row of ``row`` elements.
+
+    ``W * (15 + ceil(rows / W) * (o + 2 * ceil(row / vector))) + 11``, o = 7 for rows that are whole vectors, else 25.
+    A tile with fewer elements than a row holds part of one row.
+    """
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(count, dtype=np.int64)
+        vector = vector_width(dtype, chip)
+        length = np.clip(count, 1, row)
+        outer = ceil_div(ceil_div(count, length), chip.workers)
+        aligned = np.where(length % vector == 0, 7, 25)
+        total = chip.workers * (15 + outer * (aligned + 2 * ceil_div(length, vector))) + 11
+        return np.where(count > 0, total, 0).astype(np.int64)
+
+    vertex = f"popops::BroadcastVectorOuterByRow{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    return Vertices(vertex, elements, cycles, flops * elements)
+
+
+#: Row fragments on a tile: matrix products write groups of 16 output channels (ConvPlan partialChansPerGroup), so a
+#: vector added to their columns meets fragments of 16. The layout is an assumption, hence low confidence.
+INNER_FRAGMENT = 16
+
+
+def broadcast_inner(
+    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1
+) -> Vertices:
+    """BroadcastVectorInner (popopsCycleEstimators.cpp:690-1240): a vector of ``row`` elements for every row.
+
+    With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float,
+    ``24 + L * (8 + 2B)``; for half with L a multiple of 8 and ADD ``37 + L/8 * (13 + 2B)``, with L a multiple of 4 and
+    MULTIPLY ``34 + L/4 * (9 + B)``, otherwise ``34 + L * (5 + 9B)``; the tile takes W times that plus 12.
+    """
+    fragment = min(row, INNER_FRAGMENT)
+    half = kind(dtype) == "half"
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(count, dtype=np.int64)
+        length = np.clip(count, 1, fragment)
+        blocks = ceil_div(ceil_div(count, length), chip.workers)
+        thread = (34 + length * (5 + 9 * blocks)) if half else (24 + length * (8 + 2 * blocks))
+        if half and name == "MULTIPLY":
+            thread = np.where(length % 4 == 0, 34 + length // 4 * (9 + blocks), thread)
+        elif half:
+            thread = np.where(length % 8 == 0, 37 + length // 8 * (13 + 2 * blocks), thread)
+        return np.where(count > 0, chip.workers * thread + 12, 0).astype(np.int64)
+
+    vertex = f"popops::BroadcastVectorInner1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True)
+
+
+def select(dtype: DType, elements: int) -> Vertices:
+    """Select (``cost-model.md`` 2.2): ``W * (6 + 5m) + 11``."""
+    cycles = tile_cycles(lambda m, chip: 6 + 5 * m, 11)
+    return Vertices(f"popops::Select<{poplar_type(dtype)}>", elements, cycles)
+
+
+def clamp(dtype: DType, elements: int) -> Vertices:
+    """Clamp (``cost-model.md`` 2.2): ``W * (6 + 2 * ceil(m / vector)) + 11``."""
+    cycles = tile_cycles(lambda m, chip: 6 + 2 * ceil_div(m, vector_width(dtype, chip)), 11)
+    return Vertices(f"popops::Clamp<{poplar_type(dtype)}>", elements, cycles, 2 * elements)
+
+
+# -- activations -------------------------------------------------------------------------------------------------------
+
+
+def non_linearity(name: str, dtype: DType, elements: int, flops: int) -> Vertices:
+    """popnn NonLinearity1D (popnnCycleEstimators.cpp:73-140): ``W * (23 + 3 + 2 op + (V - 1) op) + 9`` for V vectors."""
+    per_vector = NON_LINEARITY[name][kind(dtype)]
+
+    def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        return 26 + 2 * per_vector + (ceil_div(m, vector_width(dtype, chip)) - 1) * per_vector
+
+    vertex = f"popnn::NonLinearity1D<{name},{poplar_type(dtype)}>"
+    return Vertices(vertex, elements, tile_cycles(thread, 9), flops * elements)
+
+
+def non_linearity_grad(name: str, dtype: DType, elements: int, flops: int) -> Vertices:
+    """popnn NonLinearityGrad1D (popnnCycleEstimators.cpp:140-215): ``W * (20 + 4 + (V - 1) g) + 9`` for V vectors."""
+    per_vector = NON_LINEARITY_GRAD[name][kind(dtype)]
+
+    def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        return 24 + (ceil_div(m, vector_width(dtype, chip)) - 1) * per_vector
+
+    vertex = f"popnn::NonLinearityGrad1D<{name},{poplar_type(dtype)}>"
+    return Vertices(vertex, elements, tile_cycles(thread, 9), flops * elements)
+
+
+# -- cast, fill, encoding ----------------------------------------------------------------------------------------------
+
+
+def cast(source: DType, target: DType, elements: int) -> Vertices:
+    """Cast1D (PerformanceEstimation.cpp:260-370): ``12 + W * (37 + 2 * (m // 4) + remainder)`` between float types (2
+    for none, 6 otherwise); between other types one element per cycle."""
+    both_floating = source.is_floating_point and target.is_floating_point
+
+    def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        if not both_floating:
+            return 37 + m
+        return 37 + 2 * (m // 4) + np.where(m % 4 == 0, 2, 6)
+
+    vertex = f"popops::Cast1D<{poplar_type(source)},{poplar_type(target)}>"
+    return Vertices(vertex, elements, tile_cycles(thread, 12))
+
+
+def fill_thread(elements: np.ndarray, dtype: DType) -> np.ndarray:
+    """Thread cycles of one Fill vertex (``cost-model.md`` 2.4): 16-bit ``26 + n // 4``, 32-bit ``23 + n / 2``, 8-bit
+    ``28 + n / 4``."""
+    if dtype.size == 2:
+        return 26 + elements // 4
+    if dtype.size == 1:
+        return 28 + ceil_div(elements, 4)
+    return 23 + ceil_div(elements, 2)
+
+
+def fill(dtype: DType, elements: int) -> Vertices:
+    """Fill, one vertex per worker: ``W * fill_thread(m)``."""
+    cycles = tile_cycles(lambda m, chip: fill_thread(m, dtype), 0)
+    return Vertices(f"popops::Fill<{poplar_type(dtype)}>", elements, cycles)
+
+
+def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
+    """EncodeOneHot (``cost-model.md`` 2.6): 11 + 74 cycles per index on one thread; a tile that holds ``n`` of the
+    one-hot elements handles ``ceil(n / classes)`` indices."""
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(count, dtype=np.int64)
+        return np.where(count > 0, 11 + 74 * ceil_div(count, classes), 0).astype(np.int64)
+
+    return Vertices(f"popops::EncodeOneHot<{poplar_type(dtype)}>", indices * classes, cycles)
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+#: Thread cycles per 64-bit word of input. MUL has no figure of its own in the source read: twice ADD is assumed.
+REDUCTION_CYCLES = {"ADD": 1, "SQUARE_ADD": 1, "MAX": 1, "MIN": 1, "MUL": 2}
+
+
+def reduction(name: str, dtype: DType, inputs: int, outputs: int, operand: int = 0) -> Reduction:
+    """StridedReduce (reduction/CycleEstimationFunctions.cpp:212-290): setup 16, loop 3 + 3 and result storage (8 for
+    half, 5 for float), then one 64-bit word of input per cycle; split over the workers of the tile.
+
+    The asymptote, 0.25 cycles per half element with about 180 fixed, is also that of Elk's fit (0.25 n + 175).
+    """
+    fixed = 16 + 6 + (8 if dtype.size == 2 else 5)
+    rate = REDUCTION_CYCLES[name]
+    cycles = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
+    per_input = 2 if name == "SQUARE_ADD" else 1
+    vertex = f"popops::Reduce<{name},{poplar_type(dtype)}>"
+    return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand)

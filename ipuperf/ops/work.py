@@ -1,0 +1,137 @@
+"""What an op asks of the machine: frozen descriptions that :mod:`ipuperf.lowering` turns into phases.
+
+An op states *what* has to be done (how many elements, which vertex, how many bytes between whom) and the cycle formula
+of its vertices; on which tiles it happens, with which plan and at what time is decided by the rooms below. A list of
+works is executed in order; each :class:`Vertices`, :class:`Reduction` or :class:`MatMul` is at least one superstep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import DType, Graph, RemoteBuffer, ReplicaGrouping, Stream
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+#: Tile cycles for a vector of element counts (int64, one per tile): ``cycles(elements, chip) -> int64 vector``.
+#: Zero elements cost zero cycles.
+TileCycles = Callable[[np.ndarray, "Chip"], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Base of all descriptions."""
+
+
+@dataclass(frozen=True)
+class Vertices(Work):
+    """One compute set of element-wise vertices that live where the op's first output (or modified input) lives.
+
+    Attributes:
+        vertex: vertex type, e.g. ``popops::BinaryOp1D<ADD,float>``; vertices of one type share code on a tile.
+        elements: elements processed in all (per replica).
+        cycles: tile cycles for a number of elements on a tile.
+        flops: floating-point operations in all.
+        low_confidence: the formula has no primary source (said in reports).
+    """
+
+    vertex: str
+    elements: int
+    cycles: TileCycles = field(compare=False)
+    flops: int = 0
+    low_confidence: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction(Work):
+    """Reduce ``inputs`` elements to ``outputs``: partial sums where the data lies, exchange of partials, final sums.
+
+    ``cycles(inputs on tile, chip)`` is the cost of one reduction vertex over that many elements; the lowering applies
+    it to both stages. ``operand`` is the index of the op's input that is reduced.
+    """
+
+    vertex: str
+    inputs: int
+    outputs: int
+    dtype: DType
+    cycles: TileCycles = field(compare=False)
+    flops: int = 0
+    operand: int = 0
+
+
+@dataclass(frozen=True)
+class MatMul(Work):
+    """``[groups, m, k] x [groups, k, n]``; the planner chooses splits and vertices.
+
+    ``pass_`` is one of ``nonemm``, ``fcinf``, ``fcfwd``, ``fcbwd``, ``fcwu`` (fully connected forward, backward,
+    weight update). ``stationary`` is the index of the operand (0 or 1) that is a parameter, or -1.
+    """
+
+    groups: int
+    m: int
+    k: int
+    n: int
+    input_dtype: DType
+    output_dtype: DType
+    partials_dtype: DType
+    pass_: str = "nonemm"
+    available_memory_proportion: float = 0.6
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.groups * self.m * self.k * self.n
+
+
+@dataclass(frozen=True)
+class Copy(Work):
+    """Bytes of the result that must be moved between tiles or rearranged on a tile (transpose, concat, slice copy)."""
+
+    bytes: int
+
+
+@dataclass(frozen=True)
+class HostTransfer(Work):
+    """A stream copy of ``bytes`` per replica between host and IPU. ``direction``: ``h2d`` or ``d2h``."""
+
+    stream: Stream
+    direction: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RemoteTransfer(Work):
+    """A transfer of ``bytes`` per replica between a remote buffer and the IPU. ``direction``: ``load`` or ``store``."""
+
+    buffer: RemoteBuffer
+    direction: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Collective(Work):
+    """A collective between the replicas of each group of ``group``.
+
+    ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one
+    replica; ``elements`` likewise. ``reduce`` is the operator (``add``, ``mean``, ``max``...), empty for a gather.
+    """
+
+    kind: str
+    reduce: str
+    bytes: int
+    elements: int
+    dtype: DType
+    group: ReplicaGrouping
+
+
+@dataclass(frozen=True)
+class CallGraph(Work):
+    """Execute a subgraph ``trips`` times."""
+
+    graph: Graph
+    trips: int = 1

@@ -1,0 +1,1 @@
+"""Room ``popxl``: see docs/design.md."""

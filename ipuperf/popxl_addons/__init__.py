@@ -1,0 +1,1 @@
+"""Room ``popxl_addons``: see docs/design.md."""

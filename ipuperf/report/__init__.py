@@ -1,0 +1,35 @@
+"""What a trace looks like: text, figures, exports for interactive viewers, and a folder with all of them.
+
+Figures are ``matplotlib.figure.Figure`` objects of their own; the global state of pyplot is never touched, so they work
+without a display and in any thread.
+"""
+
+from __future__ import annotations
+
+from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
+from ipuperf.report.chrome import to_chrome_json
+from ipuperf.report.folder import save_figure, write_report
+from ipuperf.report.live import link_use, live_memory
+from ipuperf.report.memory import liveness_figure, tile_memory_figure
+from ipuperf.report.perfetto import to_perfetto
+from ipuperf.report.split import time_split_figure
+from ipuperf.report.text import summary_text
+from ipuperf.report.timeline import timeline_figure
+
+__all__ = [
+    "PARTS",
+    "breakdown",
+    "breakdown_cycles",
+    "critical_ipu",
+    "link_use",
+    "live_memory",
+    "liveness_figure",
+    "save_figure",
+    "summary_text",
+    "tile_memory_figure",
+    "time_split_figure",
+    "timeline_figure",
+    "to_chrome_json",
+    "to_perfetto",
+    "write_report",
+]

@@ -1,0 +1,103 @@
+"""Where the time of one run goes, with overlap and waiting resolved so that the parts add up to the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.trace import KINDS, WAITING_KINDS, Window, slices
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+PART_OF_KIND: dict[str, str] = {
+    "compute": "compute",
+    "exchange": "exchange",
+    "sync": "sync",
+    "sync_external": "sync",
+    "idle": "sync",
+    "link": "links",
+    "remote_load": "ddr",
+    "remote_store": "ddr",
+    "host_begin": "host",
+    "host_mid": "host",
+    "host_end": "host",
+    "host_run": "host",
+}
+"""Part of the breakdown each kind of step counts as."""
+
+PARTS: tuple[str, ...] = ("compute", "exchange", "sync", "links", "ddr", "host")
+"""Parts of a breakdown, in the order in which they are drawn."""
+
+
+def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndarray]:
+    """Window (cycles) of a run and the rows of table ``instances`` that belong to it.
+
+    ``run`` is a run id, by default the last run (that is the one without start-up effects). A trace without runs counts
+    as one run from its first start to its last end. Raises ``ValueError`` for an unknown run or a trace of nothing.
+    """
+    runs, instances = trace.columns("runs"), trace.columns("instances")
+    if len(runs["run"]) == 0:
+        if run is not None:
+            raise ValueError(f"run {run}: the trace has no runs")
+        if len(instances["start"]) == 0:
+            raise ValueError("the trace has no runs and no instances: nothing was executed")
+        ends = instances["start"] + instances["dur"]
+        return (int(instances["start"].min()), int(ends.max())), np.arange(len(ends))
+    row = int(np.argmax(runs["start"])) if run is None else int(np.argmax(runs["run"] == run))
+    if run is not None and runs["run"][row] != run:
+        raise ValueError(f"run {run}: the trace has runs {', '.join(str(r) for r in runs['run'])}")
+    begin, length = int(runs["start"][row]), int(runs["dur"][row])
+    return (begin, begin + length), np.flatnonzero(instances["parent"] == runs["run"][row])
+
+
+def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
+    """(replica, ipu) that ends last among the given rows of ``instances``; of equals the lowest."""
+    instances = trace.columns("instances")
+    end = (instances["start"] + instances["dur"])[rows]
+    last = rows[end == end.max()]
+    first = last[np.lexsort((instances["ipu"][last], instances["replica"][last]))[0]]
+    return int(instances["replica"][first]), int(instances["ipu"][first])
+
+
+def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
+    """Cycles of one run on its critical IPU (see :func:`critical_ipu`) by part; they sum to the duration of the run.
+
+    Each moment counts once: where lanes overlap the lowest lane that does something wins, and waiting (external sync,
+    idle) only counts where no lane does anything. Time without any step is waiting for others and counts as ``sync``.
+    Steps outside the window of the run are left out.
+    """
+    (begin, end), rows = run_instances(trace, run)
+    result = dict.fromkeys(PARTS, 0)
+    if len(rows) == 0:
+        result["sync"] = end - begin
+        return result
+    replica, ipu = critical_ipu(trace, rows)
+    instances, steps = trace.columns("instances"), trace.columns("steps")
+    rows = rows[(instances["ipu"][rows] == ipu) & (instances["replica"][rows] == replica)]
+    found = slices(trace, rows=rows)
+    start, stop = np.clip(found.start, begin, end), np.clip(found.start + found.dur, begin, end)
+    kind = steps["kind"][found.step]
+    lane = steps["lane"][found.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
+    edges = np.unique(np.concatenate([start, stop, [begin, end]]))
+    length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)
+    for level in np.unique(lane):
+        for name in KINDS:
+            chosen = (lane == level) & (kind == name)
+            if not chosen.any():
+                continue
+            change = np.zeros(len(edges), dtype=np.int64)
+            np.add.at(change, np.searchsorted(edges, start[chosen]), 1)
+            np.add.at(change, np.searchsorted(edges, stop[chosen]), -1)
+            covered = (np.cumsum(change)[:-1] > 0) & free
+            result[PART_OF_KIND[name]] += int(length[covered].sum())
+            free &= ~covered
+    result["sync"] += int(length[free].sum())
+    return result
+
+
+def breakdown(trace: Trace, run: int | None = None) -> dict[str, float]:
+    """Seconds of one run on its critical IPU: compute, exchange, sync, links, ddr, host; see
+    :func:`breakdown_cycles`."""
+    return {part: trace.seconds(cycles) for part, cycles in breakdown_cycles(trace, run).items()}

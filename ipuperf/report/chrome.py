@@ -1,0 +1,87 @@
+"""Export to the Chrome trace format: JSON that Perfetto's viewer and others open, with nothing but the standard
+library."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from typing import IO, TYPE_CHECKING
+
+from ipuperf.report.tracks import check_limit, counter_tracks, slice_tracks
+from ipuperf.trace import replacing
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace, Window
+
+MAX_SLICES = 500_000
+"""About 60 MB; viewers of this format become slow beyond."""
+
+
+class _Writer:
+    """Events as one JSON array, one event a line."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._groups: dict[str, int] = {}
+        self._threads = 0
+        self._separator = "\n"
+
+    def event(self, body: str) -> None:
+        """Append one event, already JSON."""
+        self._stream.write(self._separator + body)
+        self._separator = ",\n"
+
+    def _named(self, what: str, process: int, thread: int, name: str) -> None:
+        self.event(json.dumps({"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}))
+
+    def process(self, group: str) -> int:
+        """Process number of a group, named on first use."""
+        if group not in self._groups:
+            self._groups[group] = len(self._groups) + 1
+            self._named("process_name", self._groups[group], 0, group)
+        return self._groups[group]
+
+    def thread(self, group: str, name: str) -> tuple[int, int]:
+        """Process and thread number of a new track."""
+        process = self.process(group)
+        self._threads += 1
+        self._named("thread_name", process, self._threads, name)
+        return process, self._threads
+
+
+def to_chrome_json(
+    trace: Trace, path: str | os.PathLike[str], window: Window | None = None, max_slices: int = MAX_SLICES
+) -> None:
+    """Write the same tracks as ``to_perfetto`` as Chrome JSON, times in microseconds; gzip if the name ends in ``.gz``.
+
+    Raises ``ValueError`` if there are more than ``max_slices`` slices.
+    """
+    check_limit(trace, window, max_slices)
+    with replacing(path) as temporary, _open(temporary) as stream:
+        stream.write('{"displayTimeUnit": "ns", "traceEvents": [')
+        writer = _Writer(stream)
+        for track in slice_tracks(trace, window):
+            process, thread = writer.thread(track.group, track.name)
+            heads: dict[int, str] = {}
+            begin, length = trace.seconds(track.start) * 1e6, trace.seconds(track.dur) * 1e6
+            for key, at, dur in zip(track.key.tolist(), begin.tolist(), length.tolist(), strict=True):
+                if key not in heads:
+                    name, category, args = track.describe(key)
+                    head = {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, "args": args}
+                    heads[key] = json.dumps(head)[:-1]
+                writer.event(f'{heads[key]}, "ts": {at:.4f}, "dur": {dur:.4f}}}')
+        for counter in counter_tracks(trace, window):
+            process = writer.process(counter.group)
+            unit = counter.unit or "value"
+            start = json.dumps({"ph": "C", "pid": process, "name": counter.name})[:-1]
+            times = trace.seconds(counter.series[0]) * 1e6
+            for at, value in zip(times.tolist(), counter.series[1].tolist(), strict=True):
+                writer.event(f'{start}, "ts": {at:.4f}, "args": {{{json.dumps(unit)}: {json.dumps(value)}}}}}')
+        stream.write("\n]}\n")
+
+
+def _open(path: os.PathLike[str]) -> IO[str]:
+    if os.fspath(path).endswith(".gz"):
+        return gzip.open(path, "wt", encoding="utf-8", compresslevel=6)
+    return open(path, "w", encoding="utf-8")

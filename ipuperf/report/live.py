@@ -1,0 +1,84 @@
+"""Values over time for viewers: live memory of each IPU, and use of each link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.trace import Window, slice_batches
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+Series = tuple[np.ndarray, np.ndarray]
+"""Times in cycles (increasing) and the value from each on."""
+
+
+def _changes(time: np.ndarray, value: np.ndarray) -> Series:
+    """The last value at each time, without repeats."""
+    last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, dtype=bool)
+    time, value = time[last], value[last]
+    moved = np.append(True, value[1:] != value[:-1]) if len(time) else np.empty(0, dtype=bool)
+    return time[moved], value[moved]
+
+
+def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, int], Series]:
+    """Live bytes (always live and not) of each stored (replica, ipu) over time.
+
+    Liveness is recorded by program step and not by time; a step finds its bytes through the name of its program, and
+    where a name stands for several program steps the largest counts. Steps whose program is not in table ``liveness``
+    keep the value before; IPUs without any match are left out.
+    """
+    liveness, instances = trace.columns("liveness"), trace.columns("instances")
+    total = liveness["always_live"] + liveness["not_always_live"]
+    held: dict[tuple[int, str], int] = {}
+    for ipu, program, count in zip(liveness["ipu"].tolist(), liveness["program"], total.tolist(), strict=True):
+        held[ipu, program] = max(held.get((ipu, program), 0), count)
+    if not held:
+        return {}
+    names = trace.step_programs
+    by_ipu = {
+        ipu: np.array([held.get((ipu, name), -1) for name in names], dtype=np.int64)
+        for ipu in np.unique(liveness["ipu"]).tolist()
+    }
+    pieces: dict[tuple[int, int], list[Series]] = {}
+    for piece in slice_batches(trace, window):
+        replica, ipu = instances["replica"][piece.instance], instances["ipu"][piece.instance]
+        for key in np.unique(np.stack([replica, ipu], axis=1), axis=0).tolist():
+            if key[1] not in by_ipu:
+                continue
+            chosen = (replica == key[0]) & (ipu == key[1])
+            value = by_ipu[key[1]][piece.step[chosen]]
+            known = value >= 0
+            pieces.setdefault((key[0], key[1]), []).append((piece.start[chosen][known], value[known]))
+    result = {}
+    for (replica_id, ipu_id), parts in sorted(pieces.items()):
+        time = np.concatenate([part[0] for part in parts])
+        order = np.argsort(time, kind="stable")
+        series = _changes(time[order], np.concatenate([part[1] for part in parts])[order])
+        if len(series[0]):
+            result[replica_id, ipu_id] = series
+    return result
+
+
+def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
+    """Percent of the bandwidth of each link in use over time, by link name; links that carry nothing are left out.
+
+    A transfer counts with its mean rate, bytes over duration, while it lasts.
+    """
+    links, transfers = trace.columns("links"), trace.columns("transfers")
+    result = {}
+    for link_id, name, peak in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
+        rows = (transfers["link_id"] == link_id) & (transfers["dur"] > 0)
+        if window is not None:
+            rows &= (transfers["start"] < window[1]) & (transfers["start"] + transfers["dur"] > window[0])
+        if not rows.any() or peak <= 0:
+            continue
+        start, dur = transfers["start"][rows], transfers["dur"][rows]
+        rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak
+        time, change = np.concatenate([start, start + dur]), np.concatenate([rate, -rate])
+        order = np.argsort(time, kind="stable")
+        level = np.cumsum(change[order])
+        result[name] = _changes(time[order], np.where(np.abs(level) < 1e-6, 0.0, level))
+    return result

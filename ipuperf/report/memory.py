@@ -1,0 +1,222 @@
+"""Figures of memory: liveness over program steps, and bytes by tile and category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.report.palette import (
+    CATEGORY_COLOURS,
+    COMPARE_ALWAYS,
+    COMPARE_NOT_ALWAYS,
+    LIMIT_COLOUR,
+    OVER_COLOUR,
+)
+from ipuperf.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_POINTS = 4000
+"""Program steps drawn at most; beyond, each point is the largest of its neighbours, so peaks stay."""
+
+MAX_IPUS = 4
+"""IPUs drawn at most, the fullest ones; the title says so."""
+
+_MB = 1e6
+
+
+def _thin(step: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The same curves with at most MAX_POINTS points, the largest value of each stretch."""
+    if len(step) <= MAX_POINTS:
+        return (step, *values)
+    edges = np.linspace(0, len(step), MAX_POINTS + 1).astype(np.int64)[:-1]
+    return (step[edges], *(np.maximum.reduceat(value, edges) for value in values))
+
+
+def _curve(trace: Trace, ipu: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Step, always-live MB, not-always-live MB of one IPU in order of steps, the last one repeated at its end."""
+    liveness = trace.columns("liveness")
+    rows = np.flatnonzero(liveness["ipu"] == ipu)
+    rows = rows[np.argsort(liveness["step"][rows], kind="stable")]
+    always, other = liveness["always_live"][rows] / _MB, liveness["not_always_live"][rows] / _MB
+    step, always, other = _thin(liveness["step"][rows], always, other)
+    if len(step) == 0:
+        return step, always, other
+    return np.append(step, liveness["step"][rows[-1]] + 1), np.append(always, always[-1]), np.append(other, other[-1])
+
+
+def _fullest_ipus(trace: Trace, name: str) -> list[int]:
+    """IPUs of table ``liveness``, the one with the highest peak first. Raises ``ValueError`` if there are none."""
+    liveness = trace.columns("liveness")
+    if len(liveness["ipu"]) == 0:
+        raise ValueError(f"liveness of {name}: the trace has no rows in table 'liveness'")
+    total = liveness["always_live"] + liveness["not_always_live"]
+    ipus = np.unique(liveness["ipu"]).tolist()
+    return sorted(ipus, key=lambda ipu: (-int(total[liveness["ipu"] == ipu].max()), ipu))
+
+
+def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> None:
+    step, always, other = _curve(trace, ipu)
+    base = always if always_live else np.zeros_like(always)
+    if always_live:
+        axes.fill_between(
+            step, always, step="post", color=COMPARE_ALWAYS[0], alpha=0.35, linewidth=0, label="always live"
+        )
+    label = "not always live, on top" if always_live else "not always live"
+    axes.fill_between(step, base, base + other, step="post", color=COMPARE_NOT_ALWAYS[0], alpha=0.25, linewidth=0)
+    axes.step(step, base + other, where="post", color=COMPARE_NOT_ALWAYS[0], linewidth=1.0, label=label)
+    top = int(np.argmax(base + other))
+    axes.plot(step[top], (base + other)[top], "v", color=LIMIT_COLOUR, markersize=5, clip_on=False)
+    peak = f"peak {(base + other)[top]:,.4g} MB"
+    peak += f" ({always[top]:,.4g} always live, {other[top]:,.4g} not)" if always_live else " not always live"
+    axes.set_title(f"IPU {ipu}: {peak} at step {step[top]:,}", fontsize=9, loc="left")
+    axes.set_xlim(step[0], step[-1])
+    axes.set_ylim(0, float((base + other).max()) * 1.12 or 1.0)
+
+
+def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, always_live: bool) -> None:
+    last = 1
+    for place, (name, trace) in enumerate(traces.items()):
+        shown = _fullest_ipus(trace, name)[0] if ipu is None else ipu
+        step, always, other = _curve(trace, shown)
+        if len(step) == 0:
+            raise ValueError(f"liveness of {name}: IPU {shown} has no rows in table 'liveness'")
+        colour = COMPARE_NOT_ALWAYS[place % len(COMPARE_NOT_ALWAYS)]
+        text = f"{name} (IPU {shown}), not always live, peak {other.max():,.4g} MB"
+        axes.step(step, other, where="post", color=colour, linewidth=1.1, label=text)
+        if always_live:
+            colour = COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)]
+            text = f"{name} (IPU {shown}), always live {always.max():,.4g} MB"
+            axes.step(step, always, where="post", color=colour, linewidth=1.1, linestyle="--", label=text)
+        last = max(last, int(step[-1]))
+    axes.set_xlim(0, last)
+    axes.set_ylim(bottom=0)
+
+
+def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = True, ipu: int | None = None) -> Figure:
+    """Live bytes over program steps, in MB (1,000,000 bytes) of a whole IPU.
+
+    One trace: a panel for each of the fullest IPUs (or the given one), the always-live band with the not-always-live
+    curve on top of it, and the peak. A mapping of names to traces: one panel that overlays them in the colours of a
+    PopVision comparison, the IPU with the highest peak of each unless ``ipu`` is given; here nothing is stacked, and
+    always live is the dashed line. ``always_live=False`` leaves the always-live part out.
+
+    Raises ``ValueError`` if a trace has no liveness or not that IPU.
+    """
+    from matplotlib.figure import Figure
+
+    if not isinstance(traces, Trace):
+        if not traces:
+            raise ValueError("liveness_figure: no traces given")
+        figure = Figure(figsize=(11, 4.8), layout="constrained")
+        axes: Any = figure.add_subplot()
+        _draw_compared(axes, traces, ipu, always_live)
+        figure.legend(loc="outside lower center", ncols=2 if always_live else 1, fontsize=8, frameon=False)
+        axes.set_title("Liveness by program step", fontsize=10)
+        _finish(axes)
+        axes.set_xlabel("program step")
+        return figure
+    every = _fullest_ipus(traces, "the trace")
+    if ipu is not None and ipu not in every:
+        raise ValueError(f"liveness: IPU {ipu} has no rows in table 'liveness', it has IPUs {sorted(every)}")
+    shown = [ipu] if ipu is not None else sorted(every[:MAX_IPUS])
+    figure = Figure(figsize=(11, 1.2 + 2.0 * len(shown) + (1.0 if len(shown) == 1 else 0)), layout="constrained")
+    panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, number in zip(panels, shown, strict=True):
+        _draw_one(axes, traces, number, always_live)
+        _finish(axes)
+    panels[-1].set_xlabel("program step")
+    left_out = f", the {len(shown)} fullest of {len(every)} IPUs" if len(shown) < len(every) and ipu is None else ""
+    figure.suptitle(f"Liveness by program step{left_out}", fontsize=10)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+def _finish(axes: Axes) -> None:
+    axes.set_ylabel("MB per IPU", fontsize=9)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _by_tile(trace: Trace, ipu: int) -> tuple[list[str], np.ndarray]:
+    """Categories present and their kB on each tile of one IPU, shape (categories, tiles)."""
+    memory = trace.columns("tile_memory")
+    tiles = max(int(trace.meta["tiles_per_ipu"]), int(memory["tile"].max()) + 1)
+    own = memory["ipu"] == ipu
+    names = [name for name in CATEGORY_COLOURS if (own & (memory["category"] == name)).any()]
+    result = np.zeros((len(names), tiles))
+    for row, name in enumerate(names):
+        chosen = own & (memory["category"] == name)
+        np.add.at(result[row], memory["tile"][chosen], memory["bytes"][chosen] / 1e3)
+    return names, result
+
+
+def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
+    names, held = _by_tile(trace, ipu)
+    limit = trace.meta["bytes_per_tile"] / 1e3
+    edges = np.arange(held.shape[1] + 1)
+    below = np.zeros(held.shape[1])
+    for name, values in zip(names, held, strict=True):
+        _bars(axes, edges, below, below + values, CATEGORY_COLOURS[name])
+        below = below + values
+    over = below > limit
+    if over.any():
+        _bars(axes, edges, np.where(over, limit, 0), np.where(over, below, 0), OVER_COLOUR)
+    axes.axhline(limit, color=OVER_COLOUR if over.any() else LIMIT_COLOUR, linewidth=1.0, linestyle="--")
+    worst = int(np.argmax(below))
+    text = f"IPU {ipu}: fullest tile {worst} holds {below[worst]:,.1f} of {limit:,.1f} kB"
+    if over.any():
+        text += f", OUT OF MEMORY on {int(over.sum()):,} tiles, by {below[worst] - limit:,.1f} kB"
+    axes.set_title(text, fontsize=9, loc="left", color=OVER_COLOUR if over.any() else "#000000")
+    axes.set_xlim(0, held.shape[1])
+    axes.set_ylim(0, max(limit, float(below.max())) * 1.06)
+    axes.set_ylabel("kB per tile", fontsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return names
+
+
+def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
+    axes.stairs(high, edges, baseline=low, fill=True, color=colour, linewidth=0)
+
+
+def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
+    """Bytes on each tile in kB (1,000 bytes), by category, with the memory of a tile as a limit; what is over it is
+    red.
+
+    One panel for each of the fullest IPUs (by their fullest tile), or for the given one. Raises ``ValueError`` if the
+    trace has no tile memory or not that IPU.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    memory = trace.columns("tile_memory")
+    if len(memory["ipu"]) == 0:
+        raise ValueError("tile memory: the trace has no rows in table 'tile_memory'")
+    every = np.unique(memory["ipu"]).tolist()
+    if ipu is not None and ipu not in every:
+        raise ValueError(f"tile memory: IPU {ipu} has no rows in table 'tile_memory', it has IPUs {every}")
+    fullest = {number: float(_by_tile(trace, number)[1].sum(axis=0).max()) for number in every}
+    shown = [ipu] if ipu is not None else sorted(sorted(every, key=lambda n: (-fullest[n], n))[:MAX_IPUS])
+    figure = Figure(figsize=(12.5, 1.4 + 2.1 * len(shown) + (1.2 if len(shown) == 1 else 0)), layout="constrained")
+    panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
+    present: set[str] = set()
+    for axes, number in zip(panels, shown, strict=True):
+        present.update(_draw_tiles(axes, trace, number))
+    panels[-1].set_xlabel("tile")
+    left_out = f", the {len(shown)} fullest of {len(every)} IPUs" if len(shown) < len(every) and ipu is None else ""
+    figure.suptitle(f"Tile memory by category{left_out}", fontsize=10)
+    handles = [
+        Patch(color=CATEGORY_COLOURS[name], label=name) for name in reversed(CATEGORY_COLOURS) if name in present
+    ]
+    if trace.meta["oom"]:
+        handles.insert(0, Patch(color=OVER_COLOUR, label="over the limit"))
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,172 @@
+"""The summary in words, in the manner of ``printProfileSummary``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.report.breakdown import breakdown_cycles
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+_WIDTH = 48
+_LISTED = 8
+"""Runs, IPUs and links listed at most; how many are left out is said."""
+
+_TILE_AVERAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("compute", ("compute",)),
+    ("IPU exchange", ("exchange",)),
+    ("global exchange", ("link",)),
+    ("Streaming Memory", ("remote_load", "remote_store")),
+    ("host exchange", ("host_begin", "host_mid", "host_end", "host_run")),
+    ("sync", ("sync", "sync_external", "idle")),
+)
+"""Lines of the execution part and the kinds each adds up."""
+
+
+def size(count: float | None) -> str:
+    """Bytes in words: ``"1,234,567 B (1.2 MB)"``, decimal units; ``"unknown"`` for None."""
+    if count is None:
+        return "unknown"
+    for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(count) >= limit:
+            return f"{count:,.0f} B ({count / limit:,.1f} {unit})"
+    return f"{count:,.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, with four significant digits: ``"12.34 us"``, ``"1.234 ms"``."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= limit:
+            return f"{seconds / limit:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def _line(label: str, value: str, indent: int = 2) -> str:
+    return f"{' ' * indent}{label + ':':<{_WIDTH - indent}} {value}"
+
+
+def _target(trace: Trace) -> list[str]:
+    meta = trace.meta
+    tiles, ipus, replicas = meta["tiles_per_ipu"], meta["num_ipus"], meta["replicas"]
+    return [
+        "Target:",
+        _line("Machine", str(meta["machine"])),
+        _line("Number of IPUs", f"{ipus:,}"),
+        _line("Tiles per IPU", f"{tiles:,}"),
+        _line("Total Tiles", f"{tiles * ipus:,}"),
+        _line("Memory Per-Tile", size(meta["bytes_per_tile"])),
+        _line("Total Memory", size(meta["bytes_per_tile"] * tiles * ipus)),
+        _line("Clock Speed", f"{meta['clock_hz'] / 1e6:,.1f} MHz"),
+        _line("Number of Replicas", f"{replicas:,}"),
+        _line("IPUs per Replica", f"{ipus / replicas:g}"),
+    ]
+
+
+def _graph(trace: Trace) -> list[str]:
+    programs = trace.columns("programs")
+    kinds = [(kind, int((programs["type"] == kind).sum())) for kind in sorted(set(programs["type"]))]
+    return [
+        "Graph:",
+        _line("Number of operations", f"{len(trace.columns('ops')['op_id']):,}"),
+        _line("Number of compute sets", f"{int((programs['type'] == 'OnTileExecute').sum()):,}"),
+        _line("Number of variables", f"{len(set(trace.columns('variables')['var_id'].tolist())):,}"),
+        _line("Number of programs", f"{len(programs['type']):,}"),
+        *(_line(kind, f"{count:,}", 4) for kind, count in kinds),
+    ]
+
+
+def _memory(memory: dict[str, Any]) -> list[str]:
+    if memory["max_tile"] is None:
+        return ["Memory Usage:", "  not recorded in this trace"]
+    total = sum(memory["categories"].values())
+    fullest, limit = memory["max_tile"], memory["bytes_per_tile"]
+    lines = ["Memory Usage:"]
+    if total:
+        lines += [
+            _line("Total for all IPUs, including gaps", size(total)),
+            _line("Total for all IPUs, excluding gaps", size(total - memory["categories"]["gaps"])),
+            "  By category:",
+            *(_line(name, size(count), 4) for name, count in memory["categories"].items() if count),
+        ]
+    lines += ["  By liveness:"] if any(ipu["always_live"] is not None for ipu in memory["ipus"]) else []
+    known = [ipu for ipu in memory["ipus"] if ipu["always_live"] is not None]
+    for ipu in sorted(sorted(known, key=lambda ipu: -ipu["total_peak"])[:_LISTED], key=lambda ipu: ipu["ipu"]):
+        lines.append(_line(f"IPU {ipu['ipu']}, always live", size(ipu["always_live"]), 4))
+        lines.append(_line(f"IPU {ipu['ipu']}, not always live (peak)", size(ipu["not_always_live_peak"]), 4))
+    if len(known) > _LISTED:
+        lines.append(f"    ... and {len(known) - _LISTED:,} IPUs with a lower peak")
+    share = f"{100 * fullest['bytes'] / limit:.1f}% of {limit:,} B"
+    lines.append(_line("Maximum on a tile, including gaps", f"{size(fullest['bytes'])}, {share}"))
+    lines.append(_line("Fullest tile", f"tile {fullest['tile']} of IPU {fullest['ipu']}"))
+    if memory["fits"]:
+        lines.append("  The program fits.")
+    else:
+        lines.append(
+            f"  OUT OF MEMORY: {memory['tiles_over']:,} tile(s) over, the worst by {size(memory['over_bytes'])}. "
+            "The times below are those of a machine that could hold it."
+        )
+        lines += [_line(v["name"], f"{size(v['bytes_on_tile'])} on this tile", 4) for v in memory["largest_variables"]]
+    return lines
+
+
+def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
+    total = summary["total_cycles"]
+    if not trace.columns("instances")["instance"].size:
+        return ["Execution:", "  nothing was executed"]
+    lines = ["Execution:", _line("Total cycles", f"{total:,} ({duration(summary['seconds'])})")]
+    lines += [
+        _line(f"{r['name']}", f"{r['cycles']:,} ({duration(r['seconds'])})", 4) for r in summary["runs"][:_LISTED]
+    ]
+    if len(summary["runs"]) > _LISTED:
+        lines.append(f"    ... and {len(summary['runs']) - _LISTED:,} more runs")
+    for label, kinds in _TILE_AVERAGES:
+        cycles = sum(summary["tile_average"][kind]["cycles"] for kind in kinds)
+        share = 100 * cycles / total if total else 0.0
+        lines.append(_line(f"Tile average {label} cycles", f"{cycles:,.0f} ({share:.1f}% of total)"))
+    if summary["tile_balance"] is not None:
+        lines.append(_line("Tile balance (compute)", f"{100 * summary['tile_balance']:.1f}%"))
+    parts = breakdown_cycles(trace)
+    run_total = max(sum(parts.values()), 1)
+    lines.append("  Last run, critical IPU:")
+    for part, cycles in parts.items():
+        value = f"{cycles:,} ({duration(trace.seconds(cycles))}, {100 * cycles / run_total:.1f}%)"
+        lines.append(_line(part, value, 4))
+    return lines
+
+
+def _traffic(summary: dict[str, Any]) -> list[str]:
+    traffic = summary["traffic"]
+    lines = [
+        "Traffic (all stored IPUs):",
+        _line("IPU exchange, received / sent", _both(traffic["exchange"])),
+        _line("Global exchange, received / sent", _both(traffic["link"])),
+        _line("StreamCopy, received / sent", _both(traffic["host_mid"])),
+        _line("Streaming Memory, loaded", size(traffic["remote_load"]["bytes_in"])),
+        _line("Streaming Memory, stored", size(traffic["remote_store"]["bytes_out"])),
+    ]
+    used = sorted((link for link in summary["links"] if link["bytes"]), key=lambda link: -link["utilisation"])
+    for link in used[:_LISTED]:
+        lines.append(_line(f"link {link['name']}", f"{size(link['bytes'])}, {100 * link['utilisation']:.1f}% used", 4))
+    if len(used) > _LISTED:
+        lines.append(f"    ... and {len(used) - _LISTED:,} less used links")
+    return lines
+
+
+def _both(traffic: dict[str, int]) -> str:
+    return f"{size(traffic['bytes_in'])} / {size(traffic['bytes_out'])}"
+
+
+def summary_text(trace: Trace) -> str:
+    """The summary of a trace in the words of ``printProfileSummary``: target, graph, memory, execution, traffic.
+
+    "Tile average" is the mean over all tiles of all stored IPUs; percentages refer to the total cycles, first start to
+    last end. Sync includes external sync and idle; time with no step at all is in the total but in none of these lines,
+    and counts as sync in the breakdown of the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
+    """
+    summary = trace.summary()
+    parts = [_target(trace), _graph(trace), _memory(summary["memory"]), _execution(trace, summary), _traffic(summary)]
+    for title, key in (("Warnings:", "warnings"), ("Assumptions:", "assumptions")):
+        if trace.meta[key]:
+            parts.append([title, *(f"  - {text}" for text in trace.meta[key])])
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"

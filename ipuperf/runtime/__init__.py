@@ -1,0 +1,1 @@
+"""Room ``runtime``: see docs/design.md."""

@@ -1,0 +1,1 @@
+"""Room ``schedules``: see docs/design.md."""

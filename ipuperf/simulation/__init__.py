@@ -1,0 +1,1 @@
+"""Room ``simulation``: see docs/design.md."""

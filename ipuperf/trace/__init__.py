@@ -1,0 +1,51 @@
+"""The folded, columnar trace: tables of templates and instances, and the questions asked of them.
+
+>>> trace = Trace.load("run.ipt")           # doctest: +SKIP
+>>> trace.summary()["total_cycles"]         # doctest: +SKIP
+>>> trace.expand(window=(0, 10_000))        # doctest: +SKIP
+
+The tables are described in :mod:`ipuperf.trace.schema`; this room knows nothing of programs, machines or figures.
+"""
+
+from __future__ import annotations
+
+from ipuperf.trace.check import check
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.files import replacing
+from ipuperf.trace.fold import Slices, Window, fitting_window, slice_batches, slice_count, slices
+from ipuperf.trace.schema import (
+    KINDS,
+    LOCATIONS,
+    MEMORY_CATEGORIES,
+    PHASES,
+    SCHEMA_VERSION,
+    TABLES,
+    TRANSFER_KINDS,
+    WAITING_KINDS,
+    Column,
+    Table,
+)
+from ipuperf.trace.trace import Trace
+
+__all__ = [
+    "KINDS",
+    "LOCATIONS",
+    "MEMORY_CATEGORIES",
+    "PHASES",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "TRANSFER_KINDS",
+    "WAITING_KINDS",
+    "Column",
+    "Slices",
+    "Table",
+    "Trace",
+    "TraceError",
+    "Window",
+    "check",
+    "fitting_window",
+    "replacing",
+    "slice_batches",
+    "slice_count",
+    "slices",
+]

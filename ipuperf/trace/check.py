@@ -1,0 +1,231 @@
+"""Conservation: do the figures of a trace agree with each other?
+
+Each rule is a function that returns sentences; an empty list means that it holds. The rules are those any honest trace
+must obey whatever the model: nothing is busier than time allows, nothing is negative, parts fit into wholes, a peak is
+not below any of its steps, a link does not move more than its bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.trace.schema import NO_OP
+from ipuperf.trace.summary import union_length
+from ipuperf.trace.trace import tile_totals
+
+if TYPE_CHECKING:
+    from ipuperf.trace.trace import Trace
+
+_NOT_NEGATIVE: dict[str, tuple[str, ...]] = {
+    "ops": ("flops",),
+    "steps": ("rel_start", "dur", "dur_mean", "active_tiles", "bytes_in", "bytes_out", "flops", "lane"),
+    "instances": ("ipu", "replica", "dur"),
+    "tile_runs": ("cycles", "bytes", "tile_from"),
+    "tile_memory": ("ipu", "tile", "bytes"),
+    "variables": ("bytes", "tile_from"),
+    "live_intervals": ("step_from",),
+    "liveness": ("always_live", "not_always_live", "max_tile"),
+    "links": ("bandwidth_bytes_per_s", "latency_cycles"),
+    "transfers": ("dur", "bytes"),
+    "host_events": ("dur",),
+    "runs": ("dur",),
+}
+
+
+def _rows(bad: np.ndarray) -> str:
+    rows = np.flatnonzero(bad)
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return f"row {', '.join(str(row) for row in rows[:3])}{more}"
+
+
+def _signs(trace: Trace) -> list[str]:
+    found = []
+    for table, names in _NOT_NEGATIVE.items():
+        columns = trace.columns(table)
+        for name in names:
+            if (columns[name] < 0).any():
+                bad = columns[name] < 0
+                found.append(f"{table}.{name}: negative, {columns[name][bad][0]} ({_rows(bad)})")
+    return found
+
+
+def _references(trace: Trace) -> list[str]:
+    found = []
+    for table, column, other, key, none_allowed in (
+        ("steps", "op_id", "ops", "op_id", True),
+        ("steps", "program_id", "programs", "program_id", True),
+        ("programs", "op_id", "ops", "op_id", True),
+        ("programs", "parent", "programs", "program_id", True),
+        ("variables", "op_id", "ops", "op_id", True),
+        ("transfers", "op_id", "ops", "op_id", True),
+        ("transfers", "link_id", "links", "link_id", False),
+        ("instances", "segment", "steps", "segment", False),
+        ("instances", "parent", "runs", "run", False),
+        ("tile_runs", "segment", "steps", "segment", False),
+        ("live_intervals", "class_id", "variables", "class_id", False),
+    ):
+        values = trace.columns(table)[column]
+        bad = ~np.isin(values, trace.columns(other)[key])
+        if none_allowed:
+            bad &= values != NO_OP
+        if bad.any():
+            found.append(f"{table}.{column}: {values[bad][0]} is not in {other}.{key} ({_rows(bad)})")
+    return found
+
+
+def _steps(trace: Trace) -> list[str]:
+    steps, tiles = trace.columns("steps"), trace.meta["tiles_per_ipu"]
+    found = []
+    for bad, text in (
+        (steps["dur_mean"] > steps["dur"] * (1 + 1e-9), "the mean over tiles exceeds the slowest tile"),
+        (steps["active_tiles"] > tiles, f"more active tiles than the {tiles} of an IPU"),
+        (steps["argmax_tile"] >= tiles, f"slowest tile is not among the {tiles} tiles of an IPU"),
+    ):
+        if bad.any():
+            found.append(f"steps: {text} ({_rows(bad)})")
+    order = np.lexsort((steps["rel_start"], steps["lane"], steps["segment"]))
+    same = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
+        steps["lane"][order][1:] == steps["lane"][order][:-1]
+    )
+    overlap = same & ((steps["rel_start"] + steps["dur"])[order][:-1] > steps["rel_start"][order][1:])
+    for place in np.flatnonzero(overlap)[:3]:
+        one, two = order[place], order[place + 1]
+        found.append(
+            f"steps: segment {steps['segment'][one]} lane {steps['lane'][one]}: seq {steps['seq'][one]} is still busy "
+            f"when seq {steps['seq'][two]} starts"
+        )
+    return found
+
+
+def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Segment, lane, first start and last end of each lane of each segment, sorted by segment."""
+    steps = trace.columns("steps")
+    key = steps["segment"].astype(np.int64) << 32 | steps["lane"].astype(np.int64)
+    keys, row = np.unique(key, return_inverse=True)
+    low = np.full(len(keys), np.iinfo(np.int64).max)
+    high = np.full(len(keys), np.iinfo(np.int64).min)
+    np.minimum.at(low, row, steps["rel_start"])
+    np.maximum.at(high, row, steps["rel_start"] + steps["dur"])
+    return keys >> 32, keys & 0xFFFFFFFF, low, high
+
+
+def _instances(trace: Trace) -> list[str]:
+    instances = trace.columns("instances")
+    segment, lane, low, high = _lane_extents(trace)
+    first = np.searchsorted(segment, instances["segment"], "left")
+    count = np.searchsorted(segment, instances["segment"], "right") - first
+    instance = np.repeat(np.arange(len(count)), count)
+    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    part = np.repeat(first, count) + within
+    found = []
+    too_long = high[part] > instances["dur"][instance]
+    if too_long.any():
+        place = int(np.argmax(too_long))
+        row = instance[place]
+        found.append(
+            f"instances: instance {instances['instance'][row]} lasts {instances['dur'][row]} cycles, its segment "
+            f"{instances['segment'][row]} needs {high[part][place]}"
+        )
+    start, end = instances["start"][instance] + low[part], instances["start"][instance] + high[part]
+    keys = (start, lane[part], instances["ipu"][instance], instances["replica"][instance])
+    order = np.lexsort(keys)
+    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    for values in keys[1:]:
+        same &= values[order][1:] == values[order][:-1]
+    for place in np.flatnonzero(same & (end[order][:-1] > start[order][1:]))[:3]:
+        one, two = instance[order[place]], instance[order[place + 1]]
+        found.append(
+            f"instances: busy more than elapsed: replica {instances['replica'][one]} IPU {instances['ipu'][one]} lane "
+            f"{lane[part][order[place]]} runs instances {instances['instance'][one]} and "
+            f"{instances['instance'][two]} at once"
+        )
+    over = instances["ipu"] >= trace.meta["num_ipus"]
+    if over.any():
+        found.append(f"instances.ipu: {instances['ipu'][over][0]}, the system has {trace.meta['num_ipus']} IPUs")
+    return found
+
+
+def _runs(trace: Trace) -> list[str]:
+    runs, instances = trace.columns("runs"), trace.columns("instances")
+    found = []
+    for run, start, dur in zip(runs["run"], runs["start"], runs["dur"], strict=True):
+        rows = instances["parent"] == run
+        outside = rows & ((instances["start"] < start) | (instances["start"] + instances["dur"] > start + dur))
+        if outside.any():
+            found.append(f"runs: run {run} [{start}, {start + dur}) does not hold its instances ({_rows(outside)})")
+    if trace.meta["num_ipus"] % trace.meta["replicas"]:
+        found.append(f"meta: {trace.meta['num_ipus']} IPUs cannot be shared by {trace.meta['replicas']} replicas")
+    return found
+
+
+def _memory(trace: Trace) -> list[str]:
+    memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
+    tiles, limit = trace.meta["tiles_per_ipu"], trace.meta["bytes_per_tile"]
+    found = []
+    total = liveness["always_live"] + liveness["not_always_live"]
+    for bad, text in (
+        (liveness["max_tile"] > total, "the fullest tile holds more than the IPU"),
+        (liveness["max_tile"] * tiles < total, "the fullest tile is below the mean over tiles"),
+    ):
+        if bad.any():
+            found.append(f"liveness: {text} ({_rows(bad)})")
+    ipu, tile, held = tile_totals(memory)
+    if (tile >= tiles).any():
+        found.append(f"tile_memory: tile {tile[tile >= tiles][0]}, an IPU has {tiles} tiles")
+    for name in np.unique(liveness["ipu"]).tolist():
+        rows, own = liveness["ipu"] == name, memory["ipu"] == name
+        if not own.any():
+            continue
+        peak, fullest = int(liveness["max_tile"][rows].max()), int(held[ipu == name].max())
+        if fullest < peak:
+            found.append(f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}")
+        varying = int(memory["bytes"][own & (memory["category"] == "variableNotAlwaysLive")].sum())
+        highest = int(liveness["not_always_live"][rows].max())
+        if varying < highest:
+            found.append(
+                f"tile_memory: variableNotAlwaysLive of IPU {name} is {varying} bytes at its peak, "
+                f"liveness reaches {highest}"
+            )
+    if len(held) and bool((held > limit).any()) != trace.meta["oom"]:
+        found.append(f"meta.oom is {trace.meta['oom']}, the fullest tile holds {held.max()} of {limit} bytes")
+    intervals = trace.columns("live_intervals")
+    if (intervals["step_from"] >= intervals["step_to"]).any():
+        found.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
+    for table in ("variables", "tile_runs"):
+        columns = trace.columns(table)
+        bad = (columns["tile_to"] < columns["tile_from"]) | (columns["tile_to"] > tiles)
+        if bad.any():
+            found.append(f"{table}: tiles are not a range within the {tiles} tiles of an IPU ({_rows(bad)})")
+    return found
+
+
+def _links(trace: Trace) -> list[str]:
+    links, transfers = trace.columns("links"), trace.columns("transfers")
+    found = []
+    for link_id, name, rate in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
+        rows = np.flatnonzero(transfers["link_id"] == link_id)
+        rows = rows[np.argsort(transfers["start"][rows], kind="stable")]
+        busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
+        moved = int(transfers["bytes"][rows].sum())
+        room = rate * trace.seconds(busy + len(rows))  # a transfer ends at a whole cycle
+        if moved > room * (1 + 1e-6):
+            found.append(f"links: {name} moves {moved} bytes in {busy} busy cycles, its bandwidth allows {room:.0f}")
+    return found
+
+
+_RULES: tuple[Callable[[Trace], list[str]], ...] = (_signs, _references, _steps, _instances, _runs, _memory, _links)
+
+
+def check(trace: Trace) -> list[str]:
+    """What does not add up, one sentence each, empty if all is well.
+
+    Rules: nothing negative; references lead somewhere; mean <= slowest tile; the steps of one lane of a segment do not
+    overlap and fit into every instance; one lane of an IPU runs one instance at a time (busy <= elapsed); instances lie
+    within their run; the fullest tile lies between the mean and the total; peaks are not below any step; no link moves
+    more than its bandwidth allows.
+    """
+    found = _signs(trace)
+    return found if found else [text for rule in _RULES[1:] for text in rule(trace)]

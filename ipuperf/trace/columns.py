@@ -1,0 +1,121 @@
+"""Check and convert the columns of a table, and encode strings as small integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.schema import TABLES, Column, Table
+
+_NUMPY: dict[str, Any] = {"i8": np.int64, "i4": np.int32, "f8": np.float64, "bool": np.bool_}
+
+
+def empty_column(column: Column) -> np.ndarray:
+    """A column of no rows with the right dtype."""
+    return np.empty(0, dtype=object if column.dtype == "str" else _NUMPY[column.dtype])
+
+
+def encode(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Strings as codes: ``words[codes[i]] == values[i]``, words in order of first appearance, codes int32."""
+    index: dict[str, int] = {}
+    codes = np.fromiter((index.setdefault(value, len(index)) for value in values), dtype=np.int32, count=len(values))
+    return codes, list(index)
+
+
+def code_of(values: np.ndarray, words: Sequence[str]) -> np.ndarray:
+    """Position of each string in ``words`` (int64). Strings that are not among them raise ``KeyError``."""
+    index = {word: position for position, word in enumerate(words)}
+    return np.fromiter((index[value] for value in values), dtype=np.int64, count=len(values))
+
+
+def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) -> np.ndarray:
+    """``values`` at the place where ``keys`` equals each of ``ids``; ``default`` where no key does. Keys are unique."""
+    if len(keys) == 0:
+        result = np.empty(len(ids), dtype=values.dtype)
+        result[:] = default
+        return result
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    place = np.minimum(np.searchsorted(sorted_keys, ids), len(keys) - 1)
+    result = values[order[place]]
+    result[sorted_keys[place] != ids] = default
+    return result
+
+
+def _strings(where: str, column: Column, values: Any) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    array[:] = [str(value) if isinstance(value, str) else value for value in values]
+    allowed = frozenset(column.values)
+    for row, value in enumerate(array):
+        if not isinstance(value, str):
+            raise TraceError(f"{where}: row {row} is {value!r} ({type(value).__name__}), expected a string")
+        if allowed and value not in allowed:
+            raise TraceError(f"{where}: row {row} is {value!r}, allowed are {', '.join(column.values)}")
+    return array
+
+
+def _numbers(where: str, column: Column, values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    wanted = np.dtype(_NUMPY[column.dtype])
+    if array.size == 0:
+        return np.empty(0, dtype=wanted)
+    allowed_kinds = {"i": "iu", "f": "iuf", "b": "b"}[wanted.kind]
+    if array.dtype.kind not in allowed_kinds:
+        raise TraceError(f"{where}: dtype is {array.dtype}, expected {wanted} ({column.unit or 'no unit'})")
+    if wanted.kind == "i":
+        limits = np.iinfo(wanted)
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            raise TraceError(f"{where}: values run from {low} to {high}, which does not fit {wanted}")
+    if wanted.kind == "f" and not np.isfinite(array).all():
+        raise TraceError(f"{where}: row {int(np.argmin(np.isfinite(array)))} is not a finite number")
+    return array.astype(wanted)  # always a copy
+
+
+def coerce_column(table: str, column: Column, values: Any) -> np.ndarray:
+    """One column as a read-only array of the dtype the schema asks for.
+
+    Numbers are never rounded, cut or reinterpreted: floats for an integer column, values out of range, booleans for
+    numbers and strings outside the allowed set raise :class:`TraceError` with table, column and value.
+    """
+    where = f"trace table {table!r}, column {column.name!r}"
+    if np.ndim(values) != 1:
+        raise TraceError(f"{where}: has {np.ndim(values)} dimensions, expected a list or an array of one dimension")
+    array = _strings(where, column, values) if column.dtype == "str" else _numbers(where, column, values)
+    array.flags.writeable = False
+    return array
+
+
+def coerce_table(table: Table, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """All columns of one table, checked. An empty mapping is a table of no rows; otherwise no column may be missing."""
+    unknown = [name for name in data if name not in table.column_names]
+    if unknown:
+        raise TraceError(
+            f"trace table {table.name!r}: unknown column {unknown[0]!r}, "
+            f"the columns are {', '.join(table.column_names)}"
+        )
+    if not data:
+        return {column.name: empty_column(column) for column in table.columns}
+    missing = [name for name in table.column_names if name not in data]
+    if missing:
+        raise TraceError(f"trace table {table.name!r}: missing column(s) {', '.join(missing)}")
+    columns = {column.name: coerce_column(table.name, column, data[column.name]) for column in table.columns}
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        seen = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise TraceError(f"trace table {table.name!r}: columns have different lengths ({seen})")
+    return columns
+
+
+def coerce_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+    """Every table of the schema, checked; tables that are left out and not required are empty."""
+    unknown = [name for name in tables if name not in TABLES]
+    if unknown:
+        raise TraceError(f"trace: unknown table {unknown[0]!r}, the tables are {', '.join(TABLES)}")
+    missing = [name for name, table in TABLES.items() if table.required and name not in tables]
+    if missing:
+        raise TraceError(f"trace: missing table(s) {', '.join(missing)}; give an empty mapping if nothing was executed")
+    return {name: coerce_table(table, tables.get(name, {})) for name, table in TABLES.items()}

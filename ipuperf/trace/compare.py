@@ -1,0 +1,81 @@
+"""What moved between two traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.trace import fold
+from ipuperf.trace.schema import KINDS
+from ipuperf.trace.summary import link_totals, op_kind_cycles
+from ipuperf.trace.trace import fullest_tile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipuperf.trace.trace import Trace
+
+Figures = dict[tuple[str, str, str], float]
+"""A figure by (table, key, unit)."""
+
+
+def figures(trace: Trace) -> Figures:
+    """The figures two traces are compared by.
+
+    Runs by name, totals by kind and by op and kind (all stored IPUs together), tile memory by IPU and category, the
+    fullest tile of each IPU, peaks of liveness, bytes of each link. Identifiers play no part, so that two programs can
+    be compared; runs of one name are told apart by their number.
+    """
+    result: Figures = {("meta", "clock", "Hz"): float(trace.meta["clock_hz"])}
+    runs = trace.columns("runs")
+    for order, (name, dur) in enumerate(zip(runs["name"], runs["dur"], strict=True)):
+        result["runs", f"{order}: {name}", "cycles"] = int(dur)
+    cycles = fold.ipu_totals(trace).cycles.sum(axis=0)
+    for code, kind in enumerate(KINDS):
+        result["kinds", kind, "cycles"] = int(cycles[code])
+    for (name, kind), value in op_kind_cycles(trace).items():
+        result["ops", f"{name or '(no op)'} / {kind}", "cycles"] = value
+    result.update(_memory_figures(trace))
+    for link in link_totals(trace):
+        result["links", link["name"], "bytes"] = link["bytes"]
+    return result
+
+
+def _memory_figures(trace: Trace) -> Figures:
+    result: Figures = {}
+    memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
+    for ipu in np.unique(memory["ipu"]).tolist():
+        rows = memory["ipu"] == ipu
+        for category in sorted(set(memory["category"][rows])):
+            total = memory["bytes"][rows & (memory["category"] == category)].sum()
+            result["tile_memory", f"IPU {ipu} / {category}", "bytes"] = int(total)
+        fullest = fullest_tile({key: values[rows] for key, values in memory.items()})
+        result["tile_memory", f"IPU {ipu} / max tile", "bytes"] = fullest[2] if fullest else 0
+    for ipu in np.unique(liveness["ipu"]).tolist():
+        rows = liveness["ipu"] == ipu
+        for column in ("always_live", "not_always_live", "max_tile"):
+            result["liveness", f"IPU {ipu} / {column} peak", "bytes"] = int(liveness[column][rows].max())
+    return result
+
+
+def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
+    """Figures that differ by more than ``rtol`` times the larger of the two, the largest relative change first.
+
+    Columns: table, key, unit, source, target, diff (target - source), ratio (target / source, NaN where source is 0). A
+    figure that one trace does not have counts as 0 there. An empty frame means that nothing moved. Raises
+    ``ValueError`` for a negative ``rtol``.
+    """
+    import pandas as pd
+
+    if rtol < 0:
+        raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")
+    before, after = figures(source), figures(target)
+    rows = []
+    for place, key in enumerate(dict.fromkeys([*before, *after])):
+        old, new = before.get(key, 0), after.get(key, 0)
+        scale = max(abs(old), abs(new))
+        if abs(new - old) > rtol * scale:
+            rows.append((-abs(new - old) / scale, place, (*key, old, new, new - old, new / old if old else np.nan)))
+    names = ["table", "key", "unit", "source", "target", "diff", "ratio"]
+    return pd.DataFrame([row for _, _, row in sorted(rows, key=lambda row: row[:2])], columns=names)

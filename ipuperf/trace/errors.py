@@ -1,0 +1,10 @@
+"""The one error of the trace room."""
+
+from __future__ import annotations
+
+
+class TraceError(ValueError):
+    """A trace cannot be built, read or written.
+
+    The message names the table and column, or the file, then the value seen and what is allowed.
+    """

@@ -1,0 +1,84 @@
+"""The ``meta`` of a trace: what was simulated, on what, in which units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.schema import SCHEMA_VERSION
+
+META_KEYS: dict[str, str] = {
+    "schema_version": "version of the tables, filled in",
+    "ipuperf_version": "version of the package that wrote the trace, filled in",
+    "machine": "name of the machine (required)",
+    "clock_hz": "tile clock in Hz, the unit of every time (required)",
+    "tiles_per_ipu": "tiles of one IPU (required)",
+    "bytes_per_tile": "In-Processor-Memory of one tile in bytes (required)",
+    "num_ipus": "IPUs of the whole system, all replicas together (required)",
+    "replicas": "number of replicas, 1 unless given",
+    "warnings": "list of strings a reader must see",
+    "assumptions": "list of strings: what the figures rest on",
+    "oom": "whether a tile holds more than it has; derived from tile_memory unless given",
+}
+"""Keys with a fixed meaning. Others are allowed if JSON can hold them."""
+
+_COUNTS = ("tiles_per_ipu", "bytes_per_tile", "num_ipus", "replicas")
+
+
+def plain(value: Any, where: str) -> Any:
+    """``value`` as what JSON can hold: NumPy scalars, arrays, tuples and mappings become plain Python."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        raise TraceError(f"trace meta {where}: {value!r} is not a finite number")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise TraceError(f"trace meta {where}: {type(value).__name__} cannot be written as JSON")
+
+
+def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
+    """A checked copy of ``meta`` with defaults filled in; ``oom`` is used unless ``meta`` says so itself.
+
+    Raises :class:`TraceError` for a missing key, a value of the wrong sort or another schema version.
+    """
+    from ipuperf import __version__
+
+    result: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "ipuperf_version": __version__,
+        "replicas": 1,
+        "warnings": [],
+        "assumptions": [],
+        "oom": oom,
+    }
+    result.update({str(key): plain(value, str(key)) for key, value in meta.items()})
+    if result["schema_version"] != SCHEMA_VERSION:
+        raise TraceError(
+            f"trace meta schema_version: {result['schema_version']!r}, this ipuperf reads {SCHEMA_VERSION}; "
+            f"the trace was written by ipuperf {result['ipuperf_version']}"
+        )
+    for key in ("machine", "clock_hz", "tiles_per_ipu", "bytes_per_tile", "num_ipus"):
+        if key not in result:
+            raise TraceError(f"trace meta: missing key {key!r} ({META_KEYS[key]})")
+    if not isinstance(result["machine"], str):
+        raise TraceError(f"trace meta machine: {result['machine']!r}, expected the name of the machine")
+    clock = result["clock_hz"]
+    if isinstance(clock, bool) or not isinstance(clock, int | float) or clock <= 0:
+        raise TraceError(f"trace meta clock_hz: {clock!r}, expected a positive number of Hz")
+    for key in _COUNTS:
+        count = result[key]
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise TraceError(f"trace meta {key}: {count!r}, expected a whole number of at least 1")
+    for key in ("warnings", "assumptions"):
+        if not isinstance(result[key], list) or not all(isinstance(item, str) for item in result[key]):
+            raise TraceError(f"trace meta {key}: {result[key]!r}, expected a list of strings")
+    if not isinstance(result["oom"], bool):
+        raise TraceError(f"trace meta oom: {result['oom']!r}, expected true or false")
+    return result

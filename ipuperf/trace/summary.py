@@ -1,0 +1,243 @@
+"""The main figures of a trace: cycles by kind, tile balance, links, memory, operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.trace import fold
+from ipuperf.trace.columns import lookup
+from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES, NO_OP
+from ipuperf.trace.trace import fullest_tile, tile_totals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipuperf.trace.trace import Trace
+
+LARGEST_VARIABLES = 5
+"""How many variables a summary names when a program does not fit."""
+
+
+def operations(trace: Trace) -> pd.DataFrame:
+    """What each op costs over the whole trace, all stored IPUs and replicas together, the costliest first.
+
+    Columns: op (name, "" for steps of no op), type, phase, calls, cycles (steps of every kind), compute_cycles, share
+    (of all cycles), flops. A call is a stretch of successive steps of one segment with the same op.
+    """
+    import pandas as pd
+
+    steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
+    runs = fold.step_runs(trace)
+    op_ids, row = np.unique(steps["op_id"], return_inverse=True)
+    row = row.reshape(-1)
+    order = template.order
+    begins = np.ones(len(order), dtype=bool)
+    if len(order):
+        same_op = steps["op_id"][order][1:] == steps["op_id"][order][:-1]
+        begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
+
+    def total(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        result = np.zeros(len(op_ids), dtype=np.int64)
+        np.add.at(result, rows, values)
+        return result
+
+    compute = steps["kind"] == "compute"
+    cycles = total(row, steps["dur"] * runs)
+    all_cycles = int(cycles.sum())
+    frame = pd.DataFrame(
+        {
+            "op": lookup(op_ids, ops["op_id"], ops["name"], ""),
+            "type": lookup(op_ids, ops["op_id"], ops["type"], ""),
+            "phase": lookup(op_ids, ops["op_id"], ops["phase"], "other"),
+            "calls": total(row[order][begins], runs[order][begins]),
+            "cycles": cycles,
+            "compute_cycles": total(row[compute], (steps["dur"] * runs)[compute]),
+            "share": cycles / all_cycles if all_cycles else np.zeros(len(op_ids)),
+            "flops": total(row, steps["flops"] * runs),
+        }
+    )
+    return frame.sort_values(["cycles", "op"], ascending=[False, True], ignore_index=True)
+
+
+def link_totals(trace: Trace) -> list[dict[str, Any]]:
+    """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in the order of table
+    ``links``."""
+    links, transfers = trace.columns("links"), trace.columns("transfers")
+    begin, end = span_of_transfers(trace)
+    result = []
+    order = np.lexsort((transfers["start"], transfers["link_id"]))
+    ids = transfers["link_id"][order]
+    for row, link_id in enumerate(links["link_id"]):
+        rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
+        busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
+        moved = int(transfers["bytes"][rows].sum())
+        peak = float(links["bandwidth_bytes_per_s"][row]) * trace.seconds(end - begin)
+        result.append(
+            {
+                "name": links["name"][row],
+                "kind": links["kind"][row],
+                "transfers": len(rows),
+                "bytes": moved,
+                "busy_cycles": busy,
+                "utilisation": moved / peak if peak > 0 else 0.0,
+            }
+        )
+    return result
+
+
+def span_of_transfers(trace: Trace) -> fold.Window:
+    """Span of the trace, widened to its transfers if one sticks out."""
+    begin, end = fold.span(trace)
+    transfers = trace.columns("transfers")
+    if len(transfers["start"]) == 0:
+        return begin, end
+    first, last = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
+    return (first, last) if begin == end else (min(begin, first), max(end, last))
+
+
+def union_length(start: np.ndarray, end: np.ndarray) -> int:
+    """Length of the union of intervals, sorted by start."""
+    if len(start) == 0:
+        return 0
+    reach = np.maximum.accumulate(end)
+    before = np.concatenate([start[:1], reach[:-1]])
+    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
+
+
+def tile_balance(trace: Trace) -> float | None:
+    """Mean over max of the tiles, weighted by cycles over all compute steps executed; None if nothing computes."""
+    steps, runs = trace.columns("steps"), fold.step_runs(trace)
+    compute = steps["kind"] == "compute"
+    longest = int((steps["dur"] * runs)[compute].sum())
+    return float((steps["dur_mean"] * runs)[compute].sum()) / longest if longest else None
+
+
+def _largest_variables(trace: Trace, ipu: int, tile: int) -> list[dict[str, Any]]:
+    variables = trace.columns("variables")
+    on_tile = (variables["ipu"] == ipu) & (variables["tile_from"] <= tile) & (tile < variables["tile_to"])
+    rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
+    per_tile = variables["bytes"][rows] // np.maximum(variables["tile_to"][rows] - variables["tile_from"][rows], 1)
+    best = rows[np.argsort(-per_tile, kind="stable")][:LARGEST_VARIABLES]
+    sizes = np.sort(-per_tile, kind="stable")[:LARGEST_VARIABLES]
+    return [
+        {"name": variables["name"][row], "bytes_on_tile": int(-size)} for row, size in zip(best, sizes, strict=True)
+    ]
+
+
+def memory_summary(trace: Trace) -> dict[str, Any]:
+    """Bytes by category and at the peak, and whether the program fits.
+
+    Keys: ``categories`` (bytes over all IPUs), ``max_tile`` (ipu, tile, bytes, gaps included), ``bytes_per_tile``,
+    ``fits``, ``over_bytes`` (0 if it fits), ``tiles_over``, ``largest_variables`` (on the fullest tile, if it does not
+    fit), ``ipus`` (per IPU: always_live, not_always_live_peak and total_peak of table ``liveness``, bytes of
+    ``tile_memory``). ``max_tile`` is None and ``fits`` is None if the trace says nothing about memory.
+    """
+    memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
+    limit = int(trace.meta["bytes_per_tile"])
+    categories = {name: int(memory["bytes"][memory["category"] == name].sum()) for name in MEMORY_CATEGORIES}
+    fullest = fullest_tile(memory)
+    if fullest is None and len(liveness["max_tile"]):
+        row = int(np.argmax(liveness["max_tile"]))
+        fullest = int(liveness["ipu"][row]), int(liveness["argmax_tile"][row]), int(liveness["max_tile"][row])
+    over = 0 if fullest is None else max(fullest[2] - limit, 0)
+    ipus = []
+    for ipu in sorted({*memory["ipu"].tolist(), *liveness["ipu"].tolist()}):
+        rows = liveness["ipu"] == ipu
+        always, other = liveness["always_live"][rows], liveness["not_always_live"][rows]
+        known = bool(rows.any())
+        ipus.append(
+            {
+                "ipu": ipu,
+                "bytes": int(memory["bytes"][memory["ipu"] == ipu].sum()),
+                "always_live": int(always.max()) if known else None,
+                "not_always_live_peak": int(other.max()) if known else None,
+                "total_peak": int((always + other).max()) if known else None,
+            }
+        )
+    return {
+        "bytes_per_tile": limit,
+        "categories": categories,
+        "max_tile": None if fullest is None else dict(zip(("ipu", "tile", "bytes"), fullest, strict=True)),
+        "fits": None if fullest is None else over == 0,
+        "over_bytes": over,
+        "tiles_over": int((tile_totals(memory)[2] > limit).sum()),
+        "largest_variables": _largest_variables(trace, fullest[0], fullest[1]) if fullest and over else [],
+        "ipus": ipus,
+    }
+
+
+def _traffic(trace: Trace, kind: str) -> dict[str, int]:
+    steps, runs = trace.columns("steps"), fold.step_runs(trace)
+    rows = steps["kind"] == kind
+    return {
+        "bytes_in": int((steps["bytes_in"] * runs)[rows].sum()),
+        "bytes_out": int((steps["bytes_out"] * runs)[rows].sum()),
+    }
+
+
+def _mean_shares(totals: fold.IpuTotals, elapsed: int) -> dict[str, dict[str, float]]:
+    ipus = max(len(totals.ipu), 1)
+    mean = totals.cycles.sum(axis=0) / ipus
+    return {
+        kind: {"cycles": float(mean[code]), "share": float(mean[code]) / elapsed if elapsed else 0.0}
+        for code, kind in enumerate(KINDS)
+    }
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """The main figures as plain Python, ready for JSON.
+
+    ``total_cycles`` and ``seconds`` reach from the first start to the last end of the trace; ``runs`` lists the runs.
+    ``kinds`` gives the mean over the stored IPUs of the cycles of each kind and their share of ``total_cycles`` (lanes
+    overlap, so the shares may exceed 1); ``ipus`` the same for each IPU; ``tile_average`` the cycles an average tile is
+    busy, by kind. ``tile_balance`` is mean over max, weighted over compute steps. ``traffic`` holds the bytes of the
+    steps of each kind that moves data, ``links`` those of each link, ``memory`` what :func:`memory_summary` says.
+    """
+    begin, end = fold.span(trace)
+    elapsed = end - begin
+    totals = fold.ipu_totals(trace)
+    averages = fold.ipu_totals(trace, trace.columns("steps")["dur_mean"])
+    runs, steps = trace.columns("runs"), trace.columns("steps")
+    flops = int((steps["flops"] * fold.step_runs(trace)).sum())
+    keys = ("schema_version", "ipuperf_version", "machine", "clock_hz", "num_ipus", "replicas", "tiles_per_ipu")
+    return {
+        **{key: trace.meta[key] for key in keys},
+        "total_cycles": elapsed,
+        "seconds": trace.seconds(elapsed),
+        "runs": [
+            {"run": int(run), "name": name, "cycles": int(dur), "seconds": trace.seconds(dur)}
+            for run, name, dur in zip(runs["run"], runs["name"], runs["dur"], strict=True)
+        ],
+        "kinds": _mean_shares(totals, elapsed),
+        "tile_average": _mean_shares(averages, elapsed),
+        "ipus": [
+            {
+                "replica": int(totals.replica[row]),
+                "ipu": int(totals.ipu[row]),
+                "elapsed": int(totals.last[row] - totals.first[row]),
+                "kinds": {kind: int(totals.cycles[row, code]) for code, kind in enumerate(KINDS)},
+            }
+            for row in range(len(totals.ipu))
+        ],
+        "tile_balance": tile_balance(trace),
+        "flops": flops,
+        "flops_per_s": flops / trace.seconds(elapsed) if elapsed else 0.0,
+        "traffic": {k: _traffic(trace, k) for k in ("exchange", "link", "remote_load", "remote_store", "host_mid")},
+        "links": link_totals(trace),
+        "memory": memory_summary(trace),
+        "oom": trace.meta["oom"],
+        "warnings": list(trace.meta["warnings"]),
+        "assumptions": list(trace.meta["assumptions"]),
+    }
+
+
+def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
+    """Cycles by op name and kind over all stored IPUs; ops of one name are added up, "" stands for no op."""
+    steps = trace.columns("steps")
+    names = np.where(steps["op_id"] == NO_OP, "", trace.step_ops)
+    result: dict[tuple[str, str], int] = {}
+    for name, kind, cycles in zip(names, steps["kind"], (steps["dur"] * fold.step_runs(trace)).tolist(), strict=True):
+        result[name, kind] = result.get((name, kind), 0) + cycles
+    return result

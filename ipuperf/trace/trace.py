@@ -1,0 +1,200 @@
+"""``Trace``: the folded, columnar record of a simulated program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.trace import fold, store
+from ipuperf.trace.columns import coerce_tables, lookup
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.meta import complete_meta
+from ipuperf.trace.schema import KINDS, NO_OP, TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Trace:
+    """Tables of one simulation, checked once and then read only.
+
+    ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
+    (arrays or lists, see ``schema.TABLES``). Tables other than ``steps`` and ``instances`` may be left out and are then
+    empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes.
+
+    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow. Whether the
+    figures agree with each other is a different question: see :func:`ipuperf.trace.check`.
+    """
+
+    def __init__(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self._columns = coerce_tables(tables)
+        fullest = fullest_tile(self._columns["tile_memory"])
+        self.meta: dict[str, Any] = complete_meta(meta, oom=False)
+        if "oom" not in meta:
+            self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
+        for table, key in (("ops", "op_id"), ("programs", "program_id"), ("instances", "instance"), ("runs", "run")):
+            _require_unique(table, key, self._columns[table][key])
+
+    # -- access ------------------------------------------------------------------------------------------------------
+
+    def columns(self, name: str) -> dict[str, np.ndarray]:
+        """Columns of a table as read-only arrays, strings as object arrays."""
+        if name not in self._columns:
+            raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
+        return dict(self._columns[name])
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table as a new DataFrame; writing to it does not change the trace."""
+        import pandas as pd
+
+        return pd.DataFrame({key: values.copy() for key, values in self.columns(name).items()})
+
+    def seconds(self, cycles: Any) -> Any:
+        """Cycles as seconds: a float for a number, an array of float64 for an array."""
+        if np.ndim(cycles) == 0:
+            return float(cycles) / float(self.meta["clock_hz"])
+        return np.asarray(cycles, dtype=np.float64) / float(self.meta["clock_hz"])
+
+    @cached_property
+    def template(self) -> fold.Template:
+        """The steps sorted by segment, computed once."""
+        return fold.build_template(self)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name, c in self._columns.items())
+        return f"<Trace of {self.meta['machine']}, {self.meta['num_ipus']} IPUs: {rows}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        return self.meta == other.meta and all(
+            np.array_equal(values, other._columns[name][key])
+            for name, columns in self._columns.items()
+            for key, values in columns.items()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.ipt`` file (zip of ``meta.json`` and one npz per table), all or nothing."""
+        store.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a file written by :meth:`save`. Raises :class:`TraceError` naming the file and the reason."""
+        meta, tables = store.load(path)
+        try:
+            return cls(meta, tables)
+        except TraceError as error:
+            raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from None
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def expand(self, window: fold.Window | None = None) -> pd.DataFrame:
+        """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given.
+
+        Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
+        op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
+        where a step has none.
+        """
+        import pandas as pd
+
+        found = fold.slices(self, window)
+        steps, instances = self._columns["steps"], self._columns["instances"]
+        keys = [found.start, steps["lane"][found.step], *(instances[k][found.instance] for k in ("ipu", "replica"))]
+        found = found.take(np.lexsort(keys))
+        data: dict[str, Any] = {
+            "ipu": instances["ipu"][found.instance],
+            "replica": instances["replica"][found.instance],
+            "lane": steps["lane"][found.step],
+            "start": found.start,
+            "dur": found.dur,
+            "kind": pd.Categorical.from_codes(fold.kind_codes(self)[found.step], categories=pd.Index(KINDS)),
+        }
+        for name in ("op", "program"):
+            codes, words = pd.factorize(getattr(self, f"step_{name}s"))
+            data[name] = pd.Categorical.from_codes(codes[found.step], categories=pd.Index(words))
+        for name in ("micro_batch", "iteration"):
+            data[name] = instances[name][found.instance]
+        for name in ("op_id", "program_id"):
+            data[name] = steps[name][found.step]
+        data["instance"] = instances["instance"][found.instance]
+        for name in ("bytes_in", "bytes_out"):
+            data[name] = steps[name][found.step]
+        return pd.DataFrame(data)
+
+    @cached_property
+    def step_ops(self) -> np.ndarray:
+        """Name of the op of each row of ``steps`` (object array), "" where there is none."""
+        ops = self._columns["ops"]
+        return lookup(self._columns["steps"]["op_id"], ops["op_id"], ops["name"], "")
+
+    @cached_property
+    def step_programs(self) -> np.ndarray:
+        """Name of the program of each row of ``steps`` (object array), "" where there is none."""
+        programs = self._columns["programs"]
+        return lookup(self._columns["steps"]["program_id"], programs["program_id"], programs["name"], "")
+
+    def totals(self) -> pd.DataFrame:
+        """Cycles by kind for each stored IPU: columns replica, ipu, one per kind, and elapsed (first start to last
+        end).
+
+        The same as the sum of the durations of the expanded slices. Overlapping lanes each count, so that the kinds of
+        an IPU with I/O tiles may add up to more than elapsed.
+        """
+        import pandas as pd
+
+        found = fold.ipu_totals(self)
+        data = {"replica": found.replica, "ipu": found.ipu}
+        data.update({kind: found.cycles[:, code] for code, kind in enumerate(KINDS)})
+        return pd.DataFrame({**data, "elapsed": found.last - found.first})
+
+    def operations(self) -> pd.DataFrame:
+        """One row per op, the costliest first; see :func:`ipuperf.trace.summary.operations`."""
+        from ipuperf.trace.summary import operations
+
+        return operations(self)
+
+    def summary(self) -> dict[str, Any]:
+        """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""
+        from ipuperf.trace.summary import summary
+
+        return summary(self)
+
+    def diff(self, other: Trace, rtol: float = 0.0) -> pd.DataFrame:
+        """What moved from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
+        from ipuperf.trace.compare import diff
+
+        return diff(self, other, rtol)
+
+
+def fullest_tile(tile_memory: Mapping[str, np.ndarray]) -> tuple[int, int, int] | None:
+    """(ipu, tile, bytes) of the tile with the most bytes, gaps included; the lowest such tile; None for no rows."""
+    if len(tile_memory["bytes"]) == 0:
+        return None
+    ipu, tile, total = tile_totals(tile_memory)
+    row = int(np.argmax(total))
+    return int(ipu[row]), int(tile[row]), int(total[row])
+
+
+def tile_totals(tile_memory: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """IPU, tile and bytes of all categories together (gaps included), one row per tile that has any, sorted."""
+    key = tile_memory["ipu"].astype(np.int64) << 32 | tile_memory["tile"].astype(np.int64)
+    tiles, row = np.unique(key, return_inverse=True)
+    total = np.zeros(len(tiles), dtype=np.int64)
+    np.add.at(total, row.reshape(-1), tile_memory["bytes"])
+    return tiles >> 32, tiles & 0xFFFFFFFF, total
+
+
+def _require_unique(table: str, key: str, values: np.ndarray) -> None:
+    ids, count = np.unique(values, return_counts=True)
+    if (count > 1).any():
+        raise TraceError(f"trace table {table!r}, column {key!r}: {int(ids[np.argmax(count)])} appears more than once")
+    if key in ("op_id", "program_id") and len(ids) and ids[0] <= NO_OP:
+        raise TraceError(f"trace table {table!r}, column {key!r}: {int(ids[0])} is negative, which means 'none'")

@@ -1,1 +1,6 @@
-"""Room ``numerics``: see docs/design.md."""
+"""The numeric half: NumPy values of a program, all replicas at once. Knows nothing of time; see ``docs/design.md``."""
+
+from .errors import EvaluationError
+from .evaluator import Evaluator
+
+__all__ = ["EvaluationError", "Evaluator"]

@@ -202,6 +202,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     for side in ("left", "right"):
         axes.spines[side].set_visible(False)
     axes.set_xlabel("time (µs)")
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     upper = axes.secondary_xaxis("top", functions=(lambda us: us / per_us, lambda cycles: cycles * per_us))
     upper.set_xlabel("cycles", fontsize=8)
     upper.xaxis.set_major_formatter("{x:,.0f}")

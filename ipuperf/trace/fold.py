@@ -197,8 +197,7 @@ def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
 
 
 def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
-    """Sum of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, from the folded
-    tables."""
+    """Sum of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
     instances = trace.columns("instances")
     per_segment = sum_by_segment(trace, trace.columns("steps")["dur"] if weights is None else weights)
     pairs = np.stack([instances["replica"], instances["ipu"]], axis=1)

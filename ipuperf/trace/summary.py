@@ -62,8 +62,7 @@ def operations(trace: Trace) -> pd.DataFrame:
 
 
 def link_totals(trace: Trace) -> list[dict[str, Any]]:
-    """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in the order of table
-    ``links``."""
+    """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in table order."""
     links, transfers = trace.columns("links"), trace.columns("transfers")
     begin, end = span_of_transfers(trace)
     result = []

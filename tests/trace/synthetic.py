@@ -1,8 +1,8 @@
 """A made-up pipelined program as a trace, written by hand so that tests know every figure.
 
 Each IPU owns a forward, a backward and an update segment (a few layers each); micro-batches walk through the IPUs and
-back; IPU 0 has host I/O, the last step of a run is an update with remote loads and stores. Every template is stored once
-and instanced for each micro-batch and run.
+back; IPU 0 has host I/O, the last step of a run is an update with remote loads and stores. Every template is stored
+once and instanced for each micro-batch and run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def add_memory(build: Builder, ipus: int, scale: float, tiles: int = TILES) -> N
         always = int(180_000 * tiles * scale)
         for step in range(200):
             bump = abs(np.sin(np.pi * step / 25)) if step < 190 else 0.1
-            varying = int((20_000 + 80_000 * bump) * tiles * scale * (1 - 0.1 * ipu))
+            varying = int((20_000 + 80_000 * bump) * tiles * scale * (1 - 0.1 * min(ipu, 5)))
             fullest = int((always + varying) / tiles * 1.2)
             build.add("liveness", ipu, step, f"step{step % 25}", always, varying, fullest, 7)
         build.add(

@@ -1,0 +1,66 @@
+"""scikit-learn's handwritten digits in the shape of MNIST, for machines that have no MNIST and no network.
+
+scikit-learn ships 1,797 images of 8 x 8 with grey values 0 to 16 (Alpaydin and Kaynak, UCI machine learning repository).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipuperf.datasets.errors import DatasetError
+
+_SIDE = 28
+_LARGEST_GREY = 16
+_TEST_EVERY = 5
+
+
+def load_digits_28x28(train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """``(images, labels)``: uint8 ``[n, 28, 28]`` with values 0 to 255, and uint8 ``[n]`` with values 0 to 9.
+
+    Images are resampled bilinearly. Within each class every fifth image, in the order of the data set, belongs to the test
+    set and the others to the training set, so the split is the same everywhere and keeps the classes balanced. Raises
+    :class:`DatasetError` if scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DatasetError(
+            "the digits data set comes with scikit-learn, which is not installed: pip install 'ipuperf[data]'"
+        ) from error
+    digits = load_digits()
+    labels = np.asarray(digits.target, dtype=np.uint8)
+    chosen = _is_test(labels) != train
+    small = np.asarray(digits.images, dtype=np.float64)[chosen]
+    large = resample_bilinear(small, _SIDE) * (255 / _LARGEST_GREY)
+    return np.rint(large).clip(0, 255).astype(np.uint8), labels[chosen]
+
+
+def resample_bilinear(images: np.ndarray, side: int) -> np.ndarray:
+    """Square ``images`` ``[n, k, k]`` enlarged or reduced to ``[n, side, side]`` by bilinear interpolation, float64.
+
+    Pixel centres lie at half-integers (as in ``torch.nn.functional.interpolate(align_corners=False)`` without
+    antialiasing); beyond the outermost centres the edge value continues.
+    """
+    weights = _bilinear_weights(images.shape[-1], side)
+    return weights @ images.astype(np.float64) @ weights.T
+
+
+def _bilinear_weights(source: int, target: int) -> np.ndarray:
+    """``[target, source]``: row ``i`` holds the weights with which the source pixels make target pixel ``i``."""
+    centres = ((np.arange(target) + 0.5) * source / target - 0.5).clip(0, source - 1)
+    lower = np.floor(centres).astype(np.int64)
+    upper = np.minimum(lower + 1, source - 1)
+    fraction = centres - lower
+    weights = np.zeros((target, source))
+    np.add.at(weights, (np.arange(target), lower), 1 - fraction)
+    np.add.at(weights, (np.arange(target), upper), fraction)
+    return weights
+
+
+def _is_test(labels: np.ndarray) -> np.ndarray:
+    """bool ``[n]``: true for every fifth member of each class, counted in order."""
+    rank = np.zeros(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        rank[members] = np.arange(len(members))
+    return rank % _TEST_EVERY == _TEST_EVERY - 1

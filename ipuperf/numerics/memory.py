@@ -1,0 +1,94 @@
+"""Memory of compiled programs: blocks that intermediates share, and temporaries of kernels.
+
+Buffers are assigned once, while a program is compiled, and live as long as it does. A step therefore allocates nothing,
+and the pages it writes are already mapped and often still in cache.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+ALIGNMENT = 64
+#: A free block is reused when it is at most this many times larger than needed.
+SLACK = 2
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """``size`` uninitialised bytes whose address is a multiple of :data:`ALIGNMENT`."""
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
+
+
+def aligned_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A zeroed array of its own, aligned."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = aligned_bytes(max(size, 1))
+    memory.fill(0)
+    return memory[:size].view(dtype).reshape(tuple(shape))
+
+
+class Block:
+    """A piece of memory that holds one tensor at a time."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, size: int) -> None:
+        self.memory = aligned_bytes(size)
+
+    def array(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """The start of the block as an array."""
+        size = math.prod(shape) * dtype.itemsize
+        return self.memory[:size].view(dtype).reshape(tuple(shape))
+
+
+class Pool:
+    """Blocks and which of them are free. Used while compiling only."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[int, int, Block]] = []  # (size, age, block), smallest first
+        self._age = 0
+        self.bytes = 0
+
+    def acquire(self, shape: Sequence[int], dtype: np.dtype) -> Block:
+        """A block for an array: the smallest free one that fits and is not much too large, or a new one."""
+        size = max(math.prod(shape) * dtype.itemsize, 1)
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        index = bisect.bisect_left(self._free, size, key=lambda entry: entry[0])
+        if index < len(self._free) and self._free[index][0] <= SLACK * size:
+            return self._free.pop(index)[2]
+        self.bytes += size
+        return Block(size)
+
+    def release(self, block: Block) -> None:
+        """Give a block back; among blocks of a size the one released last is reused first (it is warm)."""
+        self._age += 1
+        size = block.memory.size
+        entry = (size, -self._age, block)
+        index = bisect.bisect_left(self._free, (size, -self._age), key=lambda e: (e[0], e[1]))
+        self._free.insert(index, entry)
+
+
+class Scratch:
+    """Temporaries of kernels: one growing buffer per slot. Views bound earlier keep the buffer that they were given."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, np.ndarray] = {}
+
+    def array(self, shape: Sequence[int], dtype: np.dtype | type, slot: int) -> np.ndarray:
+        """Temporary memory of ``slot``."""
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        buffer = self._buffers.get(slot)
+        if buffer is None or buffer.size < size:
+            buffer = self._buffers[slot] = aligned_bytes(max(size, ALIGNMENT))
+        return buffer[:size].view(kind).reshape(tuple(shape))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the present buffers."""
+        return sum(b.size for b in self._buffers.values())

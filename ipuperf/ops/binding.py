@@ -1,0 +1,210 @@
+"""Tools with which kernels bind arrays: alignment, flattening, fp16 widening, blocking, and safe views.
+
+All arrays have the replica axis first. A *step* is a call without arguments (mostly a ``functools.partial`` of a ufunc
+with its output given); a kernel is one step or a tuple of them run in order, so that nothing is looked up or allocated
+while a program runs. Kernels let NaN and infinity arise as on the device; the evaluator is expected to run them under
+``np.errstate(all="ignore")``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipuperf.ir import Tensor
+
+from .base import Environment, Kernel, Op
+
+Step = Callable[[], Any]
+#: Writes the steps of an element-wise function: ``build(inputs, output, temporaries) -> steps``.
+Build = Callable[[Sequence[np.ndarray], np.ndarray, Sequence[np.ndarray]], list[Step]]
+
+#: Elements per block of a chain of passes over large arrays, so that intermediates stay in the level-2 cache.
+BLOCK = 1 << 14
+
+
+def sequence(steps: Sequence[Step]) -> Kernel:
+    """A kernel that runs ``steps`` in order."""
+    if len(steps) == 1:
+        return steps[0]
+    calls = tuple(steps)
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """The type arithmetic is done in: float32 for float16, otherwise the type itself."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def scalar(value: float, dtype: np.dtype) -> np.ndarray:
+    """A 0-d constant (the cheapest scalar operand of a ufunc)."""
+    return np.asarray(value, dtype=dtype)
+
+
+def align(array: np.ndarray, rank: int) -> np.ndarray:
+    """``array`` of shape ``(R, *s)`` with axes of length 1 inserted after the replica axis up to ``rank`` axes in all."""
+    return array[(slice(None), *(None,) * (rank - array.ndim))]
+
+
+def operands(arrays: Sequence[np.ndarray], out: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Views of ``arrays`` and ``out`` that broadcast together with as few axes as possible.
+
+    Equal contiguous shapes become 1-D, scalars of a single replica become 0-d, and a single replica's axis is dropped.
+    """
+    aligned = [align(a, out.ndim) for a in arrays]
+    full = [a for a in aligned if a.shape == out.shape]
+    single = out.shape[0] == 1
+    scalars_ok = all(a.shape == out.shape or (single and a.size == 1) for a in aligned)
+    if scalars_ok and out.flags.c_contiguous and all(a.flags.c_contiguous for a in full):
+        return [a.reshape(-1) if a.shape == out.shape else a.reshape(()) for a in aligned], out.reshape(-1)
+    if single:
+        return [a[0] for a in aligned], out[0]
+    return aligned, out
+
+
+def elementwise(
+    build: Build, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment, temporaries: int = 0
+) -> Kernel:
+    """Bind a chain of passes over operands of one shape.
+
+    fp16 operands are widened to float32 temporaries and the result is rounded once. Contiguous operands are processed
+    in blocks of :data:`BLOCK` elements; ``out`` may be one of the inputs (in-place ops): then ``build`` writes it last.
+    """
+    arrays, result = operands(inputs, out)
+    size = result.size
+    if result.ndim != 1 or any(a.shape != result.shape for a in arrays) or size <= 2 * BLOCK:
+        blocks = [slice(None)]
+        shape: tuple[int, ...] = result.shape
+    else:
+        blocks = [slice(at, min(at + BLOCK, size)) for at in range(0, size, BLOCK)]
+        shape = (BLOCK,)
+    steps: list[Step] = []
+    for block in blocks:
+        steps += _block(build, [a[block] if a.ndim else a for a in arrays], result[block], env, shape, temporaries)
+    return sequence(steps)
+
+
+def _block(
+    build: Build,
+    arrays: Sequence[np.ndarray],
+    result: np.ndarray,
+    env: Environment,
+    shape: tuple[int, ...],
+    temporaries: int,
+) -> list[Step]:
+    """Steps of one block; fp16 goes through float32 temporaries."""
+    dtype = working_dtype(result.dtype)
+    slot = temporaries
+    part = slice(0, len(result)) if result.ndim == 1 else slice(None)
+    temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(temporaries)]
+    before: list[Step] = []
+    wide: list[np.ndarray] = []
+    for array in arrays:
+        if array.dtype == np.float16:
+            copy = env.scratch(shape, dtype, slot=slot)[part] if array.ndim else env.scratch((), dtype, slot=slot)
+            before.append(partial(np.copyto, copy, array))
+            array, slot = copy, slot + 1
+        wide.append(array)
+    if result.dtype != np.float16:
+        return [*before, *build(wide, result, temps)]
+    target = env.scratch(shape, dtype, slot=slot)[part]
+    return [*before, *build(wide, target, temps), partial(np.copyto, result, target, casting="same_kind")]
+
+
+def widened(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
+    """``array`` for arithmetic: itself, or for fp16 a float32 temporary with the memory order of ``array`` and the step
+    that fills it."""
+    if array.dtype != np.float16:
+        return array, []
+    if array.ndim >= 2 and array.strides[-1] > array.strides[-2]:
+        view = array.swapaxes(-1, -2)
+        copy = env.scratch(view.shape, np.float32, slot=slot)
+        return copy.swapaxes(-1, -2), [partial(np.copyto, copy, view)]
+    copy = env.scratch(array.shape, np.float32, slot=slot)
+    return copy, [partial(np.copyto, copy, array)]
+
+
+def contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
+    """``array`` in C order and working type: itself, or a temporary and the step that fills it."""
+    dtype = working_dtype(array.dtype)
+    if array.flags.c_contiguous and array.dtype == dtype:
+        return array, []
+    copy = env.scratch(array.shape, dtype, slot=slot)
+    return copy, [partial(np.copyto, copy, array)]
+
+
+def result_buffer(out: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
+    """A C-ordered array of working type to compute ``out`` in, and the steps that round or copy it to ``out``."""
+    dtype = working_dtype(out.dtype)
+    if out.flags.c_contiguous and out.dtype == dtype:
+        return out, []
+    buffer = env.scratch(out.shape, dtype, slot=slot)
+    return buffer, [partial(np.copyto, out, buffer, casting="same_kind")]
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def shares_safely(op: Op) -> bool:
+    """Whether the NumPy value of a copying op (Reshape, Transpose, Slice...) may be a view of its first input.
+
+    True when nothing can tell the difference: no op of the graph changes the storage of the input after ``op`` read it
+    or the storage of the output, and the output does not leave the graph. Changes that made the input (``HostLoad``
+    into an ``Init``) come before and do not count; any other change counts, whatever its order.
+    """
+    source = op.inputs[0]
+    made_by: set[Op] = set()
+    root = source
+    while root.producer is not None:
+        aliases = root.producer.aliases()
+        index = root.producer.outputs.index(root)
+        if index not in aliases:
+            break
+        made_by.add(root.producer)
+        root = root.producer.inputs[aliases[index]]
+    result = op.outputs[0]
+    storage = storage_of(result)
+    if any(t in storage for t in op.graph.outputs):
+        return False
+    return not (changers(storage_of(root)) - made_by) and not changers(storage)
+
+
+def storage_of(root: Tensor) -> set[Tensor]:
+    """``root`` and all tensors of its graph that share its storage through aliasing ops."""
+    found = {root}
+    stack = [root]
+    while stack:
+        tensor = stack.pop()
+        for consumer in set(tensor.consumers):
+            for output, index in consumer.aliases().items():
+                alias = consumer.outputs[output]
+                if consumer.inputs[index] is tensor and alias not in found:
+                    found.add(alias)
+                    stack.append(alias)
+    return found
+
+
+def changers(storage: set[Tensor]) -> set[Any]:
+    """Ops that change any of the tensors in place."""
+    found = set()
+    for tensor in storage:
+        for consumer in set(tensor.consumers):
+            if any(consumer.inputs[index] is tensor for index in consumer.modified_inputs()):
+                found.add(consumer)
+    return found
+
+
+def given(grads: Sequence[Tensor | None]) -> Tensor:
+    """The gradient of the output of a single-output op (autodiff only asks for a gradient when there is one)."""
+    grad = grads[0]
+    if grad is None:
+        raise ValueError("gradient of an op without a gradient of its output")
+    return grad

@@ -1,0 +1,304 @@
+"""Collectives between replicas.
+
+Arrays hold all replicas along their first axis, so a collective is a reduction or a rearrangement along that axis,
+group by group (:class:`ipuperf.ir.ReplicaGrouping`). Semantics: ``../shared/reference/popxl.md`` 2.5.
+
+Shards hold ``ceil(elements / group size)`` elements in plain contiguous order: member ``k`` of a group (ascending
+replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, zeros beyond its end. Upstream
+leaves the order of RTS shards undefined; gather and host round trips invert this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
+
+from .base import Environment, Kernel, Op
+from .work import Collective, Copy, Work
+
+_UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": np.multiply,
+}
+
+
+def by_group(array: np.ndarray, group: ReplicaGrouping) -> np.ndarray:
+    """View ``(R, ...)`` as ``(outer, group_size, stride, ...)``: axis 1 runs over the members of a group."""
+    outer = group.replicas // (group.group_size * group.stride)
+    return array.reshape(outer, group.group_size, group.stride, *array.shape[1:])
+
+
+def shard_elements(elements: int, size: int) -> int:
+    """Elements of one of ``size`` shards."""
+    return -(-elements // size)
+
+
+def _flat(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, Callable[[], None]]:
+    """``array`` as ``(R, elements)`` and what must be called first so that it holds the present values."""
+    if array.flags.c_contiguous:
+        return array.reshape(array.shape[0], -1), lambda: None
+    copy = env.scratch(array.shape, array.dtype, slot)
+    return copy.reshape(array.shape[0], -1), lambda: np.copyto(copy, array)
+
+
+def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Callable[[], None]:
+    """A function that reduces axis 1 of ``source`` into ``result``; floating point in float32 (``result``'s type)."""
+    ufunc = _UFUNCS[op]
+    dtype = result.dtype
+
+    def run() -> None:
+        ufunc.reduce(source, axis=1, dtype=dtype, out=result)
+        if op == "mean":
+            np.multiply(result, np.float32(1.0 / size), out=result)
+
+    return run
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The type in which values of ``dtype`` are reduced."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+class _Collective(Op):
+    """Base: input 0 is the tensor; attributes ``op`` and ``group``."""
+
+    @property
+    def group(self) -> ReplicaGrouping:
+        """The groups of replicas."""
+        return self.attributes["group"]
+
+    @property
+    def reduce(self) -> str:
+        """The operator."""
+        return self.attributes.get("op", "add")
+
+    def check(self, extra: Sequence[str] = ()) -> Tensor:
+        """Raise unless group and operator fit the program and the tensor; returns the tensor."""
+        tensor, replicas = self.inputs[0], self.graph.ir.replication_factor
+        if self.group.replicas != replicas:
+            raise IrError(f"{self.where()}: the group is over {self.group.replicas} replicas, the program has {replicas}")
+        allowed = (*_UFUNCS, *extra)
+        if self.reduce not in allowed:
+            raise IrError(f"{self.where()}: op {self.reduce!r}; allowed are {', '.join(allowed)}")
+        if self.reduce == "mean":
+            self.floating(tensor)
+        return tensor
+
+    def collective(self, kind: str, full: Tensor | TensorSpec) -> Sequence[Work]:
+        """The transfer of a tensor whose whole shape is ``full``'s; nothing but a copy in groups of one."""
+        spec = full.spec if isinstance(full, Tensor) else full
+        if self.group.group_size == 1:
+            return [Copy(spec.bytes)]
+        reduce = "" if kind == "all_gather" else self.reduce
+        return [Collective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
+
+
+class ReplicatedAllReduce(_Collective):
+    """Every member of a group gets the combination of all its members' values.
+
+    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``. Sums of float16 are made in float32. The gradient of a
+    sum is the sum of the gradients over the group, that of a mean their mean.
+    """
+
+    type: ClassVar[str] = "ReplicatedAllReduce"
+
+    def infer(self) -> list[TensorSpec]:
+        return [self.like(self.check())]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        value, out, group = inputs[0], outputs[0], self.group
+        if group.group_size == 1:
+            return (lambda: None) if out is value else (lambda: np.copyto(out, value))
+        source, target = by_group(value, group), by_group(out, group)
+        if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):
+            return _through_copies(value, out, group, self.reduce, env)
+        shape = (source.shape[0], *source.shape[2:])
+        result = env.scratch(shape, _wide(value.dtype))
+        combine, spread = _reducer(source, result, self.reduce, group.group_size), result[:, np.newaxis]
+
+        def run() -> None:
+            combine()
+            np.copyto(target, spread, casting="same_kind")
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        if self.reduce not in ("add", "mean"):
+            raise IrError(f"{self.where()}: an all-reduce with op {self.reduce!r} has no gradient; add and mean have")
+        grad = grads[0]
+        if grad is None:
+            return [None]
+        return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.reduce, group=self.group)]
+
+    def work(self) -> Sequence[Work]:
+        return self.collective("all_reduce", self.inputs[0])
+
+
+def _through_copies(
+    value: np.ndarray, out: np.ndarray, group: ReplicaGrouping, op: str, env: Environment
+) -> Callable[[], None]:
+    """All-reduce for arrays whose replica axis cannot be regrouped as a view: through contiguous copies."""
+    copy = env.scratch(value.shape, value.dtype, 1)
+    source = by_group(copy, group)
+    result = env.scratch((source.shape[0], *source.shape[2:]), _wide(value.dtype))
+    combine, spread = _reducer(source, result, op, group.group_size), result[:, np.newaxis]
+
+    def run() -> None:
+        np.copyto(copy, value)
+        combine()
+        np.copyto(source, spread, casting="same_kind")
+        np.copyto(out, copy)
+
+    return run
+
+
+class ReplicatedAllReduceInplace(ReplicatedAllReduce):
+    """As :class:`ReplicatedAllReduce`, changing its operand; the output is the operand."""
+
+    type: ClassVar[str] = "ReplicatedAllReduceInplace"
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        return {0: 0}
+
+    def work(self) -> Sequence[Work]:
+        return [] if self.group.group_size == 1 else super().work()
+
+
+class ReplicatedReduceScatter(_Collective):
+    """Each member of a group gets its shard of the combination of all members' values.
+
+    Attributes: ``op`` as for all-reduce, or ``local``: the member's shard of its own value, no transfer; ``rts``: the
+    output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``, padded with zeros.
+    """
+
+    type: ClassVar[str] = "ReplicatedReduceScatter"
+
+    def infer(self) -> list[TensorSpec]:
+        tensor = self.check(("local",))
+        shard = shard_elements(tensor.spec.elements, self.group.group_size)
+        return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.attributes.get("rts") else ())]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        group, out = self.group, outputs[0]
+        flat, refresh = _flat(inputs[0], env, 1)
+        source, target = by_group(flat, group), by_group(out, group)
+        shard, whole = out.shape[1], flat.shape[1]
+        parts: list[Callable[[], None]] = [refresh]
+        for member in range(group.group_size):
+            start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
+            goal, pad = target[:, member, :, : stop - start], target[:, member, :, stop - start :]
+            if self.reduce == "local":
+                parts.append(_copier(goal, source[:, member, :, start:stop]))
+            elif stop > start:
+                result = env.scratch(goal.shape, _wide(out.dtype))
+                parts.append(_reducer(source[..., start:stop], result, self.reduce, group.group_size))
+                parts.append(_copier(goal, result))
+            if pad.size:
+                parts.append(_filler(pad))
+
+        def run() -> None:
+            for part in parts:
+                part()
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """A sum's gradient is the gathered gradient shards; a mean's is that divided by the group size."""
+        if self.reduce not in ("add", "mean"):
+            raise IrError(f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; add and mean have")
+        grad = grads[0]
+        if grad is None:
+            return [None]
+        name, shape = f"{grad.name}_all_gather", self.inputs[0].shape
+        whole = builder.op(ReplicatedAllGather, [grad], name, group=self.group, mode="shape", shape=shape)
+        if self.reduce == "mean":
+            from .elementwise import Mul
+
+            factor = np.array(1.0 / self.group.group_size, dtype=whole.dtype.numpy)
+            whole = builder.op(Mul, [whole, builder.graph.constant(factor, name="inverse_group_size")])
+        return [whole]
+
+    def work(self) -> Sequence[Work]:
+        if self.reduce == "local":
+            return [Copy(self.outputs[0].spec.bytes)]
+        return self.collective("reduce_scatter", self.inputs[0])
+
+
+def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
+    return lambda: np.copyto(target, source, casting="same_kind")
+
+
+def _filler(target: np.ndarray) -> Callable[[], None]:
+    return lambda: target.fill(0)
+
+
+class ReplicatedAllGather(_Collective):
+    """Every member of a group gets the shards of all its members, in order.
+
+    ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: ``(group size * elements,)``;
+    ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``. The gradient is a reduce-scatter.
+    """
+
+    type: ClassVar[str] = "ReplicatedAllGather"
+
+    def infer(self) -> list[TensorSpec]:
+        tensor = self.check()
+        mode, size = self.attributes.get("mode", "flat"), self.group.group_size
+        if mode == "flat":
+            return [TensorSpec((tensor.spec.elements * size,), tensor.dtype)]
+        if mode not in ("meta_shape", "shape"):
+            raise IrError(f"{self.where()}: mode {mode!r}; allowed are flat, meta_shape, shape")
+        whole = tuple(self.attributes["shape"]) if mode == "shape" else tensor.meta_shape
+        if mode == "meta_shape" and not whole:
+            raise IrError(f"{self.where()}: {tensor.id!r} has no meta_shape; use mode 'flat'")
+        expected = shard_elements(math.prod(whole), size)
+        self.require(
+            tensor.spec.elements == expected,
+            f"a shard of {whole} over groups of {size} has {expected} elements, {tensor.id!r} has {tensor.spec.elements}",
+        )
+        return [TensorSpec(whole, tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        group, out = self.group, outputs[0]
+        flat, refresh = _flat(inputs[0], env, 0)
+        source, target = by_group(flat, group), by_group(out.reshape(out.shape[0], -1), group)
+        shard, whole = flat.shape[1], target.shape[-1]
+        parts: list[Callable[[], None]] = [refresh]
+        for member in range(group.group_size):
+            start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
+            if stop > start:
+                parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
+
+        def run() -> None:
+            for part in parts:
+                part()
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        if grad is None:
+            return [None]
+        sharded = bool(self.inputs[0].meta_shape)
+        shard = builder.op(
+            ReplicatedReduceScatter, [grad], f"{grad.name}_reduce_scatter", op="add", group=self.group, rts=sharded
+        )
+        if shard.shape != self.inputs[0].shape:  # a shard that is not flat: the same elements in the operand's shape
+            from .shape import Reshape
+
+            shard = builder.op(Reshape, [shard], f"{grad.name}_reshaped", shape=self.inputs[0].shape)
+        return [shard]
+
+    def work(self) -> Sequence[Work]:
+        return self.collective("all_gather", self.outputs[0])

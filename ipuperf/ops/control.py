@@ -1,0 +1,209 @@
+"""Calls of subgraphs and loops over them.
+
+The operands are read through the callee at every use, because transforms append inputs and outputs to graphs that are
+already called. Values: a call copies its inputs in and its outputs out, so changes made inside stay invisible to the
+caller, except for inputs *by reference* (:attr:`ipuperf.ir.Tensor.by_ref` of the callee's input, or the index in the
+op's attribute ``by_ref``). :mod:`ipuperf.numerics` compiles both ops itself (calls inlined, copies only where they can
+be observed), so they have no kernel of their own.
+
+Semantics: ``../shared/reference/popxl.md`` 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from ipuperf.ir import Graph, GradientBuilder, IrError, ShapeError, Tensor, TensorSpec, roots
+
+from .base import Op
+from .work import CallGraph, Copy, Work
+
+
+def modified_graph_inputs(graph: Graph) -> set[int]:
+    """Indices of ``graph``'s inputs whose storage its ops change, calls included."""
+    changing = [(op, op.modified_inputs()) for op in graph.ops]
+    if not any(indices for _, indices in changing):
+        return set()
+    root = roots(graph)
+    changed = {root.get(op.inputs[i], op.inputs[i]) for op, indices in changing for i in indices}
+    return {i for i, tensor in enumerate(graph.inputs) if tensor in changed}
+
+
+class _Control(Op):
+    """Base of ops that execute ``callee``."""
+
+    @property
+    def callee(self) -> Graph:
+        """The subgraph."""
+        return self.attributes["callee"]
+
+    def called_graphs(self) -> tuple[Graph, ...]:
+        return (self.callee,)
+
+    def by_reference(self, index: int) -> bool:
+        """Whether changes of input ``index`` inside the callee are meant for the caller's tensor."""
+        return self.callee.inputs[index].by_ref or index in self.attributes.get("by_ref", ())
+
+    def check_operands(self) -> None:
+        """Raise :class:`ShapeError` unless the operands fit the callee's inputs one by one."""
+        callee = self.callee
+        if len(self.inputs) != len(callee.inputs):
+            raise ShapeError(
+                f"{self.where()}: {len(self.inputs)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
+            )
+        for operand, parameter in zip(self.inputs, callee.inputs, strict=True):
+            if operand.spec != parameter.spec:
+                raise ShapeError(
+                    f"{self.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
+                    f"{callee.name!r} is {_full(parameter)}"
+                )
+
+    def copied_bytes(self, indices: Iterable[int]) -> int:
+        """Bytes of the operands among ``indices`` that are passed by value."""
+        return sum(self.inputs[i].spec.bytes for i in indices if not self.by_reference(i))
+
+
+def _full(tensor: Tensor) -> str:
+    meta = f" meta_shape {tensor.meta_shape}" if tensor.meta_shape else ""
+    return f"{tensor.spec}{meta}"
+
+
+def _copies(count: int) -> list[Work]:
+    return [Copy(count)] if count else []
+
+
+class Call(_Control):
+    """Execute graph ``callee`` once; one output per output of the callee.
+
+    Cost: a copy of the operands passed by value, the callee, a copy of its outputs.
+    """
+
+    type: ClassVar[str] = "Call"
+
+    def infer(self) -> list[TensorSpec]:
+        if self.callee.is_main:
+            raise IrError(f"{self.where()}: the main graph cannot be called")
+        self.check_operands()
+        return [t.spec for t in self.callee.outputs]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        found = modified_graph_inputs(self.callee)
+        return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Call the callee's gradient graph with the gradients and the forward tensors that it asks for.
+
+        Forward tensors inside the callee come back as outputs that stitching has appended to this op.
+        """
+        callee = self.callee
+        given = {t: g for t, g in zip(callee.outputs, grads) if g is not None}
+        provided = list(given)
+        if callee in builder.known:
+            known = {c.tensor for c in builder.known[callee].outputs}
+            required = [t for t in callee.inputs if t in known]
+        else:
+            reached = _reached_by_gradients(callee, provided)
+            required = [t for t in callee.inputs if t in reached]
+        if not required:
+            return [None] * len(self.inputs)
+        derivative = builder.derivative_of(callee, provided, required)
+        operands: list[Tensor] = []
+        for connection in derivative.inputs:
+            if connection.is_gradient:
+                operands.append(given[connection.tensor])
+            elif connection.tensor in callee.inputs:
+                operands.append(builder.forward(self.inputs[callee.inputs.index(connection.tensor)]))
+            else:
+                operands.append(builder.forward(self.outputs[callee.outputs.index(connection.tensor)]))
+        names = [t.name for t in derivative.graph.outputs]
+        call = builder.graph.create(Call, operands, names, callee=derivative.graph)
+        result = {c.tensor: t for c, t in zip(derivative.outputs, call.outputs)}
+        return [result.get(t) for t in callee.inputs]
+
+    def work(self) -> Sequence[Work]:
+        outputs = sum(t.spec.bytes for t in self.outputs)
+        return [*_copies(self.copied_bytes(range(len(self.inputs)))), CallGraph(self.callee), *_copies(outputs)]
+
+
+#: Ops through which no gradient flows although their operands and results are floating point.
+_STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil"})
+
+
+def _reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:
+    """Floating-point tensors of ``graph`` on which an output in ``provided`` depends differentiably."""
+    reached = {t for t in provided if t.dtype.is_floating_point}
+    for op in reversed(graph.ops):  # creation order defines before use
+        if op.type in _STOPS:
+            continue
+        arriving = [t for t in op.outputs if t in reached]
+        if not arriving:
+            continue
+        if isinstance(op, Call):
+            indices = [op.outputs.index(t) for t in arriving]
+            inner = _reached_by_gradients(op.callee, [op.callee.outputs[i] for i in indices])
+            reached.update(t for t, parameter in zip(op.inputs, op.callee.inputs) if parameter in inner)
+        else:
+            reached.update(t for t in op.inputs if t.dtype.is_floating_point)
+    return reached
+
+
+class Loop(_Control):
+    """Execute graph ``callee`` ``trip_count`` times.
+
+    The first N inputs are loop carried, N being the number of the callee's outputs: each iteration's outputs are the
+    next iteration's first N inputs, the op's outputs are those of the last (with 0 trips the inputs themselves). The
+    remaining inputs are the same in every iteration, unless they are by reference and changed inside. Carried inputs are
+    always by value: the changed value is the output. There is no gradient, as upstream.
+
+    Cost: a copy of the operands passed by value, the callee ``trip_count`` times, a copy of the carried values per trip.
+    """
+
+    type: ClassVar[str] = "Loop"
+
+    def infer(self) -> list[TensorSpec]:
+        if self.callee.is_main:
+            raise IrError(f"{self.where()}: the main graph cannot be repeated")
+        trips = self.trips
+        if not isinstance(trips, int) or trips < 0:
+            raise IrError(f"{self.where()}: trip_count is {trips!r}; a whole number of at least 0 is needed")
+        self.check_operands()
+        self.check_carried()
+        return [t.spec for t in self.callee.outputs]
+
+    @property
+    def trips(self) -> int:
+        """How often the callee runs."""
+        return self.attributes["trip_count"]
+
+    @property
+    def carried(self) -> int:
+        """Number of loop-carried inputs."""
+        return len(self.callee.outputs)
+
+    def check_carried(self) -> None:
+        """Raise :class:`ShapeError` unless each output of the callee fits the input that it becomes."""
+        callee = self.callee
+        if self.carried > len(callee.inputs):
+            raise ShapeError(
+                f"{self.where()}: graph {callee.name!r} has {self.carried} outputs and only {len(callee.inputs)} inputs; "
+                "each output is carried to the input of the same index"
+            )
+        for output, parameter in zip(callee.outputs, callee.inputs):
+            if output.spec != parameter.spec:
+                raise ShapeError(
+                    f"{self.where()}: output {output.id!r} of graph {callee.name!r} is {_full(output)}, the input "
+                    f"{parameter.id!r} that it is carried to is {_full(parameter)}"
+                )
+
+    def by_reference(self, index: int) -> bool:
+        return index >= self.carried and super().by_reference(index)
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        found = modified_graph_inputs(self.callee)
+        return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
+
+    def work(self) -> Sequence[Work]:
+        carried = sum(t.spec.bytes for t in self.inputs[: self.carried])
+        before = self.copied_bytes(range(len(self.inputs)))
+        return [*_copies(before), CallGraph(self.callee, self.trips), *_copies(carried * self.trips)]

@@ -1,0 +1,369 @@
+"""Element-wise ops of two (or more) operands with NumPy broadcasting.
+
+Operands have equal dtypes. NumPy computes a single fp16 ufunc in float32 and rounds once, which is the required value,
+so fp16 needs no temporaries here. Gradients of broadcast operands are summed over the broadcast axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
+
+from . import reduce, shape, unary, vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, align, given, operands, sequence
+from .work import Work
+
+
+def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
+    """Sum ``grad`` over the axes along which an operand of shape ``target`` was broadcast."""
+    target = tuple(target)
+    if grad.shape == target:
+        return grad
+    extra = len(grad.shape) - len(target)
+    axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
+    if axes:
+        grad = builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)
+    return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
+
+
+def zero(builder: GradientBuilder, dtype: DType) -> Tensor:
+    """A scalar zero in the gradient graph."""
+    return builder.graph.constant(0, dtype, "zero")
+
+
+def number(builder: GradientBuilder, value: float, dtype: DType) -> Tensor:
+    """A scalar constant in the gradient graph."""
+    return builder.graph.constant(value, dtype, "constant")
+
+
+def meta_shape_of(shape_: tuple[int, ...], tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """The RTS meta shape of an element-wise result: that of the first operand of the result's shape that has one."""
+    return next((t.meta_shape for t in tensors if t.shape == shape_ and t.meta_shape), ())
+
+
+def elementwise_work(
+    name: str, dtype: DType, lhs: Sequence[int], rhs: Sequence[int], out: Sequence[int], *, in_place: bool = False
+) -> list[Work]:
+    """The vertex of a binary operation: plain, scalar, inner or outer vector, or plain over a broadcast operand."""
+    elements = math.prod(out)
+    small = tuple(rhs) if math.prod(lhs) == elements else tuple(lhs)
+    if math.prod(small) == elements:
+        return [vertices.binary(name, dtype, elements, in_place=in_place)]
+    if math.prod(small) == 1 and max(math.prod(lhs), math.prod(rhs)) == elements:
+        return [vertices.broadcast_scalar(name, dtype, elements, in_place=in_place)]
+    supported = name in vertices.BROADCAST_VECTOR_OPS and dtype.is_floating_point
+    if supported and max(math.prod(lhs), math.prod(rhs)) == elements:
+        padded = (1,) * (len(out) - len(small)) + small
+        used = [i for i, n in enumerate(padded) if n != 1]
+        span = math.prod(out[used[0] : used[-1] + 1])
+        if span == math.prod(small):
+            before, after = math.prod(out[: used[0]]), math.prod(out[used[-1] + 1 :])
+            if after == 1:
+                return [vertices.broadcast_inner(name, dtype, elements, span, in_place=in_place)]
+            if before == 1:
+                return [vertices.broadcast_outer(name, dtype, elements, after, in_place=in_place)]
+    return [vertices.binary(name, dtype, elements, in_place=in_place)]
+
+
+class Binary(Op):
+    """Base of ``out = ufunc(lhs, rhs)``.
+
+    Class attributes:
+        ufunc: the NumPy function.
+        vertex: PopLibs operation.
+        comparison: the result is bool.
+        allowed: ``any``, ``number`` (no bool) or ``bool``.
+    """
+
+    ufunc: ClassVar[np.ufunc]
+    vertex: ClassVar[str]
+    comparison: ClassVar[bool] = False
+    allowed: ClassVar[str] = "number"
+
+    def infer(self) -> list[TensorSpec]:
+        """Broadcast of the shapes; the operands' dtype, or bool for comparisons."""
+        self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
+        dtype = self.same_dtype(*self.inputs)
+        if self.allowed != "any" and (dtype == BOOL) != (self.allowed == "bool"):
+            allowed = "bool" if self.allowed == "bool" else "a number type"
+            raise DTypeError(f"{self.where()}: operands are {dtype.name}; {allowed} is needed")
+        out = self.broadcast(*self.inputs)
+        return [TensorSpec(out, BOOL if self.comparison else dtype, meta_shape_of(out, self.inputs))]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ufunc call."""
+        arrays, out = operands(inputs, outputs[0])
+        return partial(self.ufunc, *arrays, out)
+
+    def work(self) -> list[Work]:
+        """One compute set; see :func:`elementwise_work`."""
+        lhs, rhs = self.inputs
+        return elementwise_work(self.vertex, lhs.dtype, lhs.shape, rhs.shape, self.outputs[0].shape)
+
+
+class Add(Binary):
+    """Sum."""
+
+    type = "Add"
+    ufunc = np.add
+    vertex = "ADD"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient, summed to each operand's shape."""
+        grad = given(grads)
+        return [sum_to(builder, grad, t.shape) for t in self.inputs]
+
+
+class Sub(Binary):
+    """Difference."""
+
+    type = "Sub"
+    ufunc = np.subtract
+    vertex = "SUBTRACT"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` and ``-g``, summed to each operand's shape."""
+        grad = given(grads)
+        lhs, rhs = self.inputs
+        return [sum_to(builder, grad, lhs.shape), builder.op(unary.Neg, [sum_to(builder, grad, rhs.shape)])]
+
+
+class Mul(Binary):
+    """Product."""
+
+    type = "Mul"
+    ufunc = np.multiply
+    vertex = "MULTIPLY"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g * other``, summed to each operand's shape."""
+        grad = given(grads)
+        lhs, rhs = self.inputs
+        return [
+            sum_to(builder, builder.op(Mul, [grad, builder.forward(other)]), own.shape)
+            for own, other in ((lhs, rhs), (rhs, lhs))
+        ]
+
+
+class Div(Binary):
+    """Quotient; integers are truncated towards zero as on the device."""
+
+    type = "Div"
+    ufunc = np.divide
+    vertex = "DIVIDE"
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ufunc call; for integers ``(a - fmod(a, b)) // b``, which is exact."""
+        if self.inputs[0].dtype.is_floating_point:
+            return super().kernel(inputs, outputs, env)
+        (lhs, rhs), out = operands(inputs, outputs[0])
+        return sequence(
+            [
+                partial(np.fmod, lhs, rhs, out),
+                partial(np.subtract, lhs, out, out),
+                partial(np.floor_divide, out, rhs, out),
+            ]
+        )
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g / rhs`` and ``-g * out / rhs``."""
+        lhs, rhs = self.inputs
+        scaled = builder.op(Div, [given(grads), builder.forward(rhs)])
+        d_rhs = builder.op(Mul, [scaled, builder.forward(self.outputs[0])])
+        return [sum_to(builder, scaled, lhs.shape), builder.op(unary.Neg, [sum_to(builder, d_rhs, rhs.shape)])]
+
+
+class Pow(Binary):
+    """Power ``lhs ** rhs``. Integer powers of integers must not be negative (NumPy raises ValueError)."""
+
+    type = "Pow"
+    ufunc = np.power
+    vertex = "POWER"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g * e * x ** (e - 1)`` and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as upstream)."""
+        grad = given(grads)
+        base, exponent = (builder.forward(t) for t in self.inputs)
+        lower = builder.op(Sub, [exponent, number(builder, 1, exponent.dtype)])
+        slope = builder.op(Mul, [exponent, builder.op(Pow, [base, lower])])
+        d_base = builder.op(Mul, [grad, slope])
+        nothing = zero(builder, base.dtype)
+        log = builder.op(
+            Where, [builder.op(Equal, [base, nothing]), nothing, builder.op(unary.Log, [base])], name="pow_log"
+        )
+        d_exponent = builder.op(Mul, [grad, builder.op(Mul, [builder.forward(self.outputs[0]), log])])
+        return [sum_to(builder, d_base, base.shape), sum_to(builder, d_exponent, exponent.shape)]
+
+
+class Fmod(Binary):
+    """Remainder with the sign of the dividend (C ``fmod``)."""
+
+    type = "Fmod"
+    ufunc = np.fmod
+    vertex = "REMAINDER"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
+        grad = given(grads)
+        lhs, rhs = (builder.forward(t) for t in self.inputs)
+        whole = builder.op(Div, [builder.op(Sub, [builder.forward(self.outputs[0]), lhs]), rhs])
+        d_rhs = builder.op(Mul, [grad, whole])
+        return [sum_to(builder, grad, lhs.shape), sum_to(builder, d_rhs, rhs.shape)]
+
+
+class Equal(Binary):
+    """``lhs == rhs``."""
+
+    type = "Equal"
+    ufunc = np.equal
+    vertex = "EQUAL"
+    comparison = True
+    allowed = "any"
+
+
+class Greater(Binary):
+    """``lhs > rhs``."""
+
+    type = "Greater"
+    ufunc = np.greater
+    vertex = "GREATER_THAN"
+    comparison = True
+    allowed = "any"
+
+
+class And(Binary):
+    """Logical and of bool tensors."""
+
+    type = "And"
+    ufunc = np.logical_and
+    vertex = "LOGICAL_AND"
+    allowed = "bool"
+
+
+class Or(Binary):
+    """Logical or of bool tensors."""
+
+    type = "Or"
+    ufunc = np.logical_or
+    vertex = "LOGICAL_OR"
+    allowed = "bool"
+
+
+class Maximum(Op):
+    """Element-wise maximum of one or more operands, broadcast together (upstream type ``Max``)."""
+
+    type = "Max"
+
+    def infer(self) -> list[TensorSpec]:
+        """Broadcast of all shapes."""
+        self.require(len(self.inputs) > 0, "needs at least 1 operand")
+        dtype = self.same_dtype(*self.inputs)
+        out = self.broadcast(*self.inputs)
+        return [TensorSpec(out, dtype, meta_shape_of(out, self.inputs))]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ufunc call per further operand."""
+        arrays, out = operands(inputs, outputs[0])
+        if len(arrays) == 1:
+            return partial(np.copyto, out, arrays[0])
+        steps: list[Step] = [partial(np.maximum, arrays[0], arrays[1], out)]
+        steps += [partial(np.maximum, out, a, out) for a in arrays[2:]]
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` where an operand equals the maximum, else 0; operands that tie all receive it, as upstream."""
+        grad = given(grads)
+        out = builder.forward(self.outputs[0])
+        nothing = zero(builder, out.dtype)
+        result = []
+        for tensor in self.inputs:
+            chosen = builder.op(Equal, [builder.forward(tensor), out])
+            result.append(sum_to(builder, builder.op(Where, [chosen, grad, nothing]), tensor.shape))
+        return result
+
+    def work(self) -> list[Work]:
+        """One binary compute set per further operand, in place after the first."""
+        out = self.outputs[0]
+        first = self.inputs[0].shape
+        if len(self.inputs) == 1:
+            return list(shape.copy_work(out))
+        works: list[Work] = []
+        for index, tensor in enumerate(self.inputs[1:]):
+            lhs = first if index == 0 else out.shape
+            works += elementwise_work("MAXIMUM", out.dtype, lhs, tensor.shape, out.shape, in_place=index > 0)
+        return works
+
+
+class AddLhsInplace(Op):
+    """``lhs += rhs``: the output shares the storage of ``lhs``; ``rhs`` may broadcast."""
+
+    type = "AddLhsInplace"
+
+    def infer(self) -> list[TensorSpec]:
+        """The spec of ``lhs``; ``rhs`` must broadcast to it."""
+        lhs, rhs = self.inputs
+        self.same_dtype(lhs, rhs)
+        self.require(
+            self.broadcast(lhs, rhs) == lhs.shape,
+            f"rhs of shape {rhs.shape} cannot be added in place to lhs of shape {lhs.shape}; rhs must broadcast to lhs",
+        )
+        return [lhs.spec]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """``lhs``."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is ``lhs``."""
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ufunc call with ``lhs`` as output."""
+        (lhs, rhs), out = operands(inputs, inputs[0])
+        return partial(np.add, lhs, rhs, out)
+
+    def work(self) -> list[Work]:
+        """One in-place compute set."""
+        lhs, rhs = self.inputs
+        return elementwise_work("ADD", lhs.dtype, lhs.shape, rhs.shape, lhs.shape, in_place=True)
+
+
+class Where(Op):
+    """``lhs`` where ``cond`` holds, ``rhs`` elsewhere; all three broadcast together."""
+
+    type = "Where"
+
+    def infer(self) -> list[TensorSpec]:
+        """Broadcast of the three shapes; ``cond`` is bool, the others have equal dtypes."""
+        cond, lhs, rhs = self.inputs
+        if cond.dtype != BOOL:
+            raise DTypeError(f"{self.where()}: condition {cond.id!r} is {cond.dtype.name}; bool is needed")
+        return [TensorSpec(self.broadcast(cond, lhs, rhs), self.same_dtype(lhs, rhs))]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Two copies, the second masked."""
+        out = outputs[0]
+        cond, lhs, rhs = (align(a, out.ndim) for a in inputs)
+        return sequence([partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond)])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` on the chosen side, 0 on the other."""
+        grad = given(grads)
+        cond, lhs, rhs = self.inputs
+        mask, nothing = builder.forward(cond), zero(builder, grad.dtype)
+        d_lhs = builder.op(Where, [mask, grad, nothing])
+        d_rhs = builder.op(Where, [mask, nothing, grad])
+        return [None, sum_to(builder, d_lhs, lhs.shape), sum_to(builder, d_rhs, rhs.shape)]
+
+    def work(self) -> list[Work]:
+        """One Select compute set."""
+        out = self.outputs[0]
+        return [vertices.select(out.dtype, out.spec.elements)]
+

@@ -1,0 +1,1 @@
+"""Runnable questions, one script each; installed as ``ipuperf.scenarios``."""

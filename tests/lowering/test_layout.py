@@ -1,0 +1,64 @@
+"""Tile mapping and tile vectors: nothing is lost, everything is even, the reference's examples hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipuperf.lowering import TileVector, linear
+from ipuperf.lowering.layout import even, spread
+
+
+@given(st.integers(0, 3_000_000), st.sampled_from([2, 4]), st.integers(1, 1472))
+def test_linear_mapping_holds_every_element_once(elements, size, tiles):
+    layout = linear(elements, size, 8 // size, tiles)
+    counts = layout.elements.dense()
+    assert counts.sum() == elements
+    assert counts.min() >= 0
+    assert len(counts) == tiles
+    used = counts[counts > 0]
+    assert used.size == 0 or used.max() - used.min() <= 2 * (8 // size)
+
+
+def test_linear_mapping_keeps_128_bytes_on_a_tile():
+    layout = linear(4096, 2, 4, 1472)  # reference, section 4: 64 tiles
+    assert layout.elements.active == 64
+    assert set(layout.elements.values) == {64, 0}
+
+
+def test_linear_mapping_of_a_million_halves_fills_all_tiles():
+    assert linear(1 << 20, 2, 4, 1472).elements.max == 179 * 4
+
+
+@given(st.integers(1, 100_000), st.integers(1, 300), st.integers(1, 300), st.integers(1, 32))
+def test_even_mapping_holds_every_element_once(elements, tiles, used, grain):
+    counts = even("key", elements, tiles, used, grain).elements.dense()
+    assert counts.sum() == elements
+    assert counts.min() >= 0
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
+def test_tile_vector_is_its_dense_vector(values):
+    dense = np.asarray(values, dtype=np.int64)
+    vector = TileVector.of(dense)
+    assert np.array_equal(vector.dense(), dense)
+    assert vector.max == dense.max()
+    assert vector.total == dense.sum()
+    assert vector.argmax == int(dense.argmax())
+    assert vector.active == int((dense > 0).sum())
+    assert np.array_equal((vector + vector).dense(), 2 * dense)
+    assert all(a != b for a, b in zip(vector.values, vector.values[1:], strict=False))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200))
+def test_spread_is_as_even_as_whole_units_allow(units, tiles):
+    counts = spread(units, tiles)
+    assert counts.sum() == units
+    assert counts.max() - counts.min() <= 1
+
+
+def test_uniform_on_some_tiles():
+    vector = TileVector.uniform(7, 10, 4)
+    assert vector.dense().tolist() == [7] * 4 + [0] * 6
+    assert TileVector.uniform(7, 10).stops == (10,)

@@ -1,0 +1,154 @@
+"""Figures: the pixels, curves and words that must be in them."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from ipuperf.report import liveness_figure, save_figure, tile_memory_figure, time_split_figure, timeline_figure
+from ipuperf.report.memory import MAX_POINTS
+
+
+def words(figure: Figure) -> str:
+    """All text of a figure."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def seen(figure: Figure) -> set[str]:
+    """Colours of the picture of a timeline."""
+    image = figure.axes[0].images[0].get_array()
+    return {to_hex(pixel / 255) for pixel in np.unique(np.asarray(image).reshape(-1, 3), axis=0)}
+
+
+def test_the_timeline_shows_what_was_executed(trace, tmp_path):
+    figure = timeline_figure(trace)
+    assert isinstance(figure, Figure)
+    assert {"#f66271", "#b1e0e7", "#95a595", "#f0b093", "#8f7ac6"} <= seen(figure)
+    text = words(figure)
+    for word in ("IPU 0", "IPU 3", "time (µs)", "cycles", "StreamCopyMid", "global exchange", "fwd", "update"):
+        assert word in text
+    left, right = figure.axes[0].get_xlim()
+    assert (left, right) == pytest.approx((0, 1e6 * trace.summary()["seconds"]))
+    save_figure(figure, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_window_of_one_phase_has_its_colours_only(trace):
+    # IPU 3 computes, nobody else does anything
+    frame = trace.expand()
+    row = frame[(frame.ipu == 3) & (frame.kind == "compute")].iloc[0]
+    window = (int(row.start) + 10, int(row.start) + 2000)
+    present = set(trace.expand(window).kind)
+    figure = timeline_figure(trace, window)
+    assert ("#b1e0e7" in seen(figure)) == ("exchange" in present)
+    assert "F0" in words(figure)
+    with pytest.raises(ValueError, match="start < stop"):
+        timeline_figure(trace, (5, 5))
+
+
+def test_many_ipus_are_cut_and_it_is_said(synthetic):
+    figure = timeline_figure(synthetic.pipeline_trace(ipus=66, micro_batches=2, runs=1, layers=1, memory=False))
+    assert "2 more IPUs not shown" in words(figure)
+
+
+def test_other_lanes_have_a_strip(synthetic):
+    build = synthetic.Builder()
+    build.add("steps", 0, 0, -1, -1, "compute", 0, 50, 50.0, 1, 0, 0, 0, 0, 0)
+    build.add("steps", 0, 1, -1, -1, "host_mid", 10, 20, 20.0, 1, 0, 0, 0, 0, 1)
+    build.add("instances", 0, 0, 0, 0, -1, 0, 0, 50, 0)
+    figure = timeline_figure(build.trace())
+    assert {"#f66271", "#f0b093"} <= seen(figure)
+    assert "lower strip: I/O tiles" in words(figure)
+    with pytest.raises(ValueError, match="no timeline"):
+        timeline_figure(synthetic.Builder().trace())
+
+
+def test_liveness_of_one_trace(trace):
+    figure = liveness_figure(trace)
+    assert len(figure.axes) == 4
+    curve = figure.axes[0].lines[0]
+    frame = trace.table("liveness").query("ipu == 0")
+    np.testing.assert_allclose(curve.get_ydata()[:-1], (frame.always_live + frame.not_always_live) / 1e6)
+    assert curve.get_xdata()[-1] == 200
+    alone = liveness_figure(trace, always_live=False, ipu=2).axes[0]
+    assert max(alone.lines[0].get_ydata()) == pytest.approx(
+        trace.table("liveness").query("ipu == 2").not_always_live.max() / 1e6
+    )
+    with pytest.raises(ValueError, match="IPU 9 has no rows"):
+        liveness_figure(trace, ipu=9)
+
+
+def test_liveness_compared(trace, synthetic):
+    other = synthetic.pipeline_trace(scale=1.5, runs=1)
+    figure = liveness_figure({"on-chip": trace, "off-chip": other})
+    lines = {line.get_label(): to_hex(line.get_color()) for line in figure.axes[0].lines}
+    assert list(lines.values()) == ["#6f6ffe", "#f66271", "#209b00", "#f7aa67"]
+    assert any(label.startswith("off-chip (IPU 0), not always live, peak 220.5 MB") for label in lines), lines
+    assert len(liveness_figure({"a": trace}, always_live=False).axes[0].lines) == 1
+    for bad, text in (({}, "no traces"), ({"x": synthetic.Builder().trace()}, "liveness of x")):
+        with pytest.raises(ValueError, match=text):
+            liveness_figure(bad)
+
+
+def test_long_liveness_keeps_its_peak(synthetic):
+    build = synthetic.Builder()
+    steps = 3 * MAX_POINTS + 5
+    for step in range(steps):
+        build.add("liveness", 0, step, "p", 10, 5_000_000 if step == 777 else 1_000_000, 5_000_000, 0)
+    curve = liveness_figure(build.trace(), always_live=False).axes[0].lines[0]
+    assert len(curve.get_ydata()) <= MAX_POINTS + 1
+    assert max(curve.get_ydata()) == 5.0
+
+
+def test_tile_memory(trace, synthetic):
+    figure = tile_memory_figure(trace)
+    assert len(figure.axes) == 4
+    assert "OUT OF MEMORY" not in words(figure)
+    assert "fullest tile 699 holds 524.6 of 639.0 kB" in words(figure)
+    large = tile_memory_figure(synthetic.pipeline_trace(scale=1.6, runs=1), ipu=3)
+    assert "OUT OF MEMORY on 1,472 tiles, by 200.4 kB" in words(large)
+    assert "over the limit" in words(large)
+    assert any(to_hex(patch.get_facecolor()) == "#d40000" for patch in large.axes[0].patches)
+    with pytest.raises(ValueError, match="IPU 9 has no rows"):
+        tile_memory_figure(trace, ipu=9)
+    with pytest.raises(ValueError, match="no rows in table 'tile_memory'"):
+        tile_memory_figure(synthetic.Builder().trace())
+
+
+def test_only_the_fullest_ipus_are_drawn(synthetic):
+    build = synthetic.Builder()
+    synthetic.add_memory(build, 6, 0.5, tiles=3)
+    figure = tile_memory_figure(build.trace(num_ipus=6, tiles_per_ipu=3))
+    assert "the 4 fullest of 6 IPUs" in words(figure)
+    assert "IPU 5: fullest" in words(figure)
+    assert "IPU 1: fullest" not in words(figure)
+
+
+def test_time_split(trace, synthetic):
+    fast = synthetic.pipeline_trace(speed=2)
+    figure = time_split_figure({"slow": trace, "fast": fast}, {"slow": 1e-3})
+    axes = figure.axes[0]
+    widths = np.array([patch.get_width() for patch in axes.patches]).reshape(6, 2).sum(axis=0)
+    expected = [t.table("runs").dur.iloc[-1] / 1.85e9 * 1e3 for t in (trace, fast)]
+    np.testing.assert_allclose(widths, expected)
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(1.0)
+    assert "measured" in words(figure)
+    assert "0.8142 ms (measured 1)" in words(figure)
+    with pytest.raises(ValueError, match="'medium' is none of slow"):
+        time_split_figure({"slow": trace}, {"medium": 1.0})
+    with pytest.raises(ValueError, match="no traces"):
+        time_split_figure({})
+
+
+def test_pyplot_is_never_touched(trace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
+    timeline_figure(trace)
+    liveness_figure(trace)
+    tile_memory_figure(trace)
+    time_split_figure({"a": trace})

@@ -1,0 +1,122 @@
+"""The text, and the folder with everything."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ipuperf.report import summary_text, write_report
+from ipuperf.report.text import duration, size
+from ipuperf.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def folder(trace, tmp_path_factory):
+    place = tmp_path_factory.mktemp("report") / "deep" / "er"
+    return place, write_report(trace, place)
+
+
+def test_the_text_has_the_words_of_the_profile_summary(trace):
+    text = summary_text(trace)
+    for line in (
+        "Target:",
+        "  Number of IPUs:                                4",
+        "  Memory Per-Tile:                               638,976 B (639.0 kB)",
+        "  Number of compute sets:                        53",
+        "  Total cycles:                                  3,032,540 (1.639 ms)",
+        "  Tile average compute cycles:                   1,231,500 (40.6% of total)",
+        "  Tile average IPU exchange cycles:              432,000 (14.2% of total)",
+        "  Tile average global exchange cycles:           36,000 (1.2% of total)",
+        "  Tile average host exchange cycles:             13,600 (0.4% of total)",
+        "  Tile average sync cycles:                      12,320 (0.4% of total)",
+        "  Tile balance (compute):                        75.0%",
+        "    vertexCode:                                  141,312,000 B (141.3 MB)",
+        "    IPU 0, always live:                          264,960,000 B (265.0 MB)",
+        "    IPU 0, not always live (peak):               146,967,627 B (147.0 MB)",
+        "  The program fits.",
+        "  Streaming Memory, loaded:                      576,000 B (576.0 kB)",
+        "  - made up for tests",
+    ):
+        assert f"{line}\n" in text
+
+
+def test_the_text_says_what_does_not_fit(synthetic):
+    text = summary_text(synthetic.pipeline_trace(scale=1.6, runs=10, ipus=12, micro_batches=1, layers=1))
+    assert "OUT OF MEMORY: 17," in text
+    assert "w11:" in text
+    assert "... and 2 more runs" in text
+    assert "... and 4 IPUs with a lower peak" in text
+    assert "... and 14 less used links" in text
+
+
+def test_the_text_of_a_trace_of_nothing(synthetic):
+    text = summary_text(synthetic.Builder().trace(warnings=["low confidence"]))
+    assert "nothing was executed" in text
+    assert "not recorded in this trace" in text
+    assert "Warnings:\n  - low confidence\n" in text
+
+
+def test_units():
+    assert size(999) == "999 B"
+    assert size(1_234_567) == "1,234,567 B (1.2 MB)"
+    assert size(None) == "unknown"
+    assert [duration(s) for s in (2.5, 1.234e-3, 5e-6, 2e-9, 0)] == ["2.5 s", "1.234 ms", "5 us", "2 ns", "0 ns"]
+
+
+def test_the_folder_holds_what_the_index_says(folder):
+    place, paths = folder
+    names = [path.name for path in paths]
+    assert set(names) == {
+        *("summary.txt", "summary.json", "trace.ipt", "timeline.png", "liveness.png", "tile_memory.png"),
+        *("trace.pftrace", "operations.csv", "index.md"),
+    }
+    assert sorted(path.name for path in place.iterdir()) == sorted(names)
+    index = (place / "index.md").read_text()
+    assert all(f"({name})" in index for name in names if name != "index.md")
+
+
+def test_the_files_of_the_folder_can_be_read(folder, trace):
+    place, _ = folder
+    assert Trace.load(place / "trace.ipt") == trace
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["total_cycles"] == 3_032_540
+    assert sum(summary["breakdown_seconds"].values()) == pytest.approx(1_506_270 / 1.85e9)
+    assert (place / "summary.txt").read_text() == summary_text(trace)
+    with open(place / "operations.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["op", "type", "calls", "cycles", "share", "flops"]
+    assert len(rows) == len(trace.operations())
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monkeypatch):
+    from ipuperf.report import folder as module
+
+    monkeypatch.setattr(module, "MAX_SLICES", 500)
+    small = synthetic.pipeline_trace(memory=False)
+    names = [path.name for path in write_report(small, tmp_path)]
+    assert "liveness.png" not in names
+    index = (tmp_path / "index.md").read_text()
+    assert "cycles 5,000 to" in index
+    assert "no data for it: liveness.png, tile_memory.png" in index
+
+
+def test_a_second_report_replaces_the_first(synthetic, tmp_path):
+    write_report(synthetic.pipeline_trace(ipus=1, runs=1), tmp_path)
+    paths = write_report(synthetic.Builder().trace(), tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    assert not (tmp_path / "timeline.png").exists()
+
+
+def test_importing_stays_light():
+    code = (
+        "import sys, ipuperf.trace, ipuperf.report\n"
+        "heavy = {'pandas', 'matplotlib', 'google.protobuf', 'perfetto'} & set(sys.modules)\n"
+        "others = {m.split('.')[1] for m in sys.modules if m.startswith('ipuperf.')} - {'trace', 'report'}\n"
+        "assert not heavy, heavy\nassert not others, others\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,103 @@
+"""Summary, operations and diff against figures worked out by hand from the made-up program."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ipuperf.trace import KINDS
+
+
+@pytest.fixture(scope="module")
+def summary(trace):
+    return trace.summary()
+
+
+def test_summary_is_json(summary):
+    assert json.loads(json.dumps(summary)) == summary
+
+
+def test_summary_of_time(trace, summary):
+    runs = trace.table("runs")
+    assert summary["total_cycles"] == (runs.start + runs.dur).max() - runs.start.min()
+    assert summary["seconds"] == summary["total_cycles"] / 1.85e9
+    totals = trace.totals()
+    for kind in KINDS:
+        assert summary["kinds"][kind]["cycles"] == pytest.approx(totals[kind].mean())
+        assert summary["kinds"][kind]["share"] == pytest.approx(totals[kind].mean() / summary["total_cycles"])
+    assert summary["tile_balance"] == pytest.approx(0.75)
+    assert summary["tile_average"]["compute"]["cycles"] == pytest.approx(0.75 * totals["compute"].mean())
+
+
+def test_summary_of_links_and_traffic(summary):
+    link = summary["links"][0]
+    assert (link["name"], link["transfers"], link["bytes"]) == ("ipu0->ipu1", 16, 16 * 50_000)
+    assert link["busy_cycles"] == 16 * 1500
+    # 2 runs, 8 micro-batches, 2500 cycles of 8 bytes
+    assert summary["traffic"]["host_mid"] == {"bytes_in": 320_000, "bytes_out": 320_000}
+    assert summary["traffic"]["remote_load"]["bytes_in"] == 4 * 2 * 9000 * 8
+
+
+def test_summary_of_memory(trace, summary, synthetic):
+    memory = summary["memory"]
+    frame = trace.table("tile_memory").groupby(["ipu", "tile"])["bytes"].sum()
+    assert memory["max_tile"]["bytes"] == frame.max()
+    assert (memory["max_tile"]["ipu"], memory["max_tile"]["tile"]) == frame.idxmax()
+    assert memory["fits"] is True
+    assert memory["over_bytes"] == 0
+    assert sum(memory["categories"].values()) == frame.sum()
+    large = synthetic.pipeline_trace(scale=1.6, runs=1).summary()["memory"]
+    assert large["fits"] is False
+    assert large["over_bytes"] == large["max_tile"]["bytes"] - synthetic.TILE_BYTES
+    assert large["largest_variables"] == [{"name": "w3", "bytes_on_tile": 180_000}]
+
+
+def test_a_trace_of_nothing_has_a_summary(synthetic):
+    empty = synthetic.Builder().trace()
+    summary = empty.summary()
+    assert summary["total_cycles"] == 0
+    assert summary["tile_balance"] is None
+    assert summary["memory"]["fits"] is None
+    assert len(empty.operations()) == 0
+    assert len(empty.totals()) == 0
+    assert len(empty.expand()) == 0
+
+
+def test_operations(trace):
+    frame = trace.operations().set_index("op")
+    matmul = frame.loc["fwd2.1/MatMul"]
+    assert (matmul.type, matmul.phase, matmul.calls) == ("MatMul", "fwd", 16)
+    assert matmul.cycles == 16 * (3000 + 60 + 9000)
+    assert matmul.compute_cycles == 16 * 9000
+    assert matmul.flops == 16 * 9000 * 1000
+    assert frame.share.sum() == pytest.approx(1.0)
+    assert frame.cycles.sum() == trace.totals()[list(KINDS)].to_numpy().sum()
+    assert frame.loc["send"].calls == 3 * 16
+
+
+def test_diff_of_a_trace_with_itself_is_empty(trace):
+    assert len(trace.diff(trace)) == 0
+
+
+def test_diff_names_what_moved(trace, synthetic):
+    other = synthetic.pipeline_trace(scale=1.1)
+    moved = trace.diff(other, rtol=0.05)
+    assert set(moved.table) == {"tile_memory", "liveness"}
+    row = moved[moved.key == "IPU 0 / vertexCode"].iloc[0]
+    assert row.ratio == pytest.approx(1.1, rel=1e-4)
+    assert row["diff"] == row.target - row.source
+    assert len(trace.diff(other, rtol=0.2)) == 0
+    slower = trace.diff(synthetic.pipeline_trace(micro_batches=4))
+    assert slower[(slower.table == "ops") & (slower.key == "send / link")].iloc[0].ratio == 0.5
+    assert slower[slower.key == "0: session.run #0"].iloc[0]["diff"] < 0
+    with pytest.raises(ValueError, match="rtol -1"):
+        trace.diff(other, rtol=-1)
+
+
+def test_diff_counts_what_is_missing_as_zero(trace, synthetic):
+    fewer = trace.diff(synthetic.pipeline_trace(ipus=3))
+    gone = fewer[fewer.key == "IPU 3 / stack"].iloc[0]
+    assert (gone.target, gone.ratio) == (0, 0)
+    back = synthetic.pipeline_trace(ipus=3).diff(trace)
+    assert back[back.key == "IPU 3 / stack"].ratio.isna().all()

@@ -84,7 +84,9 @@ class _Collective(Op):
         """Raise unless group and operator fit the program and the tensor; returns the tensor."""
         tensor, replicas = self.inputs[0], self.graph.ir.replication_factor
         if self.group.replicas != replicas:
-            raise IrError(f"{self.where()}: the group is over {self.group.replicas} replicas, the program has {replicas}")
+            raise IrError(
+                f"{self.where()}: the group is over {self.group.replicas} replicas, the program has {replicas}"
+            )
         allowed = (*_UFUNCS, *extra)
         if self.reduce not in allowed:
             raise IrError(f"{self.where()}: op {self.reduce!r}; allowed are {', '.join(allowed)}")
@@ -216,7 +218,9 @@ class ReplicatedReduceScatter(_Collective):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """A sum's gradient is the gathered gradient shards; a mean's is that divided by the group size."""
         if self.reduce not in ("add", "mean"):
-            raise IrError(f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; add and mean have")
+            raise IrError(
+                f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; add and mean have"
+            )
         grad = grads[0]
         if grad is None:
             return [None]

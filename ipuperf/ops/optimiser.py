@@ -55,7 +55,9 @@ def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool
         else:
             inner = 3 if size == b.size else 4
             loop = np.where(each > 0, 6 + inner * (each - 1), 0)
-            odd = np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
+            odd = (
+                np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
+            )
             worker = 15 + loop + 2 + 1 + odd + 1
         return np.where(n > 0, supervisor + workers * worker, 0)
 
@@ -129,7 +131,9 @@ class _Update(Op):
             return
         self.require(index < len(self.inputs), f"factor {name} is input {index}, which does not exist")
         tensor = self.inputs[index]
-        self.require(tensor.spec.elements == 1, f"factor {name} ({tensor.id!r}) has shape {tensor.shape}; one element is needed")
+        self.require(
+            tensor.spec.elements == 1, f"factor {name} ({tensor.id!r}) has shape {tensor.shape}; one element is needed"
+        )
 
     def reader(self, name: str, inputs: Sequence[np.ndarray], default: float = 1.0) -> Callable[[int], float]:
         """A function giving the factor's value on a replica at the time of the call."""
@@ -146,7 +150,8 @@ class _Update(Op):
     def same_shape(self, target: Tensor, other: Tensor) -> None:
         """Raise unless two tensors have the same shape."""
         self.require(
-            target.shape == other.shape, f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes"
+            target.shape == other.shape,
+            f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes",
         )
 
 
@@ -173,9 +178,7 @@ class ScaledAdd(_Update):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         a, b = self.reader("a", inputs), self.reader("b", inputs)
         static = not self.has_tensor_factor("a", "b")
-        return bind_weighted_sum(
-            outputs[0], inputs[0], inputs[1], lambda r: (a(r), b(r)), static, False, _scratch(env)
-        )
+        return bind_weighted_sum(outputs[0], inputs[0], inputs[1], lambda r: (a(r), b(r)), static, False, _scratch(env))
 
     def vertices(self) -> Vertices:
         """The ScaledAdd or aX+bY compute set."""
@@ -242,7 +245,11 @@ class Accumulate(_Update):
         self.floating(target, value)
         self.same_shape(target, value)
         self.check_factor("factor")
-        if self.factor_index("factor") is None and self.attributes.get("factor") is None and kind not in ("add", "square"):
+        if (
+            self.factor_index("factor") is None
+            and self.attributes.get("factor") is None
+            and kind not in ("add", "square")
+        ):
             raise IrError(f"{self.where()}: kind {kind!r} needs a factor (a float or a third input)")
         return [self.like(target)]
 
@@ -411,7 +418,9 @@ class AdamUpdater(_Update):
                 raise IrError(f"{self.where()}: bias correction (a time step) needs {name}")
         if self.has_step:
             step = self.inputs[self.step_index]
-            self.require(step.spec.elements == 1, f"time_step {step.id!r} has shape {step.shape}; one element is needed")
+            self.require(
+                step.spec.elements == 1, f"time_step {step.id!r} has shape {step.shape}; one element is needed"
+            )
         if not self.has_weight:
             return [self.like(m)]
         weight = self.inputs[2]
@@ -491,7 +500,9 @@ class AdamUpdater(_Update):
         operations = 2 + self._moment_operations() + 2 * self._decays
         formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
         types = _types(*(t.dtype for t in self.inputs[: 2 + self.has_weight]))
-        works.append(Vertices(f"popops::map::AdamUpdater_{self.mode}<{types}>", count, formula, flops=operations * count))
+        works.append(
+            Vertices(f"popops::map::AdamUpdater_{self.mode}<{types}>", count, formula, flops=operations * count)
+        )
         return works
 
     @property

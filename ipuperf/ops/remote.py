@@ -40,12 +40,16 @@ class _RemoteOp(Op):
     def check(self, tensor: Tensor, offset: Tensor) -> None:
         """Raise unless tensor and offset fit the buffer; a constant offset is checked against its entries."""
         buffer = self.buffer
-        self.require(tensor.shape == buffer.shape, f"{tensor.id!r} has shape {tensor.shape}, {buffer} has {buffer.shape}")
+        self.require(
+            tensor.shape == buffer.shape, f"{tensor.id!r} has shape {tensor.shape}, {buffer} has {buffer.shape}"
+        )
         if tensor.dtype != buffer.dtype:
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}, {buffer} is {buffer.dtype.name}")
         if not offset.dtype.is_integer:
             raise DTypeError(f"{self.where()}: the entry {offset.id!r} is {offset.dtype.name}; an integer is needed")
-        self.require(offset.spec.elements == 1, f"the entry {offset.id!r} has shape {offset.shape}; one element is needed")
+        self.require(
+            offset.spec.elements == 1, f"the entry {offset.id!r} has shape {offset.shape}; one element is needed"
+        )
         if isinstance(offset, Constant):
             _check_entry(self.where(), buffer, int(offset.data.reshape(-1)[0]))
 

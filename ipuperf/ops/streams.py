@@ -36,7 +36,8 @@ class _StreamOp(Op):
                 f"{self.direction!r} is needed"
             )
         self.require(
-            tensor.shape == stream.shape, f"stream {stream.id!r} has shape {stream.shape}, {tensor.id!r} has {tensor.shape}"
+            tensor.shape == stream.shape,
+            f"stream {stream.id!r} has shape {stream.shape}, {tensor.id!r} has {tensor.shape}",
         )
         if tensor.dtype != stream.dtype:
             raise DTypeError(

@@ -27,12 +27,13 @@ def parse(path):
 
 def decode(message):
     """Slices as (group, track, name, category, start, end, args), counters as {(group, track): [(t, value)]}."""
-    tracks, names, open_slices, slices, counters = {}, {1: {}, 2: {}, 3: {}}, {}, [], {}
+    tracks, names, open_slices, slices, counters = {}, {1: {}, 2: {}, 3: {}, 29: {}}, {}, [], {}
     for packet in message.packet:
         interned = packet.interned_data
         for field, entries in ((1, interned.event_categories), (2, interned.event_names)):
             names[field].update({entry.iid: entry.name for entry in entries})
         names[3].update({entry.iid: entry.name for entry in interned.debug_annotation_names})
+        names[29].update({entry.iid: entry.str.decode() for entry in interned.debug_annotation_string_values})
         if packet.HasField("track_descriptor"):
             tracks[packet.track_descriptor.uuid] = packet.track_descriptor
         if not packet.HasField("track_event"):
@@ -43,7 +44,9 @@ def decode(message):
         if event.type == event.TYPE_SLICE_BEGIN:
             args = {}
             for annotation in event.debug_annotations:
-                args[names[3][annotation.name_iid]] = getattr(annotation, annotation.WhichOneof("value"))
+                value = getattr(annotation, annotation.WhichOneof("value"))
+                is_interned = annotation.HasField("string_value_iid")
+                args[names[3][annotation.name_iid]] = names[29][value] if is_interned else value
             head = (*place, names[2][event.name_iid], names[1][event.category_iids[0]])
             open_slices.setdefault(event.track_uuid, []).append((head, packet.timestamp, args))
         elif event.type == event.TYPE_SLICE_END:
@@ -67,7 +70,8 @@ def test_perfetto_holds_every_slice(trace, tmp_path):
     names = {s[2] for s in lanes}
     assert {"exchange", "sync", "fwd0.0/MatMul", "remote_load"} <= names
     one = next(s for s in lanes if s[2] == "fwd0.0/MatMul")
-    assert one[6]["cycles"] == 9000
+    assert (one[6]["cycles"], one[6]["op"]) == (9000, "fwd0.0/MatMul")
+    assert one[6]["program"] == "fwd0.0/MatMul/compute"
     assert one[6]["tile_balance"] == 0.75
     work = [s for s in slices if s[1] == "micro-batches"]
     assert len(work) == len(trace.table("instances"))

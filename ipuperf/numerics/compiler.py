@@ -1,0 +1,386 @@
+"""Turns a graph into a flat list of bound kernels.
+
+One walk over the graph's order binds each op to the arrays it reads and writes, and gives memory back as soon as the last
+reader of a tensor is bound, so that later ops reuse it. Calls are inlined: their operands are bound directly and their
+results are the callee's own arrays; copies are made only where they can be observed. Loops become a Python loop over the
+compiled body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+
+import numpy as np
+
+from ipuperf.ir import Constant, Graph, RemoteBuffer, Stream, Tensor, Variable
+from ipuperf.ops import base
+from ipuperf.ops.control import Call, Loop
+
+from .errors import EvaluationError
+from .memory import Block, Pool, Scratch
+from .plan import Plan, make_plan
+from .streams import InputCursor, OutputCursor
+
+Code = list[Callable[[], object]]
+
+
+class Compiler:
+    """Compiles graphs; also the :class:`ipuperf.ops.base.Environment` that kernels see.
+
+    Attributes:
+        variables, buffers: device arrays, by variable and remote buffer; they must hold all that the graphs use.
+        readers, writers: positions in the streams that compiled ops use.
+    """
+
+    def __init__(
+        self, replicas: int, variables: dict[Variable, np.ndarray], buffers: dict[RemoteBuffer, np.ndarray]
+    ) -> None:
+        self._replicas = replicas
+        self.variables = variables
+        self.buffers = buffers
+        self.readers: dict[Stream, InputCursor] = {}
+        self.writers: dict[Stream, OutputCursor] = {}
+        self.pool = Pool()
+        self._scratch = Scratch()
+        self._constants: dict[Constant, np.ndarray] = {}
+        self._plans: dict[Graph, Plan] = {}
+        self._lent: list[Block] = []
+
+    # -- what kernels may ask --------------------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> int:
+        """Length of the leading axis of all arrays."""
+        return self._replicas
+
+    def scratch(self, shape: Sequence[int], dtype: np.dtype | type, slot: int = 0) -> np.ndarray:
+        """Temporary memory shared by all kernels."""
+        return self._scratch.array(shape, dtype, slot)
+
+    def stream_reader(self, stream: Stream) -> Callable[[], np.ndarray]:
+        """A function giving the next slice of an input stream of the current run."""
+        return self.readers.setdefault(stream, InputCursor(stream)).reader()
+
+    def stream_writer(self, stream: Stream) -> Callable[[np.ndarray], None]:
+        """A function storing the next slice of an output stream of the current run."""
+        return self.writers.setdefault(stream, OutputCursor(stream)).writer()
+
+    def remote(self, buffer: RemoteBuffer) -> np.ndarray:
+        """The contents of a remote buffer, ``(R, entries, *shape)``."""
+        return self.buffers[buffer]
+
+    def compile(self, graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[base.Kernel, list[np.ndarray]]:
+        """A kernel that executes ``graph`` on arrays it must not change unless by reference, and its outputs' arrays
+        (valid until the asking op is done)."""
+        code: Code = []
+        copied, temporary = self._by_value(graph, inputs, lambda i: graph.inputs[i].by_ref, code)
+        results = self.frame(graph, copied, code)
+        self._lent += temporary + [block for _, block in results if block]
+        return runner(code), [array for array, _ in results]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of intermediates, temporaries and constants."""
+        return self.pool.bytes + self._scratch.bytes + sum(a.nbytes for a in self._constants.values())
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def plan(self, graph: Graph) -> Plan:
+        """The (cached) analysis of a graph."""
+        if graph not in self._plans:
+            self._plans[graph] = make_plan(graph)
+        return self._plans[graph]
+
+    def new(self, tensor: Tensor) -> tuple[np.ndarray, Block]:
+        """Memory for a tensor on all replicas."""
+        return self.allocate((self._replicas, *tensor.shape), tensor.dtype.numpy)
+
+    def allocate(self, shape: Sequence[int], dtype: np.dtype) -> tuple[np.ndarray, Block]:
+        """Memory for an array."""
+        block = self.pool.acquire(shape, dtype)
+        return block.array(shape, dtype), block
+
+    def constant(self, tensor: Constant) -> np.ndarray:
+        """A constant's array, one row per replica, made once."""
+        if tensor not in self._constants:
+            value = np.asarray(tensor.data, dtype=tensor.dtype.numpy).reshape(tensor.shape)
+            self._constants[tensor] = np.ascontiguousarray(np.broadcast_to(value, (self._replicas, *tensor.shape)))
+        return self._constants[tensor]
+
+    def _by_value(
+        self, graph: Graph, arrays: Sequence[np.ndarray], by_reference: Callable[[int], bool], code: Code
+    ) -> tuple[list[np.ndarray], list[Block]]:
+        """The arrays to bind to ``graph``'s inputs: an operand by value is copied (by ``code``) when the graph changes
+        it, or changes an operand by reference that shares its memory; others are bound as they are."""
+        changed = self.plan(graph).changed_inputs()
+        written = [arrays[i] for i in changed if by_reference(i)]
+        bound, blocks = list(arrays), []
+        for index, array in enumerate(arrays):
+            if by_reference(index):
+                continue
+            if index in changed or any(np.may_share_memory(array, other) for other in written):
+                copy, block = self.allocate(array.shape, array.dtype)
+                code.append(partial(np.copyto, copy, array))
+                bound[index] = copy
+                blocks.append(block)
+        return bound, blocks
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+
+    def frame(
+        self,
+        graph: Graph,
+        inputs: Sequence[np.ndarray],
+        code: Code,
+        needed: Sequence[bool] | None = None,
+        own: Sequence[np.ndarray] = (),
+        constants: Sequence[bool] | None = None,
+    ) -> list[tuple[np.ndarray, Block | None]]:
+        """Append the kernels of ``graph`` to ``code``.
+
+        Returns, for each output, its array and the block that holds it and nothing else; the caller releases it. An
+        output that shares memory with an input, a constant or another output is copied at the end, except
+
+        * outputs that are not ``needed`` (any array may come back),
+        * output ``k`` when it is exactly ``own[k]`` (a loop-carried value changed in place), and
+        * constants where ``constants[k]`` says that the caller does not change them; without a block both.
+        """
+        if len(inputs) != len(graph.inputs):
+            raise EvaluationError(f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(inputs)} are given")
+        frame = _Frame(self, graph, inputs, code)
+        frame.bind_all()
+        results: list[tuple[np.ndarray, Block | None]] = []
+        handed: set[Tensor] = set()
+        for index, tensor in enumerate(graph.outputs):
+            array, block, group = frame.array(tensor), frame.block(tensor), frame.plan.group(tensor)
+            if needed is not None and not needed[index]:
+                results.append((array, None))
+            elif block is not None and group not in handed:
+                handed.add(group)
+                frame.hand_over(block)
+                results.append((array, block))
+            elif index < len(own) and _same_memory(array, own[index]):
+                results.append((array, None))
+            elif constants is not None and constants[index] and isinstance(tensor, Constant):
+                results.append((array, None))
+            else:
+                copy, fresh = self.new(tensor)
+                code.append(partial(np.copyto, copy, array))
+                results.append((copy, fresh))
+        frame.release_rest()
+        return results
+
+    def bind_kernel(self, op: base.Op, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], code: Code) -> None:
+        """Append the op's kernel; memory lent to it while binding is free again afterwards."""
+        outer, self._lent = self._lent, []
+        code.append(op.kernel(inputs, outputs, self))
+        for block in self._lent:
+            self.pool.release(block)
+        self._lent = outer
+
+
+class _Frame:
+    """One graph bound to given input arrays."""
+
+    def __init__(self, compiler: Compiler, graph: Graph, inputs: Sequence[np.ndarray], code: Code) -> None:
+        self.compiler = compiler
+        self.graph = graph
+        self.code = code
+        self.plan = compiler.plan(graph)
+        self._arrays: dict[Tensor, np.ndarray] = dict(zip(graph.inputs, inputs))
+        self._blocks: dict[Tensor, Block] = {}
+        self._held: dict[Tensor, list[Block]] = {}
+        self._ending: dict[int, list[Tensor]] = {}
+        for group, position in self.plan.last_use.items():
+            if group not in self.plan.kept:
+                self._ending.setdefault(position, []).append(group)
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """The array that holds a tensor at this point."""
+        found = self._arrays.get(tensor)
+        if found is not None:
+            return found
+        if isinstance(tensor, Constant):
+            if self.plan.group(tensor) in self.plan.changes:
+                raise EvaluationError(f"constant {tensor.id!r} is changed in place; copy it first")
+            return self.compiler.constant(tensor)
+        if isinstance(tensor, Variable):
+            if tensor.remote is not None:
+                raise EvaluationError(
+                    f"variable {tensor.id!r} lives in Streaming Memory and is used as a tensor; load it with remote_load"
+                )
+            return self.compiler.variables[tensor]
+        raise EvaluationError(f"tensor {tensor.id!r} of graph {self.graph.name or 'main'!r} has no value here")
+
+    def block(self, tensor: Tensor) -> Block | None:
+        """The block that holds a tensor, when it is this frame's."""
+        return self._blocks.get(tensor)
+
+    def define(self, tensor: Tensor, array: np.ndarray, block: Block | None, fresh: bool) -> None:
+        """State where a tensor lives; a ``fresh`` block is held until its storage group ends."""
+        self._arrays[tensor] = array
+        if block is None:
+            return
+        self._blocks[tensor] = block
+        if fresh:
+            self._held.setdefault(self.plan.group(tensor), []).append(block)
+
+    def hand_over(self, block: Block) -> None:
+        """The caller takes the block."""
+        for blocks in self._held.values():
+            if block in blocks:
+                blocks.remove(block)
+
+    def release_rest(self) -> None:
+        """Free what the frame still holds."""
+        for blocks in self._held.values():
+            for block in blocks:
+                self.compiler.pool.release(block)
+        self._held.clear()
+
+    # -- ops -------------------------------------------------------------------------------------------------------
+
+    def bind_all(self) -> None:
+        """Bind the ops in order and free each storage group after its last reader."""
+        for position, op in enumerate(self.plan.order):
+            if isinstance(op, Call):
+                self._call(op, position)
+            elif isinstance(op, Loop):
+                self._loop(op)
+            elif isinstance(op, base.Op):
+                self._op(op)
+            else:
+                raise EvaluationError(f"{op.where()}: {type(op).__name__} has no NumPy value")
+            for group in self._ending.get(position, ()):
+                for block in self._held.pop(group, ()):
+                    self.compiler.pool.release(block)
+
+    def _op(self, op: base.Op) -> None:
+        inputs = [self.array(t) for t in op.inputs]
+        if op in self.plan.elided or op.aliases():
+            views = self._views(op, inputs)
+            if views is not None:
+                for tensor, view in zip(op.outputs, views, strict=True):
+                    self.define(
+                        tensor, view, self.block(op.inputs[op.aliases().get(op.outputs.index(tensor), 0)]), False
+                    )
+                return
+        outputs = [self._output(op, index, inputs) for index in range(len(op.outputs))]
+        if op not in self.plan.unread:
+            self.compiler.bind_kernel(op, inputs, outputs, self.code)
+
+    def _views(self, op: base.Op, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        """The outputs as views of the inputs, or None when the op computes them."""
+        arrange = getattr(op, "arrange", None)
+        if (
+            op in self.plan.elided and arrange is not None
+        ):  # the plan knows the order: safe where the op alone cannot tell
+            views: list[np.ndarray] | None = [arrange(inputs[0])]
+        else:
+            views = op.view(inputs, self.compiler)
+        if views is None:
+            return None
+        for index, view in enumerate(views):
+            source = inputs[op.aliases().get(index, 0)]
+            if view.size and not np.may_share_memory(view, source):
+                return None
+        return views
+
+    def _output(self, op: base.Op, index: int, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        """The array of an output: the operand's for in-place results, otherwise new memory."""
+        tensor, source = op.outputs[index], op.aliases().get(index)
+        if source is not None:
+            operand = op.inputs[source]
+            if source in op.modified_inputs():
+                if inputs[source].shape != (self.compiler.replicas, *tensor.shape):
+                    raise EvaluationError(f"{op.where()}: an in-place result must have its operand's shape")
+                self.define(tensor, inputs[source], self.block(operand), False)
+                return inputs[source]
+            overwrites = getattr(op, "overwrites", False)
+            if overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
+                self.define(tensor, inputs[source], self.block(operand), False)
+                return inputs[source]
+            if not overwrites and self.plan.group(tensor) in self.plan.changes:
+                raise EvaluationError(
+                    f"{op.where()}: its result cannot be a view of {operand.id!r} as it lies in memory, but that "
+                    "storage is changed in place; use the copying form of the op"
+                )
+        array, block = self.compiler.new(tensor)
+        self.define(tensor, array, block, True)
+        return array
+
+    # -- control flow ----------------------------------------------------------------------------------------------
+
+    def _call(self, op: Call, position: int) -> None:
+        """Inline a call."""
+        op.check_operands()
+        compiler, plan, callee = self.compiler, self.plan, op.callee
+        if len(op.outputs) > len(callee.outputs):
+            raise EvaluationError(
+                f"{op.where()}: {len(op.outputs)} results, graph {callee.name!r} has {len(callee.outputs)}"
+            )
+        bound, copies = compiler._by_value(callee, [self.array(t) for t in op.inputs], op.by_reference, self.code)
+        groups = [plan.group(t) for t in op.outputs] + [None] * (len(callee.outputs) - len(op.outputs))
+        needed = [g is not None and (g in plan.kept or plan.last_use[g] > position) for g in groups]
+        constants = [g is not None and g not in plan.kept and g not in plan.changes for g in groups]
+        results = compiler.frame(callee, bound, self.code, needed, constants=constants)
+        for tensor, (array, block) in zip(op.outputs, results):
+            self.define(tensor, array, block, True)
+        for block in copies:
+            compiler.pool.release(block)
+
+    def _loop(self, op: Loop) -> None:
+        """A Python loop over the compiled body; carried values live in the arrays of the results."""
+        op.check_operands()
+        op.check_carried()
+        compiler, callee, carried = self.compiler, op.callee, op.carried
+        inputs = [self.array(t) for t in op.inputs]
+        state: list[np.ndarray] = []
+        for tensor, start in zip(op.outputs, inputs):
+            array, block = compiler.new(tensor)
+            self.define(tensor, array, block, True)
+            self.code.append(partial(np.copyto, array, start))
+            state.append(array)
+        body: Code = []
+        bound, copies = compiler._by_value(
+            callee, [*state, *inputs[carried:]], lambda i: i < carried or op.by_reference(i), body
+        )
+        results = compiler.frame(callee, bound, body, own=state)
+        for array, (result, block) in zip(state, results):
+            if block is not None:
+                body.append(partial(np.copyto, array, result))
+                copies.append(block)
+        for block in copies:
+            compiler.pool.release(block)
+        self.code.append(_repeat(body, op.trips))
+
+
+def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """True when two arrays are the same elements in the same order."""
+    return a.ctypes.data == b.ctypes.data and a.strides == b.strides and a.shape == b.shape and a.dtype == b.dtype
+
+
+def runner(code: Code) -> base.Kernel:
+    """A function that runs compiled code."""
+    steps = tuple(code)
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
+
+
+def _repeat(body: Code, trips: int) -> base.Kernel:
+    steps = tuple(body)
+
+    def run() -> None:
+        for _ in repeat(None, trips):
+            for step in steps:
+                step()
+
+    return run

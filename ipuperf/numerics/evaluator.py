@@ -1,0 +1,139 @@
+"""The evaluator: runs a program's mathematics in NumPy.
+
+The main graph is compiled once into a flat list of functions without arguments, bound to arrays that live as long as the
+evaluator; a run is a Python loop over that list. All replicas run together along the leading axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ipuperf import ir
+
+from . import host
+from .compiler import Code, Compiler
+from .errors import EvaluationError
+from .memory import aligned_zeros
+
+
+class Evaluator:
+    """A compiled program and the state of its device.
+
+    Args:
+        program: the whole program; it must not change afterwards.
+
+    Attributes:
+        variables: device arrays ``(R, *shape)`` of the variables on chip (the shard, for sharded ones); zero until
+            :meth:`load_variables`.
+        remote: contents of the remote buffers, ``(R, entries, *shape)``.
+
+    Raises:
+        ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.freeze_check`).
+        EvaluationError: an op or tensor has no value.
+    """
+
+    def __init__(self, program: ir.Ir) -> None:
+        program.freeze_check()
+        self.program = program
+        replicas = program.replication_factor
+        self.variables: dict[ir.Variable, np.ndarray] = {
+            v: aligned_zeros((replicas, *v.spec.shape), v.dtype.numpy) for v in program.variables() if v.remote is None
+        }
+        self.remote: dict[ir.RemoteBuffer, np.ndarray] = {
+            b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy) for b in program.remote_buffers
+        }
+        self._compiler = Compiler(replicas, self.variables, self.remote)
+        code: Code = []
+        self._compiler.frame(program.main_graph, [], code)
+        self._code = tuple(code)
+        self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
+        self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}
+
+    # -- variables -------------------------------------------------------------------------------------------------
+
+    def _device(self, variable: ir.Variable) -> np.ndarray:
+        """Where a variable lives: ``(R, *shape)``, for remote variables a view of its entry."""
+        if variable.remote is None:
+            return self.variables[variable]
+        buffer, entry = variable.remote
+        if not 0 <= entry < buffer.entries:
+            raise EvaluationError(f"variable {variable.id!r}: entry {entry} of {buffer} does not exist")
+        return self.remote[buffer][:, entry]
+
+    def load_variables(self) -> None:
+        """Copy all variables from the host to the device: to each replica its group's value, or its shard of it."""
+        for variable in self.program.variables():
+            np.copyto(self._device(variable), host.to_device(variable), casting="same_kind")
+
+    def store_variables(self, only: Iterable[ir.Variable] | None = None) -> None:
+        """Copy variables (default: all) from the device to their host data, in place where the shape stays."""
+        for variable in self.program.variables() if only is None else only:
+            host.write_back(variable, host.from_device(variable, self._device(variable)))
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def required_inputs(self) -> list[ir.Stream]:
+        """Input streams that a run reads."""
+        return list(self._readers)
+
+    def produced_outputs(self) -> list[ir.Stream]:
+        """Output streams that a run writes."""
+        return list(self._writers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of host memory that hold device state and intermediates."""
+        state = [*self.variables.values(), *self.remote.values()]
+        return self._compiler.memory_bytes + sum(a.nbytes for a in state)
+
+    def run(self, inputs: Mapping[ir.Stream, np.ndarray] | None = None) -> dict[ir.Stream, np.ndarray]:
+        """Execute the main graph once.
+
+        Args:
+            inputs: for each required stream an array ``(transfers, R, *shape)``; a stream that is loaded several times
+                per run needs as many slices.
+
+        Returns:
+            For each written stream an array ``(num_host_transfers, R, *shape)``, new in each run.
+
+        Raises:
+            EvaluationError: missing or unexpected streams, wrong shape or type, too few slices.
+        """
+        self._open_inputs({} if inputs is None else inputs)
+        replicas, transfers = self.program.replication_factor, self.program.num_host_transfers
+        outputs: dict[ir.Stream, np.ndarray] = {}
+        for stream, writer in self._writers.items():
+            outputs[stream] = np.empty((transfers, replicas, *stream.shape), stream.dtype.numpy)
+            writer.open(outputs[stream])
+        with np.errstate(all="ignore"):
+            for step in self._code:
+                step()
+        for writer in self._writers.values():
+            writer.close()
+        return outputs
+
+    def _open_inputs(self, inputs: Mapping[ir.Stream, np.ndarray]) -> None:
+        if inputs.keys() != self._readers.keys():
+            missing = ", ".join(repr(s.id) for s in self._readers if s not in inputs)
+            surplus = ", ".join(repr(s.id) for s in inputs if s not in self._readers)
+            raise EvaluationError(
+                "run: "
+                + "; ".join(
+                    f"{what} {names}" for what, names in (("missing", missing), ("unexpected", surplus)) if names
+                )
+            )
+        for stream, reader in self._readers.items():
+            array = inputs[stream]
+            expected = (self.program.replication_factor, *stream.shape)
+            if array.shape[1:] != expected or array.dtype != stream.dtype.numpy:
+                raise EvaluationError(
+                    f"run: stream {stream.id!r} needs (transfers, {', '.join(map(str, expected))}) {stream.dtype.name}, "
+                    f"got {array.shape} {array.dtype.name}"
+                )
+            if len(array) < self.program.num_host_transfers:
+                raise EvaluationError(
+                    f"run: stream {stream.id!r} needs at least {self.program.num_host_transfers} transfers, got {len(array)}"
+                )
+            reader.open(array)

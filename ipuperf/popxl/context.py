@@ -1,0 +1,74 @@
+"""Where new ops and tensors go: current graph, order, name scopes, IPU.
+
+Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``reference/popxl.md`` 1.4 and 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.ir import CONTEXT
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .ir import Ir
+
+
+def get_current_graph() -> Graph:
+    """The innermost active graph; RuntimeError when there is none."""
+    from .graph import Graph
+
+    if not CONTEXT.graphs:
+        raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
+    return Graph._from_ir(CONTEXT.graphs[-1])
+
+
+def get_ir() -> Ir:
+    """The Ir of the current graph."""
+    return get_current_graph().ir
+
+
+def get_main_graph() -> Graph:
+    """The main graph of the current Ir."""
+    return get_ir().main_graph
+
+
+gcg = get_current_graph
+gmg = get_main_graph
+gir = get_ir
+
+
+def in_sequence(enabled: Any = True) -> Any:
+    """Execute ops in the order they are written: ``True``, ``False`` (a block without order inside) or ``"pass"``.
+
+    Works as context manager and as decorator, with or without parentheses.
+
+    Raises:
+        TypeError: another argument.
+    """
+    if callable(enabled):
+        return CONTEXT.sequence(True)(enabled)  # type: ignore[operator]
+    if enabled not in (True, False, "pass"):
+        raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
+    return CONTEXT.sequence(enabled)
+
+
+def name_scope(name: str) -> AbstractContextManager[None]:
+    """Prefix the names of new tensors and ops with ``name/``."""
+    return CONTEXT.scope(name)
+
+
+def ipu(ipu: int = 0) -> AbstractContextManager[int]:
+    """Place new ops on IPU ``ipu`` of the replica."""
+    if not isinstance(ipu, int) or ipu < 0:
+        raise ValueError(f"ipu({ipu!r}): the number of an IPU is needed, 0 or larger")
+    return CONTEXT.on_ipu(ipu)
+
+
+def io_tiles() -> AbstractContextManager[None]:
+    """Place new ops on the tiles set aside for input and output."""
+    return CONTEXT.on_tiles("io")
+
+

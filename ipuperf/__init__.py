@@ -1,6 +1,45 @@
 """ipuperf: run IPU programs without an IPU, with real numbers and simulated time.
 
-The rooms of the package and who may import whom are described in ``docs/design.md``.
+The rooms of the package and who may import whom are described in ``docs/design.md``. ``import ipuperf`` itself is cheap:
+everything below is loaded when it is first used.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+
+
+def install(**options: Any) -> None:
+    """Make ``import popxl`` and ``import popxl_addons`` find ipuperf's front ends; see :mod:`ipuperf.runtime.install`."""
+    from ipuperf.runtime.install import install as install_front_ends
+
+    install_front_ends(**options)
+
+
+def simulate_session(session: Any, machine: str | Machine | None = None, **options: Any) -> Trace:
+    """The trace of one ``session.run`` of a ``popxl.Session`` (numbers are not computed).
+
+    Args:
+        session: the session.
+        machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
+        options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``).
+    """
+    from ipuperf.lowering import lower
+    from ipuperf.machine import Machine, load_machine
+    from ipuperf.simulation import simulate
+
+    if machine is None:
+        target = session.executable.machine
+    else:
+        target = machine if isinstance(machine, Machine) else load_machine(machine)
+    program = lower(session.executable.ir, target, name=session.executable.name)
+    return simulate(program, target, **options)
+
+
+__all__ = ["__version__", "install", "simulate_session"]

@@ -1,1 +1,22 @@
-"""Room ``datasets``: see docs/design.md."""
+"""Room ``datasets``: IDX files, MNIST, scikit-learn's digits, and a stand-in for torchvision where it is not installed.
+
+The room imports no other room of ipuperf; torch and scikit-learn are imported only when they are used.
+"""
+
+from __future__ import annotations
+
+from ipuperf.datasets.digits import load_digits_28x28
+from ipuperf.datasets.errors import DatasetError
+from ipuperf.datasets.idx import read_idx
+from ipuperf.datasets.mnist import find_mnist, load_mnist
+from ipuperf.datasets.torchvision_standin import install_standin, uninstall_standin
+
+__all__ = [
+    "DatasetError",
+    "find_mnist",
+    "install_standin",
+    "load_digits_28x28",
+    "load_mnist",
+    "read_idx",
+    "uninstall_standin",
+]

@@ -1,6 +1,7 @@
 """scikit-learn's handwritten digits in the shape of MNIST, for machines that have no MNIST and no network.
 
-scikit-learn ships 1,797 images of 8 x 8 with grey values 0 to 16 (Alpaydin and Kaynak, UCI machine learning repository).
+scikit-learn ships 1,797 images of 8 x 8 with grey values 0 to 16 (Alpaydin and Kaynak, UCI machine learning
+repository).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _TEST_EVERY = 5
 def load_digits_28x28(train: bool) -> tuple[np.ndarray, np.ndarray]:
     """``(images, labels)``: uint8 ``[n, 28, 28]`` with values 0 to 255, and uint8 ``[n]`` with values 0 to 9.
 
-    Images are resampled bilinearly. Within each class every fifth image, in the order of the data set, belongs to the test
-    set and the others to the training set, so the split is the same everywhere and keeps the classes balanced. Raises
-    :class:`DatasetError` if scikit-learn is not installed.
+    Images are resampled bilinearly. Within each class every fifth image, in the order of the data set, belongs to the
+    test set and the others to the training set, so the split is the same everywhere and keeps the classes balanced.
+    Raises :class:`DatasetError` if scikit-learn is not installed.
     """
     try:
         from sklearn.datasets import load_digits

@@ -1,16 +1,20 @@
 """Fetching the MNIST files over https, checked against known checksums.
 
-The mirrors are the two hosts that torchvision's ``MNIST`` names, asked over https, and the MD5 sums are those that
-torchvision checks against (they agree with the files published by the authors of MNIST).
+The mirrors are the two hosts that torchvision's ``MNIST`` names, asked over https. The checksums are the published
+MD5 sums of the *unpacked* files: packing the same images anew changes the sum of a ``.gz`` file but not of what it
+holds, and it is what it holds that is used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import io
 import os
 import tempfile
 import urllib.request
+import zlib
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -18,50 +22,50 @@ from pathlib import Path
 from ipuperf.datasets.errors import DatasetError
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://yann.lecun.com/exdb/mnist/")
-CHECKSUMS = {
-    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+UNPACKED_MD5 = {
+    "train-images-idx3-ubyte.gz": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte.gz": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte.gz": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte.gz": "27ae3e4e09519cfbb04c329615203637",
 }
 TIMEOUT_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
-_LARGEST_BYTES = 64 << 20  # six times the largest file: a mirror that sends more sends something else
+_LARGEST_BYTES = 64 << 20  # the largest unpacked file has 47,040,016 bytes: whoever sends more sends something else
 
 
 def download_files(
     folder: Path,
     *,
     mirrors: Sequence[str] = MIRRORS,
-    checksums: Mapping[str, str] = CHECKSUMS,
+    checksums: Mapping[str, str] = UNPACKED_MD5,
     timeout: float = TIMEOUT_SECONDS,
 ) -> None:
-    """Put every file named in ``checksums`` (name -> MD5 in hex) into ``folder``, trying the ``mirrors`` in order.
+    """Put every file named in ``checksums`` into ``folder``, trying the ``mirrors`` in order.
 
-    A file that is already there with the right checksum is kept. A file is written only after its checksum was verified,
-    under a temporary name that is then moved into place. Raises :class:`DatasetError` that names each URL tried and what
-    went wrong there; ``timeout`` (seconds) holds for each connection and each read.
+    ``checksums`` maps the name of a gzip file to the MD5 (hex) of what it unpacks to. A file that is already there
+    with the right content is kept. A file is written only after its content was verified, under a temporary name that
+    is then moved into place. Raises :class:`DatasetError` that names each URL tried and what went wrong there;
+    ``timeout`` (seconds) holds for each connection and each read.
     """
     for name, checksum in checksums.items():
         target = folder / name
-        if not (target.is_file() and _md5(target.read_bytes()) == checksum):
+        if not (target.is_file() and _complaint(target.read_bytes(), checksum) is None):
             _write(target, _fetch_verified(name, checksum, mirrors, timeout))
 
 
 def _fetch_verified(name: str, checksum: str, mirrors: Sequence[str], timeout: float) -> bytes:
-    """The content of file ``name`` from the first mirror that delivers it with the right checksum."""
+    """The content of file ``name`` from the first mirror that delivers it undamaged."""
     failures = []
     for mirror in mirrors:
         url = mirror + name
         try:
             content = _fetch(url, name, timeout)
+            complaint = _complaint(content, checksum)
         except (OSError, HTTPException) as error:
-            failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
-            continue
-        found = _md5(content)
-        if found == checksum:
+            complaint = str(getattr(error, "reason", None) or error or type(error).__name__)
+        if complaint is None:
             return content
-        failures.append(f"{url}: MD5 {found} of {len(content)} bytes found, expected {checksum}")
+        failures.append(f"{url}: {complaint}")
     raise DatasetError(" / ".join(failures) or f"{name}: no mirrors given")
 
 
@@ -82,6 +86,19 @@ def _fetch(url: str, name: str, timeout: float) -> bytes:
     return bytes(content)
 
 
+def _complaint(content: bytes, checksum: str) -> str | None:
+    """What is wrong with this gzip file, or ``None`` if it unpacks to data with that MD5."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            unpacked = stream.read(_LARGEST_BYTES)
+    except (EOFError, OSError, zlib.error) as error:
+        return f"{len(content)} bytes found that are not a whole gzip file ({error})"
+    found = hashlib.md5(unpacked, usedforsecurity=False).hexdigest()
+    return (
+        None if found == checksum else f"MD5 {found} of the unpacked {len(unpacked)} bytes found, expected {checksum}"
+    )
+
+
 def _write(target: Path, content: bytes) -> None:
     """Write through a temporary name in the same folder, so that no reader ever sees half a file."""
     temporary = None
@@ -98,7 +115,3 @@ def _write(target: Path, content: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -27,8 +27,9 @@ _CHUNK_BYTES = 1 << 20
 def read_idx(path: str | Path) -> np.ndarray:
     """The array held by the IDX file at ``path`` (plain or gzip), writable and in native byte order.
 
-    Raises :class:`DatasetError` if the file is missing, is not IDX, is cut short, has bytes after its last element, or if
-    its gzip stream is damaged. No more memory is allocated than the file really holds, whatever its header claims.
+    Raises :class:`DatasetError` if the file is missing, is not IDX, is cut short, has bytes after its last element,
+    or if its gzip stream is damaged. No more memory is allocated than the file really holds, whatever its header
+    claims.
     """
     path = Path(path)
     try:
@@ -42,7 +43,9 @@ def read_idx(path: str | Path) -> np.ndarray:
     except FileNotFoundError:
         raise DatasetError(f"{path}: no such file, expected an IDX file (plain or gzip)") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DatasetError(f"{path}: the gzip stream is damaged or cut short ({error}); fetch the file again") from error
+        raise DatasetError(
+            f"{path}: the gzip stream is damaged or cut short ({error}); fetch the file again"
+        ) from error
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read as an IDX file ({error})") from error
 
@@ -63,7 +66,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
     header = _read(stream, 4 * dimensions)
     if len(header) < 4 * dimensions:
         raise DatasetError(
-            f"{path}: {len(header)} bytes of dimension sizes found, expected {4 * dimensions} for {dimensions} dimensions"
+            f"{path}: {len(header)} bytes of sizes found, expected {4 * dimensions} for {dimensions} dimensions"
         )
     shape = struct.unpack(f">{dimensions}I", header)
     dtype: np.dtype[Any] = np.dtype(_ELEMENT_TYPES[code])
@@ -84,7 +87,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
 
 
 def _read(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
-    """At most ``count`` bytes, fewer only at the end of the stream; grows by chunks so that a false header costs nothing."""
+    """At most ``count`` bytes, fewer only at the end of the stream; read by chunks as a header may lie about sizes."""
     data = bytearray()
     while len(data) < count:
         chunk = stream.read(min(_CHUNK_BYTES, count - len(data)))

@@ -1,8 +1,9 @@
 """Finding, loading and fetching MNIST (60,000 + 10,000 images of 28 x 28 grey values, labels 0 to 9).
 
-The environment variable ``IPUPERF_DATA`` names a folder of data sets and is looked at first: its sub-folder ``mnist``, then
-the folder itself. Then come the folders the caller names and the places where torchvision programs usually keep the files,
-each in torchvision's layout (``FOLDER/MNIST/raw``) and flat. Files may be packed (``.gz``) or unpacked.
+The environment variable ``IPUPERF_DATA`` names a folder of data sets and is looked at first: its sub-folder
+``mnist``, then the folder itself. Then come the folders the caller names and the places where torchvision programs
+usually keep the files, each in torchvision's layout (``FOLDER/MNIST/raw``) and flat. Files may be packed (``.gz``) or
+unpacked.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _USUAL_FOLDERS = ("~/.torch/datasets", "./datasets")
 def find_mnist(extra_folders: Iterable[str | Path] = ()) -> Path | None:
     """The first folder that holds all four MNIST files, packed or not; ``None`` if there is no such folder.
 
-    Searched are ``$IPUPERF_DATA/mnist`` and ``$IPUPERF_DATA``, then for each of ``extra_folders``, ``~/.torch/datasets`` and
-    ``./datasets`` first ``FOLDER/MNIST/raw`` and then ``FOLDER``.
+    Searched are ``$IPUPERF_DATA/mnist`` and ``$IPUPERF_DATA``, then for each of ``extra_folders``,
+    ``~/.torch/datasets`` and ``./datasets`` first ``FOLDER/MNIST/raw`` and then ``FOLDER``.
     """
     return _first_with(_folders(extra_folders), _FILES[True] + _FILES[False])
 
@@ -38,8 +39,9 @@ def load_mnist(train: bool, root: str | Path | None = None, download: bool = Fal
     """``(images, labels)`` of the training or of the test set: uint8 ``[n, 28, 28]`` and uint8 ``[n]``.
 
     The files are searched as in :func:`find_mnist`, with ``root`` as the extra folder. If they are nowhere and
-    ``download`` is true they are fetched into ``ROOT/MNIST/raw`` (``$IPUPERF_DATA/mnist`` or ``~/.torch/datasets`` without a
-    root). Raises :class:`DatasetError` if they cannot be had or are damaged; the message names the folders searched.
+    ``download`` is true they are fetched into ``ROOT/MNIST/raw`` (``$IPUPERF_DATA/mnist`` or ``~/.torch/datasets``
+    without a root). Raises :class:`DatasetError` if they cannot be had or are damaged; the message names the folders
+    searched.
     """
     extra = () if root is None else (root,)
     searched = list(_folders(extra))
@@ -62,7 +64,9 @@ def _checked(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarr
     if labels.dtype != np.uint8 or labels.ndim != 1:
         raise DatasetError(f"{labels_path}: {labels.dtype} {labels.shape} found, expected uint8 (n,)")
     if len(images) != len(labels):
-        raise DatasetError(f"{labels_path}: {len(labels)} labels found, expected {len(images)} as images in {images_path}")
+        raise DatasetError(
+            f"{labels_path}: {len(labels)} labels found, expected {len(images)} as images in {images_path}"
+        )
     if len(labels) and labels.max() > 9:
         raise DatasetError(f"{labels_path}: label {labels.max()} found, expected 0 to 9")
     return images, labels

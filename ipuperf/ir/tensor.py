@@ -112,7 +112,8 @@ class Variable(Tensor):
         grouping: which replicas hold the same value.
         retrieval: ``one_per_group`` or ``all_replicas``.
         remote: ``(buffer, entry)`` when the data lives in Streaming Memory; the tensor itself is then not on chip.
-        sharded: the chip holds ``1 / shards`` of it (RTS); ``spec.meta_shape`` is the full shape.
+        shard_over: for an RTS variable (``spec.meta_shape`` is the full shape) over how many members of a replica group
+            it is split; ``None`` when it is not sharded.
     """
 
     def __init__(
@@ -124,12 +125,14 @@ class Variable(Tensor):
         grouping: ReplicaGrouping,
         retrieval: str = "one_per_group",
         remote: tuple[RemoteBuffer, int] | None = None,
+        shard_over: int | None = None,
     ) -> None:
         super().__init__(tensor_id, spec, graph)
         self.data = data
         self.grouping = grouping
         self.retrieval = retrieval
         self.remote = remote
+        self.shard_over = shard_over
 
     @property
     def replica_shape(self) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """Turns a graph into a flat list of bound kernels.
 
-One walk over the graph's order binds each op to the arrays it reads and writes, and gives memory back as soon as the last
-reader of a tensor is bound, so that later ops reuse it. Calls are inlined: their operands are bound directly and their
-results are the callee's own arrays; copies are made only where they can be observed. Loops become a Python loop over the
-compiled body.
+One walk over the graph's order binds each op to the arrays it reads and writes, and gives memory back as soon as the
+last reader of a tensor is bound, so that later ops reuse it. Calls are inlined: their operands are bound directly and
+their results are the callee's own arrays; copies are made only where they can be observed. Loops become a Python loop
+over the compiled body.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class Compiler:
                 handed.add(group)
                 frame.hand_over(block)
                 results.append((array, block))
-            elif index < len(own) and _same_memory(array, own[index]):
-                results.append((array, None))
-            elif constants is not None and constants[index] and isinstance(tensor, Constant):
+            elif (index < len(own) and _same_memory(array, own[index])) or (
+                constants is not None and constants[index] and isinstance(tensor, Constant)
+            ):
                 results.append((array, None))
             else:
                 copy, fresh = self.new(tensor)
@@ -211,7 +211,7 @@ class _Frame:
         if isinstance(tensor, Variable):
             if tensor.remote is not None:
                 raise EvaluationError(
-                    f"variable {tensor.id!r} lives in Streaming Memory and is used as a tensor; load it with remote_load"
+                    f"variable {tensor.id!r} lives in Streaming Memory and is used as a tensor; load it first"
                 )
             return self.compiler.variables[tensor]
         raise EvaluationError(f"tensor {tensor.id!r} of graph {self.graph.name or 'main'!r} has no value here")
@@ -330,8 +330,8 @@ class _Frame:
         results = compiler.frame(callee, bound, self.code, needed, constants=constants)
         for tensor, (array, block) in zip(op.outputs, results):
             self.define(tensor, array, block, True)
-        for block in copies:
-            compiler.pool.release(block)
+        for copy in copies:
+            compiler.pool.release(copy)
 
     def _loop(self, op: Loop) -> None:
         """A Python loop over the compiled body; carried values live in the arrays of the results."""

@@ -1,7 +1,7 @@
 """The evaluator: runs a program's mathematics in NumPy.
 
-The main graph is compiled once into a flat list of functions without arguments, bound to arrays that live as long as the
-evaluator; a run is a Python loop over that list. All replicas run together along the leading axis.
+The main graph is compiled once into a flat list of functions without arguments, bound to arrays that live as long as
+the evaluator; a run is a Python loop over that list. All replicas run together along the leading axis.
 """
 
 from __future__ import annotations
@@ -129,11 +129,12 @@ class Evaluator:
             expected = (self.program.replication_factor, *stream.shape)
             if array.shape[1:] != expected or array.dtype != stream.dtype.numpy:
                 raise EvaluationError(
-                    f"run: stream {stream.id!r} needs (transfers, {', '.join(map(str, expected))}) {stream.dtype.name}, "
-                    f"got {array.shape} {array.dtype.name}"
+                    f"run: stream {stream.id!r} needs (transfers, {', '.join(map(str, expected))}) "
+                    f"{stream.dtype.name}, got {array.shape} {array.dtype.name}"
                 )
-            if len(array) < self.program.num_host_transfers:
+            transfers = self.program.num_host_transfers
+            if len(array) < transfers:
                 raise EvaluationError(
-                    f"run: stream {stream.id!r} needs at least {self.program.num_host_transfers} transfers, got {len(array)}"
+                    f"run: stream {stream.id!r} needs at least {transfers} transfers, got {len(array)}"
                 )
             reader.open(array)

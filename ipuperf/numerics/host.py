@@ -1,8 +1,8 @@
 """Variables between host and device: replica groups, shards and remote entries.
 
 Host side: :attr:`ipuperf.ir.Variable.data`. Device side: ``(R, *shape)`` on chip, or an entry of a remote buffer.
-Semantics: ``../shared/reference/popxl.md`` 2.4 and 2.5. Shards are contiguous pieces of the flattened value, the last one
-padded with zeros, as in :mod:`ipuperf.ops.collectives`.
+Semantics: ``../shared/reference/popxl.md`` 2.4 and 2.5. Shards are contiguous pieces of the flattened value, the last
+one padded with zeros, as in :mod:`ipuperf.ops.collectives`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def shard_group(variable: Variable) -> ReplicaGrouping:
     raise EvaluationError(
         f"variable {variable.id!r}: {whole_shape(variable)} over shards of {held} elements"
         + (f" and {stated} replicas" if stated else "")
-        + f" does not divide its replica groups of {grouping.group_size}; the number of shards must divide the group size"
+        + f" does not fit its replica groups of {grouping.group_size}; the number of shards must divide the group size"
     )
 
 

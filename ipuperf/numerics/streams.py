@@ -32,8 +32,8 @@ class InputCursor:
                 return next(self._slices)
             except StopIteration:
                 raise EvaluationError(
-                    f"stream {self.stream.id!r}: a load reads beyond the {self._length} slices of this run's input; give "
-                    "one slice per execution of a load"
+                    f"stream {self.stream.id!r}: a load reads beyond the {self._length} slices of this run's input; "
+                    "give one slice per execution of a load"
                 ) from None
 
         return read

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf import ir
 from ipuperf.ir import Tensor
 
 from .base import Environment, Kernel, Op
@@ -50,7 +51,7 @@ def scalar(value: float, dtype: np.dtype) -> np.ndarray:
 
 
 def align(array: np.ndarray, rank: int) -> np.ndarray:
-    """``array`` of shape ``(R, *s)`` with axes of length 1 inserted after the replica axis up to ``rank`` axes in all."""
+    """``array`` of shape ``(R, *s)`` with axes of length 1 inserted after the replica axis, ``rank`` axes in all."""
     return array[(slice(None), *(None,) * (rank - array.ndim))]
 
 
@@ -161,7 +162,7 @@ def shares_safely(op: Op) -> bool:
     into an ``Init``) come before and do not count; any other change counts, whatever its order.
     """
     source = op.inputs[0]
-    made_by: set[Op] = set()
+    made_by: set[ir.Op] = set()
     root = source
     while root.producer is not None:
         aliases = root.producer.aliases()
@@ -192,9 +193,9 @@ def storage_of(root: Tensor) -> set[Tensor]:
     return found
 
 
-def changers(storage: set[Tensor]) -> set[Any]:
+def changers(storage: set[Tensor]) -> set[ir.Op]:
     """Ops that change any of the tensors in place."""
-    found = set()
+    found: set[ir.Op] = set()
     for tensor in storage:
         for consumer in set(tensor.consumers):
             if any(consumer.inputs[index] is tensor for index in consumer.modified_inputs()):

@@ -1,7 +1,8 @@
 """Large element-wise updates in cache-sized pieces.
 
 An update such as ``w = w + b * g`` needs a temporary for ``b * g``. On whole tensors the temporary goes through main
-memory; in pieces of :data:`BLOCK` elements it stays in the L2 cache, and the update costs one pass over ``w`` and ``g``.
+memory; in pieces of :data:`BLOCK` elements it stays in the L2 cache, and the update costs one pass over ``w`` and
+``g``.
 All pieces are views made once, when a kernel is bound.
 """
 
@@ -122,18 +123,18 @@ def bind_weighted_sum(
         plain = all(array.dtype == np.float32 for array in (out, x, y))
         if plain and a == 1.0 and not square:
             return _plain_update(parts, b, first)
-    bound = [(r, *views, (temporary(first, views[0]), temporary(second, views[0]))) for r, views in parts]
+    bound = [(r, views, (temporary(first, views[0]), temporary(second, views[0]))) for r, views in parts]
     if static:
 
         def run() -> None:
-            for _, o, p, q, temporaries in bound:
+            for _, (o, p, q), temporaries in bound:
                 weighted_sum(o, p, q, a, b, square, temporaries)
 
         return run
 
     def run_dynamic() -> None:
         last, pair = -1, (1.0, 1.0)
-        for replica, o, p, q, temporaries in bound:
+        for replica, (o, p, q), temporaries in bound:
             if replica != last:
                 last, pair = replica, coefficients(replica)
             weighted_sum(o, p, q, pair[0], pair[1], square, temporaries)

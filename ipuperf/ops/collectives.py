@@ -4,8 +4,8 @@ Arrays hold all replicas along their first axis, so a collective is a reduction 
 group by group (:class:`ipuperf.ir.ReplicaGrouping`). Semantics: ``../shared/reference/popxl.md`` 2.5.
 
 Shards hold ``ceil(elements / group size)`` elements in plain contiguous order: member ``k`` of a group (ascending
-replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, zeros beyond its end. Upstream
-leaves the order of RTS shards undefined; gather and host round trips invert this one.
+replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, zeros beyond its end.
+Upstream leaves the order of RTS shards undefined; gather and host round trips invert this one.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class _Collective(Op):
 class ReplicatedAllReduce(_Collective):
     """Every member of a group gets the combination of all its members' values.
 
-    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``. Sums of float16 are made in float32. The gradient of a
-    sum is the sum of the gradients over the group, that of a mean their mean.
+    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``. Sums of float16 are made in float32. The gradient of
+    a sum is the sum of the gradients over the group, that of a mean their mean.
     """
 
     type: ClassVar[str] = "ReplicatedAllReduce"
@@ -181,7 +181,7 @@ class ReplicatedReduceScatter(_Collective):
     """Each member of a group gets its shard of the combination of all members' values.
 
     Attributes: ``op`` as for all-reduce, or ``local``: the member's shard of its own value, no transfer; ``rts``: the
-    output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``, padded with zeros.
+    output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``, zero padded.
     """
 
     type: ClassVar[str] = "ReplicatedReduceScatter"
@@ -250,8 +250,9 @@ def _filler(target: np.ndarray) -> Callable[[], None]:
 class ReplicatedAllGather(_Collective):
     """Every member of a group gets the shards of all its members, in order.
 
-    ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: ``(group size * elements,)``;
-    ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``. The gradient is a reduce-scatter.
+    ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: all elements,
+    ``(group size * elements,)``; ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``.
+    The gradient is a reduce-scatter.
     """
 
     type: ClassVar[str] = "ReplicatedAllGather"
@@ -269,7 +270,7 @@ class ReplicatedAllGather(_Collective):
         expected = shard_elements(math.prod(whole), size)
         self.require(
             tensor.spec.elements == expected,
-            f"a shard of {whole} over groups of {size} has {expected} elements, {tensor.id!r} has {tensor.spec.elements}",
+            f"a shard of {whole} over groups of {size} has {expected} elements, not {tensor.spec.elements}",
         )
         return [TensorSpec(whole, tensor.dtype)]
 

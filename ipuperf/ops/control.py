@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from ipuperf.ir import Graph, GradientBuilder, IrError, ShapeError, Tensor, TensorSpec, roots
+from ipuperf.ir import GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, roots
 
 from .base import Op
 from .work import CallGraph, Copy, Work
@@ -50,7 +50,8 @@ class _Control(Op):
         callee = self.callee
         if len(self.inputs) != len(callee.inputs):
             raise ShapeError(
-                f"{self.where()}: {len(self.inputs)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
+                f"{self.where()}: {len(self.inputs)} operands for the {len(callee.inputs)} inputs of graph "
+                f"{callee.name!r}"
             )
         for operand, parameter in zip(self.inputs, callee.inputs, strict=True):
             if operand.spec != parameter.spec:
@@ -153,10 +154,11 @@ class Loop(_Control):
 
     The first N inputs are loop carried, N being the number of the callee's outputs: each iteration's outputs are the
     next iteration's first N inputs, the op's outputs are those of the last (with 0 trips the inputs themselves). The
-    remaining inputs are the same in every iteration, unless they are by reference and changed inside. Carried inputs are
-    always by value: the changed value is the output. There is no gradient, as upstream.
+    remaining inputs are the same in every iteration, unless they are by reference and changed inside. Carried inputs
+    are always by value: the changed value is the output. There is no gradient, as upstream.
 
-    Cost: a copy of the operands passed by value, the callee ``trip_count`` times, a copy of the carried values per trip.
+    Cost: a copy of the operands passed by value, the callee ``trip_count`` times, a copy of the carried values for each
+    trip.
     """
 
     type: ClassVar[str] = "Loop"
@@ -186,8 +188,8 @@ class Loop(_Control):
         callee = self.callee
         if self.carried > len(callee.inputs):
             raise ShapeError(
-                f"{self.where()}: graph {callee.name!r} has {self.carried} outputs and only {len(callee.inputs)} inputs; "
-                "each output is carried to the input of the same index"
+                f"{self.where()}: graph {callee.name!r} has {self.carried} outputs and only {len(callee.inputs)} "
+                "inputs; each output is carried to the input of the same index"
             )
         for output, parameter in zip(callee.outputs, callee.inputs):
             if output.spec != parameter.spec:

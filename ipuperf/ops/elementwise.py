@@ -273,8 +273,8 @@ class Maximum(Op):
         arrays, out = operands(inputs, outputs[0])
         if len(arrays) == 1:
             return partial(np.copyto, out, arrays[0])
-        steps: list[Step] = [partial(np.maximum, arrays[0], arrays[1], out)]
-        steps += [partial(np.maximum, out, a, out) for a in arrays[2:]]
+        steps: list[Step] = [partial(np.maximum, arrays[0], arrays[1], out=out)]
+        steps += [partial(np.maximum, out, a, out=out) for a in arrays[2:]]
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -366,4 +366,3 @@ class Where(Op):
         """One Select compute set."""
         out = self.outputs[0]
         return [vertices.select(out.dtype, out.spec.elements)]
-

@@ -1,110 +1,25 @@
 """Variable updates: scaled additions, gradient accumulation, the Adam family's updater, and copies into variables.
 
 Semantics: ``../shared/reference/popxl.md`` 2.7. Arithmetic is in float32 and rounded once to the result's type. The
-kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Cycle formulas: ``../shared/reference/cost-model.md`` 2.3
-(ScaledAdd and aX+bY, PopLibs ``lib/popops/PerformanceEstimation.cpp``), 2.2 (BroadcastScalar), 2.4 (Fill) and 2.7 (fused
-expressions, PopLibs ``lib/popops/ExpressionGenerator.cpp``); which vertices an update runs follows PopART's lowering
-(``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``).
+kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Which vertices an update runs follows PopART's lowering
+(``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``); their cycle formulas stand in
+:mod:`ipuperf.ops.update_vertices` and :mod:`ipuperf.ops.vertices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import DType, IrError, Tensor, TensorSpec
+from ipuperf.ir import IrError, Tensor, TensorSpec
 
+from . import vertices
 from .base import Environment, Kernel, Op
 from .blocks import Coefficients, bind_weighted_sum, largest, pieces, scalar, temporary
-from .work import Copy, TileCycles, Vertices, Work
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-
-_SHORT = {"float16": "half", "float32": "float"}
-
-
-# -- cycle formulas ------------------------------------------------------------------------------------------------
-
-
-def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False) -> TileCycles:
-    """Tile cycles of ``ScaledAddSupervisor`` (``both_scaled``: ``aXPlusbYSupervisor``) for ``A`` of type ``a`` and ``B`` of
-    type ``b``, without memory constraints (operands may share a memory element).
-
-    Supervisor 51, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12 for a second
-    factor; then six times the slowest worker: prologue and epilogue 25, inner loop of 3 cycles per vector (4 for mixed
-    types, 5 for half A with float B), and the remaining elements on one worker.
-    """
-    size, mixed_up = a.size, a.size == 2 and b.size == 4
-
-    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        n = np.asarray(elements, dtype=np.int64)
-        width, workers = chip.vector_width(size), chip.workers
-        vectors, rest = n // width, n % width
-        each, spare = vectors // workers, vectors % workers
-        supervisor = 51 + 6 * tensor_factor + 6 * (rest > 0)
-        if both_scaled and tensor_factor:
-            supervisor = supervisor + 12
-        if mixed_up:
-            longest = each + (spare > 0)
-            loop = np.where(longest > 0, 9 + 5 * (longest - 1), 0)
-            tail = np.where(rest > 0, 4 + 5 * (rest >= 2) + 7 * (rest % 2), 0)
-            worker = 16 + loop + 3 + (spare == 0) + tail
-        else:
-            inner = 3 if size == b.size else 4
-            loop = np.where(each > 0, 6 + inner * (each - 1), 0)
-            odd = (
-                np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
-            )
-            worker = 15 + loop + 2 + 1 + odd + 1
-        return np.where(n > 0, supervisor + workers * worker, 0)
-
-    return cycles
-
-
-def fused_cycles(first: DType, tensors: int, scalars: int, operations: int) -> TileCycles:
-    """Tile cycles of a vertex generated from an expression: 20, plus for each of its ``tensors`` whole vectors and single
-    remaining elements times ``operations``, plus ``operations`` per scalar operand, rounded up to whole worker turns.
-    The vector width is that of the ``first`` operand's type."""
-
-    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        n = np.asarray(elements, dtype=np.int64)
-        width, workers = chip.vector_width(first.size), chip.workers
-        total = 20 + operations * (tensors * (n // width + n % width) + scalars)
-        return np.where(n > 0, -(-total // workers) * workers, 0)
-
-    return cycles
-
-
-def broadcast_scalar_cycles(dtype: DType) -> TileCycles:
-    """Tile cycles of ``BroadcastScalar1DInPlace`` for ADD and MUL: ``6 * (20 + 2 per vector of a worker) + 11``."""
-
-    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        n = np.asarray(elements, dtype=np.int64)
-        share = -(-n // chip.workers)
-        loop = 2 * -(-share // chip.vector_width(dtype.size))
-        return np.where(n > 0, chip.workers * (20 + loop) + 11, 0)
-
-    return cycles
-
-
-def fill_cycles(dtype: DType) -> TileCycles:
-    """Tile cycles of ``Fill`` split over the workers: thread cycles ``26 + n/4`` (half), ``23 + n/2`` (float)."""
-
-    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        n = np.asarray(elements, dtype=np.int64)
-        share = -(-n // chip.workers)
-        base = 26 if dtype.size == 2 else 23
-        return np.where(n > 0, chip.workers * (base + share // chip.vector_width(dtype.size)), 0)
-
-    return cycles
-
-
-def _types(*dtypes: DType) -> str:
-    return ",".join(_SHORT.get(d.name, d.name) for d in dtypes)
-
+from .update_vertices import fused_cycles, scaled_add_cycles, type_names
+from .work import Copy, Vertices, Work
 
 # -- shared parts --------------------------------------------------------------------------------------------------
 
@@ -187,7 +102,7 @@ class ScaledAdd(_Update):
         both = self.factor_index("a") is not None or self.attributes.get("a", 1.0) not in (None, 1.0)
         name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
         return Vertices(
-            f"popops::{name}<{_types(x.dtype, y.dtype)},{str(not tensor).lower()}>",
+            f"popops::{name}<{type_names(x.dtype, y.dtype)},{str(not tensor).lower()}>",
             x.spec.elements,
             scaled_add_cycles(x.dtype, y.dtype, tensor, both),
             flops=(3 if both else 2) * x.spec.elements,
@@ -285,7 +200,7 @@ class Accumulate(_Update):
         target, value = self.inputs[:2]
         tensor = self.factor_index("factor") is not None
         count, kind = target.spec.elements, self.kind
-        types = _types(target.dtype, value.dtype)
+        types = type_names(target.dtype, value.dtype)
         if kind in ("add", "mean"):
             both = kind == "mean"
             name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
@@ -343,11 +258,9 @@ class AccumulatorScale(_Update):
 
     def work(self) -> Sequence[Work]:
         target = self.inputs[0]
-        count, kind = target.spec.elements, _types(target.dtype)
         if self.clears:
-            return [Vertices(f"popops::Fill<{kind}>", count, fill_cycles(target.dtype))]
-        vertex = f"popops::BroadcastScalar1DInPlace<MULTIPLY,{kind}>"
-        return [Vertices(vertex, count, broadcast_scalar_cycles(target.dtype), flops=count)]
+            return [vertices.fill(target.dtype, target.spec.elements)]
+        return [vertices.broadcast_scalar("MULTIPLY", target.dtype, target.spec.elements, in_place=True)]
 
 
 class AccumulatorZero(AccumulatorScale):
@@ -392,10 +305,10 @@ class AdamUpdater(_Update):
     """The Adam family's step from its two moments.
 
     Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
-    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result, of ``weight``'s type or
-    without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it is instead
-    of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``, ``v' = v / (1 -
-    beta2**t)``; without, ``m' = m``, ``v' = v``.
+    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result, of ``weight``'s
+    type or without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it is
+    instead of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``,
+    ``v' = v / (1 - beta2**t)``; without, ``m' = m``, ``v' = v``.
 
     Cost: the increment of the step, then one fused expression over all operands.
     """
@@ -494,12 +407,11 @@ class AdamUpdater(_Update):
         count, works = m.spec.elements, list[Work]()
         if self.has_step:
             step = self.inputs[self.step_index]
-            vertex = f"popops::BroadcastScalar1DInPlace<ADD,{_types(step.dtype)}>"
-            works.append(Vertices(vertex, 1, broadcast_scalar_cycles(step.dtype), flops=1))
+            works.append(vertices.broadcast_scalar("ADD", step.dtype, 1, in_place=True))
         tensor_factors = [n for n in ("weight_decay", "epsilon", "beta1", "beta2") if self.factor_index(n) is not None]
         operations = 2 + self._moment_operations() + 2 * self._decays
         formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
-        types = _types(*(t.dtype for t in self.inputs[: 2 + self.has_weight]))
+        types = type_names(*(t.dtype for t in self.inputs[: 2 + self.has_weight]))
         works.append(
             Vertices(f"popops::map::AdamUpdater_{self.mode}<{types}>", count, formula, flops=operations * count)
         )

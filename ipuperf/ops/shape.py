@@ -1,7 +1,8 @@
 """Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Expand, Init.
 
-Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that only
-a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell (``binding.shares_safely``).
+Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that
+only a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell
+(``binding.shares_safely``).
 The ``Inplace`` variants are views on the device too and ask for no work.
 """
 
@@ -80,13 +81,15 @@ class Reshape(_Rearrangement):
         tensor = self.inputs[0]
         wanted = tuple(int(n) for n in self.attributes["shape"])
         free = [i for i, n in enumerate(wanted) if n == -1]
-        self.require(len(free) <= 1 and all(n >= -1 for n in wanted), f"shape {wanted} is not a shape with at most one -1")
+        self.require(
+            len(free) <= 1 and all(n >= -1 for n in wanted), f"shape {wanted} is not a shape with at most one -1"
+        )
         known = math.prod(n for n in wanted if n != -1)
         if free and known:
             wanted = tuple(tensor.spec.elements // known if n == -1 else n for n in wanted)
         self.require(
             -1 not in wanted and math.prod(wanted) == tensor.spec.elements,
-            f"shape {tuple(self.attributes['shape'])} does not hold the {tensor.spec.elements} elements of {tensor.shape}",
+            f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}",
         )
         self.attributes["shape"] = wanted
         return [TensorSpec(wanted, tensor.dtype)]
@@ -120,7 +123,8 @@ class Transpose(_Rearrangement):
         order = tuple(range(rank))[::-1] if given_order is None else tuple(int(p) for p in given_order)
         order = tuple(p + rank if p < 0 else p for p in order)
         self.require(
-            sorted(order) == list(range(rank)), f"permutation {given_order} does not order the {rank} axes of {tensor.shape}"
+            sorted(order) == list(range(rank)),
+            f"permutation {given_order} does not order the {rank} axes of {tensor.shape}",
         )
         self.attributes["permutation"] = order
         return [TensorSpec(tuple(tensor.shape[p] for p in order), tensor.dtype)]
@@ -193,7 +197,7 @@ class Slice(_Rearrangement):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Zeros with the gradient at the sliced elements."""
-        attributes = {k: self.attributes.get(k) for k in ("axis", "start", "stop")}
+        attributes: dict[str, Any] = {k: self.attributes.get(k) for k in ("axis", "start", "stop")}
         step = self.attributes.get("step", 1)
         shape = self.inputs[0].shape
         return [builder.op(SliceGrad, [given(grads)], shape=shape, step=step, **attributes)]
@@ -265,7 +269,7 @@ class Concat(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One concatenation into the output."""
-        return partial(np.concatenate, tuple(inputs), axis=self.attributes["axis"] + 1, out=outputs[0])
+        return sequence([partial(np.concatenate, tuple(inputs), axis=self.attributes["axis"] + 1, out=outputs[0])])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The operand's part of the gradient."""
@@ -330,7 +334,7 @@ class Expand(_Rearrangement):
 
 
 class Init(Op):
-    """A new tensor of ``shape`` and ``dtype`` (attributes): ``init="zero"`` or ``"undefined"``; ``meta_shape`` for RTS."""
+    """A new tensor of ``shape`` and ``dtype``, with ``init="zero"`` or ``"undefined"``; ``meta_shape`` for RTS."""
 
     type = "Init"
 

@@ -41,7 +41,8 @@ class _StreamOp(Op):
         )
         if tensor.dtype != stream.dtype:
             raise DTypeError(
-                f"{self.where()}: stream {stream.id!r} has type {stream.dtype.name}, {tensor.id!r} has {tensor.dtype.name}"
+                f"{self.where()}: stream {stream.id!r} has type {stream.dtype.name}, {tensor.id!r} has "
+                f"{tensor.dtype.name}"
             )
 
     def work(self) -> Sequence[Work]:

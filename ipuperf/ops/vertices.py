@@ -304,7 +304,7 @@ def clamp(dtype: DType, elements: int) -> Vertices:
 
 
 def non_linearity(name: str, dtype: DType, elements: int, flops: int) -> Vertices:
-    """popnn NonLinearity1D (popnnCycleEstimators.cpp:73-140): ``W * (23 + 3 + 2 op + (V - 1) op) + 9`` for V vectors."""
+    """popnn NonLinearity1D (popnnCycleEstimators.cpp:73-140): ``W * (26 + 2 op + (V - 1) op) + 9``, V vectors."""
     per_vector = NON_LINEARITY[name][kind(dtype)]
 
     def thread(m: np.ndarray, chip: Chip) -> np.ndarray:

@@ -1,0 +1,39 @@
+"""The command line: ``ipuperf run``, ``ipuperf machines``, ``ipuperf demo``. Each command has a file in ``commands/``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ipuperf import __version__
+from ipuperf.commands.demo import demo
+from ipuperf.commands.machines import machines
+from ipuperf.commands.run import run
+
+
+@click.group()
+@click.version_option(__version__, prog_name="ipuperf")
+def cli() -> None:
+    """Run IPU programs without an IPU: real numbers, simulated time, memory per tile."""
+
+
+for command in (run, machines, demo):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point of the console script: errors of ipuperf are one line, not a traceback."""
+    from ipuperf.ir import IrError
+    from ipuperf.machine import MachineError
+    from ipuperf.trace import TraceError
+
+    try:
+        cli()
+    except (IrError, MachineError, TraceError) as error:
+        click.echo(f"ipuperf: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""``ipuperf demo``: the remote-variables tutorial in one command, on embedded data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TEST_BATCH = 80
+MEAN, DEVIATION = 0.1307, 0.3081
+
+
+@click.command()
+@click.option("--steps", default=120, show_default=True, type=click.IntRange(1), help="Training steps of 256 samples.")
+@click.option("--machine", default="pod4", show_default=True, metavar="NAME|FILE", help="Machine preset or TOML file.")
+@click.option("--seed", default=42, show_default=True, help="Seed of weights and of the order of the samples.")
+def demo(steps: int, machine: str, seed: int) -> None:
+    """Train the tutorial's MNIST network on four simulated IPUs, Adam's state in Streaming Memory, then print what five
+    placements of that state cost beside what was measured."""
+    import numpy as np
+
+    import ipuperf
+
+    ipuperf.install()
+    np.random.seed(seed)  # the factories of the model draw their weights from NumPy's global generator
+    source, train, test = _data()
+    click.echo(f"data: {source}")
+    accuracy = _train(train, test, steps, np.random.default_rng(seed))
+    click.echo(f"accuracy on {len(test[0])} test images: {accuracy:.2%}\n")
+    _tables(machine)
+
+
+def _data() -> tuple[str, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Name of the data set, training and test (images normalised float32, labels int32)."""
+    import numpy as np
+
+    from ipuperf.datasets import find_mnist, load_digits_28x28, load_mnist
+
+    def prepare(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+        return ((images.astype(np.float32) / 255 - MEAN) / DEVIATION).astype(np.float32), labels.astype(np.int32)
+
+    folder = find_mnist()
+    if folder is not None:
+        return f"MNIST from {folder}", prepare(*load_mnist(True)), prepare(*load_mnist(False))
+    train, test = prepare(*load_digits_28x28(True)), prepare(*load_digits_28x28(False))
+    return "scikit-learn's digits scaled to 28x28 (MNIST was not found; set IPUPERF_DATA to use it)", train, test
+
+
+def _train(
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    steps: int,
+    generator: np.random.Generator,
+) -> float:
+    """Train for ``steps`` steps and return the accuracy on the test set."""
+    import numpy as np
+    from tqdm import tqdm
+
+    from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
+
+    options = TrainingOptions()
+    program = training_session(options)
+    shape = (options.gradient_accumulation, options.replicas, options.micro_batch_size)
+    with program.session as session, tqdm(total=steps, desc="training") as bar:
+        for _ in range(steps):
+            chosen = generator.integers(0, len(train[0]), options.global_batch_size)
+            images = train[0][chosen].reshape(*shape, 28, 28)
+            labels = train[1][chosen].reshape(shape)
+            losses = session.run({program.images: images, program.labels: labels})[program.loss]
+            bar.set_postfix(loss=f"{float(np.mean(losses)):.4f}", refresh=False)
+            bar.update()
+        click.echo(f"final training loss {float(np.mean(losses)):.4f}")
+    trained = program.session.get_tensors_data(program.variables.tensors)
+    inference = inference_session(TEST_BATCH, options)
+    mapping = program.variables.to_mapping(inference.variables)
+    inference.session.write_variables_data({there: trained[here].copy() for here, there in mapping.items()})
+    correct = count = 0
+    with inference.session as session:
+        for start in range(0, len(test[0]) - TEST_BATCH + 1, TEST_BATCH):
+            logits = session.run({inference.images: test[0][start : start + TEST_BATCH]})[inference.logits]
+            correct += int(np.sum(np.argmax(logits, axis=-1) == test[1][start : start + TEST_BATCH]))
+            count += TEST_BATCH
+    return correct / count
+
+
+def _tables(machine: str) -> None:
+    """Print the table of placements and the memory of each."""
+    from ipuperf.scenarios import rts_mnist
+
+    rows, traces = rts_mnist.run(machine)
+    click.echo(rts_mnist.table(rows))
+    click.echo("\nmemory per IPU in MB, not always live as PopVision counts it (weights and optimiser state included):")
+    click.echo(f"{'placement':34}{'between bumps':>15}{'peak':>8}{'always live':>13}")
+    for name, trace in traces.items():
+        live = rts_mnist.liveness(trace)
+        click.echo(f"{name:34}{live['baseline'] / 1e6:15.2f}{live['peak'] / 1e6:8.2f}{live['always_live'] / 1e6:13.2f}")

@@ -1,0 +1,44 @@
+"""``ipuperf run``: a user's script or notebook on simulated IPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--machine",
+    default="auto",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Machine preset or TOML file; auto takes the smallest preset with enough IPUs.",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["simulated", "wall"]),
+    default="simulated",
+    show_default=True,
+    help="What time.time() and time.perf_counter() show inside the script.",
+)
+@click.option(
+    "--report", type=click.Path(file_okay=False, path_type=Path), help="Write a report of each session below DIR."
+)
+@click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: Path, machine: str, clock: str, report: Path | None, strict_memory: bool, args: tuple[str, ...]
+) -> None:
+    """Run SCRIPT (.py or .ipynb) unmodified: popxl and popxl_addons resolve to ipuperf. ARGS go to the script."""
+    from ipuperf.runtime.script import run_script
+    from ipuperf.runtime.settings import RunSettings
+
+    settings = RunSettings(machine=machine, report=report, strict_memory=strict_memory)
+    with settings.active():
+        result = run_script(script, args, clock=clock)
+        if report is not None:
+            for folder in settings.write_reports():
+                click.echo(f"report: {folder}", err=True)
+    raise SystemExit(result.exit_code)

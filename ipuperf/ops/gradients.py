@@ -1,0 +1,29 @@
+"""Automatic differentiation with the ops of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipuperf.ir import Derivative, Graph, Tensor, differentiate
+
+from .elementwise import Add
+
+
+def autodiff(
+    graph: Graph,
+    provided: Sequence[Tensor] | None = None,
+    required: Sequence[Tensor] | None = None,
+    known: dict[Graph, Derivative] | None = None,
+) -> Derivative:
+    """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
+
+    Args:
+        graph: graph without ops that change tensors in place.
+        provided: outputs whose gradients will be given (default all).
+        required: inputs whose gradients are wanted (default all floating-point inputs).
+        known: derivatives of called graphs, made beforehand.
+
+    Raises:
+        IrError: see :func:`ipuperf.ir.differentiate`.
+    """
+    return differentiate(graph, provided, required, add_class=Add, known=known)

@@ -1,0 +1,167 @@
+"""Matrix product.
+
+NumPy shapes: 2-D, batched N-D with broadcast batch axes, 1-D operands. fp16 operands are widened to float32, so
+products are accumulated in float32 whatever ``partials_dtype`` says (the device's fp16 partials lose a little more),
+and the result is rounded once. Transposed views go to BLAS as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import elementwise as ew
+from . import shape, unary
+from . import work as works
+from .base import Environment, Kernel, Op
+from .binding import align, given, result_buffer, sequence, widened
+
+PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
+
+
+class MatMul(Op):
+    """``lhs @ rhs``.
+
+    Attributes:
+        partials_dtype: type of partial sums on the device (default float32).
+        output_dtype: type of the result (default: that of the operands).
+        available_memory_proportion: share of tile memory the plan may use for temporaries, in (0, 1].
+        pass_: fully connected pass, one of :data:`PASSES`; ``fcfwd`` gives ``fcbwd`` and ``fcwu`` gradients.
+    """
+
+    type = "MatMul"
+
+    def infer(self) -> list[TensorSpec]:
+        """The product's shape by NumPy's rules."""
+        self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
+        lhs, rhs = self.inputs
+        dtype = self.same_dtype(lhs, rhs)
+        self.floating(lhs)
+        self._check_attributes()
+        a, b = lhs.shape, rhs.shape
+        self.require(len(a) > 0 and len(b) > 0, "operands of a matrix product need at least 1 axis")
+        inner = b[0] if len(b) == 1 else b[-2]
+        self.require(a[-1] == inner, f"inner dimensions differ: {a} x {b} ({a[-1]} and {inner})")
+        try:
+            batch = np.broadcast_shapes(a[:-2], b[:-2])
+        except ValueError:
+            self.require(False, f"batch dimensions {a[:-2]} and {b[:-2]} cannot be broadcast together")
+        rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
+        return [TensorSpec((*batch, *rows, *columns), self.attributes.get("output_dtype") or dtype)]
+
+    def _check_attributes(self) -> None:
+        for key in ("partials_dtype", "output_dtype"):
+            value = self.attributes.get(key)
+            if value is not None and not (isinstance(value, DType) and value.is_floating_point):
+                raise DTypeError(f"{self.where()}: {key}={value!r}; a floating-point DType or None is needed")
+        if self.attributes.get("pass_", "nonemm") not in PASSES:
+            raise IrError(f"{self.where()}: pass_={self.attributes['pass_']!r}; allowed: {', '.join(PASSES)}")
+        if not 0 < self._memory() <= 1:
+            raise IrError(f"{self.where()}: available_memory_proportion={self._memory()}; allowed: above 0, up to 1")
+
+    def _memory(self) -> float:
+        value = self.attributes.get("available_memory_proportion")
+        return 0.6 if value is None else value
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One call of BLAS per replica and batch; rows of all batches together when ``rhs`` is shared by them."""
+        lhs, rhs = inputs
+        if lhs.ndim == 2:
+            lhs = lhs[:, None, :]
+        if rhs.ndim == 2:
+            rhs = rhs[:, :, None]
+        out, after = result_buffer(outputs[0], env, slot=2)
+        rank = max(lhs.ndim, rhs.ndim)
+        lhs, rhs = align(lhs, rank), align(rhs, rank)
+        batch = np.broadcast_shapes(lhs.shape[1:-2], rhs.shape[1:-2])
+        out = out.reshape(out.shape[0], *batch, lhs.shape[-2], rhs.shape[-1])
+        if rank > 3 and math.prod(rhs.shape[1:-2]) == 1 and lhs.flags.c_contiguous:
+            while rhs.ndim > 3:
+                rhs = rhs[:, 0]
+            lhs = lhs.reshape(lhs.shape[0], -1, lhs.shape[-1])
+            out = out.reshape(out.shape[0], -1, out.shape[-1])
+        lhs, fill_lhs = widened(lhs, env, slot=0)
+        rhs, fill_rhs = widened(rhs, env, slot=1)
+        if out.shape[0] == 1:
+            lhs, rhs, out = lhs[0], rhs[0], out[0]
+        return sequence([*fill_lhs, *fill_rhs, partial(np.matmul, lhs, rhs, out), *after])
+
+    # -- gradient --------------------------------------------------------------------------------------------------
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
+        lhs_shape, rhs_shape = (t.shape for t in self.inputs)
+        lhs, rhs = (builder.forward(t) for t in self.inputs)
+        grad = given(grads)
+        if grad.dtype != lhs.dtype:
+            grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
+        two = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape
+        other = (*rhs_shape, 1) if len(rhs_shape) == 1 else rhs_shape
+        rows, inner, columns = two[-2], two[-1], other[-1]
+        if len(other) == 2 and len(two) > 2:
+            rows = math.prod(two[:-1])
+            two, batch = (rows, inner), ()
+        else:
+            batch = tuple(np.broadcast_shapes(two[:-2], other[:-2]))
+        grad = _shaped(builder, grad, (*batch, rows, columns))
+        d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, other)), "fcbwd")
+        d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, two)), grad, "fcwu")
+        d_lhs, d_rhs = ew.sum_to(builder, d_lhs, two), ew.sum_to(builder, d_rhs, other)
+        return [_shaped(builder, d_lhs, lhs_shape), _shaped(builder, d_rhs, rhs_shape)]
+
+    def _product(self, builder: GradientBuilder, lhs: Tensor, rhs: Tensor, pass_: str) -> Tensor:
+        """A product of the gradient with this op's options."""
+        return builder.op(
+            MatMul,
+            [lhs, rhs],
+            partials_dtype=self.attributes.get("partials_dtype"),
+            output_dtype=None,
+            available_memory_proportion=self._memory(),
+            pass_=pass_ if self.attributes.get("pass_", "nonemm") == "fcfwd" else "nonemm",
+        )
+
+    # -- cost ------------------------------------------------------------------------------------------------------
+
+    def work(self) -> list[works.Work]:
+        """One planned product. Batch axes of both operands are groups; those that only ``lhs`` (``rhs``) has become
+        rows (columns), as upstream combines them before planning."""
+        lhs, rhs = self.inputs
+        a = (1, *lhs.shape) if len(lhs.shape) == 1 else lhs.shape
+        b = (*rhs.shape, 1) if len(rhs.shape) == 1 else rhs.shape
+        rank = max(len(a), len(b)) - 2
+        groups, rows, columns = 1, a[-2], b[-1]
+        for n, m in zip((1,) * (rank - len(a) + 2) + a[:-2], (1,) * (rank - len(b) + 2) + b[:-2], strict=True):
+            if n > 1 and m > 1:
+                groups *= n
+            else:
+                rows, columns = rows * n, columns * m
+        return [
+            works.MatMul(
+                groups,
+                rows,
+                a[-1],
+                columns,
+                lhs.dtype,
+                self.outputs[0].dtype,
+                self.attributes.get("partials_dtype") or FLOAT32,
+                self.attributes.get("pass_", "nonemm"),
+                self._memory(),
+            )
+        ]
+
+
+def _shaped(builder: GradientBuilder, tensor: Tensor, target: Sequence[int]) -> Tensor:
+    """``tensor`` in another shape of as many elements."""
+    return tensor if tensor.shape == tuple(target) else builder.op(shape.Reshape, [tensor], shape=tuple(target))
+
+
+def _swapped(builder: GradientBuilder, tensor: Tensor) -> Tensor:
+    """``tensor`` with its last two axes exchanged."""
+    rank = len(tensor.shape)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    return builder.op(shape.Transpose, [tensor], permutation=order)

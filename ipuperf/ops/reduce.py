@@ -1,0 +1,373 @@
+"""Reductions over axes, and positions of extremes.
+
+Attributes ``axes`` (tuple, or None for all) and ``keepdims``. fp16 is accumulated in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
+
+from . import elementwise as ew
+from . import shape, unary, vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, given, result_buffer, scalar, sequence, working_dtype
+from .work import Work
+
+
+class Reduce(Op):
+    """Base of reductions.
+
+    Class attributes:
+        ufunc: what is accumulated.
+        vertex: PopLibs reduction.
+    """
+
+    ufunc: ClassVar[np.ufunc]
+    vertex: ClassVar[str]
+    needs_float: ClassVar[bool] = False
+
+    def axes(self) -> tuple[int, ...]:
+        """The reduced axes, not negative, in ascending order."""
+        rank = len(self.inputs[0].shape)
+        axes = self.attributes.get("axes")
+        if axes is None:
+            return tuple(range(rank))
+        wanted = (axes,) if isinstance(axes, int) else tuple(int(a) for a in axes)
+        for axis in wanted:
+            self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+        found = tuple(sorted({a % rank for a in wanted}))
+        self.require(len(found) == len(wanted), f"axes {wanted} name an axis twice")
+        return found
+
+    def kept_shape(self) -> tuple[int, ...]:
+        """The operand's shape with reduced axes of length 1."""
+        axes = self.axes()
+        return tuple(1 if i in axes else n for i, n in enumerate(self.inputs[0].shape))
+
+    @property
+    def count(self) -> int:
+        """Elements that go into one result."""
+        return math.prod(self.inputs[0].shape[i] for i in self.axes())
+
+    def infer(self) -> list[TensorSpec]:
+        """The reduced shape, the operand's dtype."""
+        tensor = self.inputs[0]
+        if self.needs_float:
+            self.floating(tensor)
+        elif tensor.dtype == BOOL:
+            raise DTypeError(f"{self.where()}: {tensor.id!r} is bool; a number type is needed")
+        axes = self.axes()
+        if self.attributes.get("keepdims", False):
+            return [TensorSpec(self.kept_shape(), tensor.dtype)]
+        return [TensorSpec(tuple(n for i, n in enumerate(tensor.shape) if i not in axes), tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Prepare, accumulate in working type, finish, round."""
+        source, before = self.prepare(inputs[0], env)
+        out = outputs[0]
+        dtype = working_dtype(out.dtype)
+        axes = self.axes()
+        if not axes:
+            return sequence([*before, *self._plain(source, out, env)])
+        flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
+        where = 1 if flat else tuple(a + 1 for a in axes)
+        if flat:
+            source = source.reshape(source.shape[0], -1)
+        target, after = result_buffer(out, env, slot=2)
+        shaped = target.reshape(-1) if flat else target.reshape(target.shape[0], *self._reduced_shape())
+        steps: list[Step] = [*before, partial(self.ufunc.reduce, source, where, dtype, shaped), *self.finish(target)]
+        return sequence([*steps, *after])
+
+    def _plain(self, source: np.ndarray, out: np.ndarray, env: Environment) -> list[Step]:
+        """Steps without any axis to reduce: every element is its own result."""
+        target, after = result_buffer(out, env, slot=2)
+        return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *after]
+
+    def _reduced_shape(self) -> tuple[int, ...]:
+        axes = self.axes()
+        return tuple(n for i, n in enumerate(self.inputs[0].shape) if i not in axes)
+
+    def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
+        """What is accumulated, and the steps that compute it."""
+        return array, []
+
+    def finish(self, target: np.ndarray) -> list[Step]:
+        """Steps on the accumulated values."""
+        return []
+
+    def spread(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
+        """A reduced tensor of the gradient graph, broadcast to the operand's shape."""
+        kept = self.kept_shape()
+        if tensor.shape != kept:
+            tensor = builder.op(shape.Reshape, [tensor], shape=kept)
+        full = self.inputs[0].shape
+        return tensor if kept == full else builder.op(shape.Expand, [tensor], shape=full)
+
+    def keep(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
+        """A reduced tensor of the gradient graph with reduced axes of length 1."""
+        kept = self.kept_shape()
+        return tensor if tensor.shape == kept else builder.op(shape.Reshape, [tensor], shape=kept)
+
+    def work(self) -> list[Work]:
+        """One reduction; a copy when every result is one element."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        if source.elements == out.elements:
+            return shape.copy_work(self.outputs[0])
+        return [vertices.reduction(self.vertex, source.dtype, source.elements, out.elements)]
+
+
+class ReduceSum(Reduce):
+    """Sum."""
+
+    type = "ReduceSum"
+    ufunc = np.add
+    vertex = "ADD"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient, broadcast."""
+        return [self.spread(builder, given(grads))]
+
+
+class ReduceMean(Reduce):
+    """Arithmetic mean (floating point); on the device a sum whose vertex also scales."""
+
+    type = "ReduceMean"
+    ufunc = np.add
+    vertex = "ADD"
+    needs_float = True
+
+    def finish(self, target: np.ndarray) -> list[Step]:
+        """Divide by the count."""
+        return [partial(np.divide, target, scalar(self.count, target.dtype), target)]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient over the count, broadcast."""
+        grad = given(grads)
+        scaled = builder.op(ew.Mul, [grad, ew.number(builder, 1 / self.count, grad.dtype)])
+        return [self.spread(builder, scaled)]
+
+
+class _Extreme(Reduce):
+    """Base of ReduceMax and ReduceMin."""
+
+    def infer(self) -> list[TensorSpec]:
+        """As :class:`Reduce`; there must be something to choose from."""
+        self.require(self.count > 0, "there is no extreme of no elements")
+        return super().infer()
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` at elements equal to the extreme, 0 elsewhere; ties all receive it, as upstream."""
+        grad = given(grads)
+        out = self.keep(builder, builder.forward(self.outputs[0]))
+        chosen = builder.op(ew.Equal, [builder.forward(self.inputs[0]), out])
+        return [builder.op(ew.Where, [chosen, self.keep(builder, grad), ew.zero(builder, grad.dtype)])]
+
+
+class ReduceMax(_Extreme):
+    """Largest element."""
+
+    type = "ReduceMax"
+    ufunc = np.maximum
+    vertex = "MAX"
+
+
+class ReduceMin(_Extreme):
+    """Smallest element."""
+
+    type = "ReduceMin"
+    ufunc = np.minimum
+    vertex = "MIN"
+
+
+class ReduceProd(Reduce):
+    """Product."""
+
+    type = "ReduceProd"
+    ufunc = np.multiply
+    vertex = "MUL"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` times the product of the other elements (exact where elements are 0)."""
+        grad = self.keep(builder, given(grads))
+        return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes())]
+
+
+class ReduceProdGrad(Op):
+    """``(grad with reduced axes of length 1, x) -> grad * product of the other elements`` over ``axes`` (attribute)."""
+
+    type = "ReduceProdGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        self.same_dtype(*self.inputs)
+        self.floating(*self.inputs)
+        return [self.inputs[1].spec]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Products of all elements before and after each one, along the reduced axes taken as one."""
+        grad, x = inputs
+        reduced = [a + 1 for a in self.attributes["axes"]]
+        order = [i for i in range(x.ndim) if i not in reduced] + reduced
+        kept = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
+        count = math.prod(x.shape[i] for i in reduced)
+        dtype = working_dtype(x.dtype)
+        moved = tuple(x.shape[i] for i in order)
+        values, before, after = (env.scratch((*kept, count), dtype, slot=i) for i in range(3))
+        steps: list[Step] = [
+            partial(np.copyto, values.reshape(moved), x.transpose(order)),
+            partial(before.fill, 1),
+            partial(after.fill, 1),
+        ]
+        if count > 1:
+            steps += [
+                partial(np.multiply.accumulate, values[..., :-1], -1, None, before[..., 1:]),
+                partial(np.multiply.accumulate, values[..., :0:-1], -1, None, after[..., -2::-1]),
+            ]
+        result = before.reshape(moved)
+        steps += [
+            partial(np.multiply, before, after, before),
+            partial(np.multiply, result, grad.transpose(order), result),
+            partial(np.copyto, outputs[0].transpose(order), result, casting="same_kind"),
+        ]
+        return sequence(steps)
+
+    def work(self) -> list[Work]:
+        """Two running products and two multiplications over the elements."""
+        spec = self.outputs[0].spec
+        return [vertices.binary("MULTIPLY", spec.dtype, spec.elements, in_place=i > 0) for i in range(4)]
+
+
+class ReduceSumSquare(Reduce):
+    """Sum of squares."""
+
+    type = "ReduceSumSquare"
+    ufunc = np.add
+    vertex = "SQUARE_ADD"
+
+    def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
+        """Squares in working type."""
+        source, steps = contiguous(array, env, slot=0)
+        squares = env.scratch(source.shape, source.dtype, slot=1)
+        return squares, [*steps, partial(np.square, source, squares)]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``2 g x``."""
+        grad = given(grads)
+        doubled = builder.op(ew.Mul, [grad, ew.number(builder, 2, grad.dtype)])
+        return [builder.op(ew.Mul, [builder.forward(self.inputs[0]), self.keep(builder, doubled)])]
+
+    def work(self) -> list[Work]:
+        """One reduction that squares; element-wise squares when there is nothing to add."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        if source.elements == out.elements:
+            return [vertices.unary("SQUARE", source.dtype, source.elements)]
+        return super().work()
+
+
+class ReduceL1(Reduce):
+    """Sum of absolute values."""
+
+    type = "ReduceL1"
+    ufunc = np.add
+    vertex = "ADD"
+
+    def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
+        """Absolute values in working type."""
+        source, steps = contiguous(array, env, slot=0)
+        values = env.scratch(source.shape, source.dtype, slot=1)
+        return values, [*steps, partial(np.absolute, source, values)]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g * sign(x)``."""
+        sign = builder.op(unary.Sign, [builder.forward(self.inputs[0])])
+        return [builder.op(ew.Mul, [sign, self.keep(builder, given(grads))])]
+
+    def work(self) -> list[Work]:
+        """Absolute values, then a sum."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        works: list[Work] = [vertices.unary("ABSOLUTE", source.dtype, source.elements)]
+        return works if source.elements == out.elements else [*works, *super().work()]
+
+
+class ReduceL2(ReduceSumSquare):
+    """Euclidean norm. The gradient ``g x / norm`` is NaN where the norm is 0, as upstream."""
+
+    type = "ReduceL2"
+    needs_float = True
+
+    def finish(self, target: np.ndarray) -> list[Step]:
+        """Square root."""
+        return [partial(np.sqrt, target, target)]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g x / norm``."""
+        ratio = builder.op(ew.Div, [given(grads), builder.forward(self.outputs[0])])
+        return [builder.op(ew.Mul, [builder.forward(self.inputs[0]), self.keep(builder, ratio)])]
+
+    def work(self) -> list[Work]:
+        """Sum of squares, then roots in place."""
+        out = self.outputs[0].spec
+        return [*super().work(), vertices.unary("SQRT", out.dtype, out.elements, in_place=True)]
+
+
+# -- positions of extremes ---------------------------------------------------------------------------------------------
+
+
+class ArgMax(Op):
+    """Position of the largest element along ``axis`` (attribute; ``keepdim`` keeps the axis with length 1), int32; the
+    first one of equals."""
+
+    type = "ArgMax"
+    largest: ClassVar[bool] = True
+
+    def infer(self) -> list[TensorSpec]:
+        """The shape without the axis (or with length 1)."""
+        tensor = self.inputs[0]
+        rank = len(tensor.shape)
+        axis = self.attributes.get("axis", 0)
+        self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+        axis %= rank
+        self.attributes["axis"] = axis
+        self.require(tensor.shape[axis] > 0, f"axis {axis} of {tensor.shape} has no elements")
+        kept = (1,) if self.attributes.get("keepdim", False) else ()
+        return [TensorSpec((*tensor.shape[:axis], *kept, *tensor.shape[axis + 1 :]), INT32)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One search into int64, one narrowing copy."""
+        source, axis = inputs[0], self.attributes["axis"] + 1
+        found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
+        search = np.argmax if self.largest else np.argmin
+        return sequence(
+            [
+                partial(search, source, axis, found),
+                partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
+            ]
+        )
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Positions have no gradient."""
+        return [None]
+
+    def work(self) -> list[Work]:
+        """One reduction that carries positions; priced as a maximum of values followed by one of their positions
+        (PopLibs' arg-reduction codelets have no figure in the reference)."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        name = "MAX" if self.largest else "MIN"
+        return [
+            vertices.reduction(name, source.dtype, source.elements, out.elements),
+            vertices.reduction(name, INT32, source.elements, out.elements),
+        ]
+
+
+class ArgMin(ArgMax):
+    """Position of the smallest element; otherwise as :class:`ArgMax`."""
+
+    type = "ArgMin"
+    largest = False

@@ -1,0 +1,74 @@
+"""Cycle formulas of the vertices of variable updates: scaled additions and fused expressions.
+
+Sources: ``../shared/reference/cost-model.md`` 2.3 (PopLibs ``lib/popops/PerformanceEstimation.cpp``) and 2.7 (PopLibs
+``lib/popops/ExpressionGenerator.cpp``); regression anchors in its section 6.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import DType
+
+from .work import TileCycles
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+_SHORT = {"float16": "half", "float32": "float"}
+
+
+def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False) -> TileCycles:
+    """Tile cycles of ``ScaledAddSupervisor`` (``both_scaled``: ``aXPlusbYSupervisor``) for ``A`` of type ``a`` and
+    ``B`` of type ``b``, without memory constraints (operands may share a memory element).
+
+    Supervisor 51, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12 for a second
+    factor; then six times the slowest worker: prologue and epilogue 25, inner loop of 3 cycles per vector (4 for mixed
+    types, 5 for half A with float B), and the remaining elements on one worker.
+    """
+    size, mixed_up = a.size, a.size == 2 and b.size == 4
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        width, workers = chip.vector_width(size), chip.workers
+        vectors, rest = n // width, n % width
+        each, spare = vectors // workers, vectors % workers
+        supervisor = 51 + 6 * tensor_factor + 6 * (rest > 0)
+        if both_scaled and tensor_factor:
+            supervisor = supervisor + 12
+        if mixed_up:
+            longest = each + (spare > 0)
+            loop = np.where(longest > 0, 9 + 5 * (longest - 1), 0)
+            tail = np.where(rest > 0, 4 + 5 * (rest >= 2) + 7 * (rest % 2), 0)
+            worker = 16 + loop + 3 + (spare == 0) + tail
+        else:
+            inner = 3 if size == b.size else 4
+            loop = np.where(each > 0, 6 + inner * (each - 1), 0)
+            odd = (
+                np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
+            )
+            worker = 15 + loop + 2 + 1 + odd + 1
+        return np.where(n > 0, supervisor + workers * worker, 0)
+
+    return cycles
+
+
+def fused_cycles(first: DType, tensors: int, scalars: int, operations: int) -> TileCycles:
+    """Tile cycles of a vertex generated from an expression: 20, plus ``operations`` for each whole vector and each
+    remaining element of each of its ``tensors``, plus ``operations`` per scalar operand, rounded up to whole worker
+    turns. The vector width is that of the ``first`` operand's type."""
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        n = np.asarray(elements, dtype=np.int64)
+        width, workers = chip.vector_width(first.size), chip.workers
+        total = 20 + operations * (tensors * (n // width + n % width) + scalars)
+        return np.where(n > 0, -(-total // workers) * workers, 0)
+
+    return cycles
+
+
+def type_names(*dtypes: DType) -> str:
+    """Element types as in vertex names."""
+    return ",".join(_SHORT.get(d.name, d.name) for d in dtypes)

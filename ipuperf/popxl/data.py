@@ -1,0 +1,217 @@
+"""Creation of variables, constants and graph inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf import ir as _ir
+
+from . import context
+from .dtypes import dtype as _dtype
+from .handle import Constant, Tensor, Variable, wrap
+from .remote_buffer import RemoteBuffer, check_sharding, shard_length
+from .replica_grouping import ReplicaGrouping
+from .utils import to_numpy
+
+RETRIEVAL_MODES = ("one_per_group", "all_replicas")
+
+
+def _grouping(replica_grouping: ReplicaGrouping | None) -> ReplicaGrouping:
+    return replica_grouping or context.gir().replica_grouping()
+
+
+def _host_array(data: Any, dtype: _dtype | None, downcast: bool, group: ReplicaGrouping, name: str) -> np.ndarray:
+    """Host data as array; with several groups the leading axis must run over them."""
+    array = to_numpy(data, dtype, downcast, what=f"variable {name!r}")
+    if group.num_groups > 1 and (array.ndim == 0 or array.shape[0] != group.num_groups):
+        raise ValueError(
+            f"variable {name!r}: host data has shape {array.shape}; with {group.num_groups} replica groups it must be "
+            f"({group.num_groups}, ...)"
+        )
+    return array
+
+
+def _new_variable(
+    array: np.ndarray,
+    name: str | None,
+    group: ReplicaGrouping,
+    retrieval_mode: str | None,
+    remote: tuple[RemoteBuffer, int] | None = None,
+    shards: int = 1,
+    sharded: bool = False,
+) -> Variable:
+    """Register a variable in the main graph. ``shards`` and ``sharded`` describe RTS variables."""
+    mode = retrieval_mode or "one_per_group"
+    if mode not in RETRIEVAL_MODES:
+        raise ValueError(f"retrieval_mode {mode!r}; allowed: {', '.join(RETRIEVAL_MODES)}")
+    if context.gcg() != context.gmg():
+        raise RuntimeError(f"variables can only be created in the main graph, not in {context.gcg().name!r}")
+    graph = context.gmg()._ir
+    shape = array.shape[1:] if group.num_groups > 1 else array.shape
+    spec = _ir.TensorSpec(tuple(shape), _ir.dtype_of(array))
+    if sharded:
+        spec = _ir.TensorSpec((shard_length(math.prod(shape), shards),), spec.dtype, tuple(shape))
+    place = None
+    if remote is not None:
+        _check_entry(remote[0], remote[1], spec, name or "t")
+        place = (remote[0]._ir, remote[1])
+    over = shards if sharded else None
+    variable = _ir.Variable(graph.tensor_id(name or "t"), spec, graph, array, group._ir, mode, place, over)
+    if _ir.CONTEXT.ipus:
+        variable.ipu = _ir.CONTEXT.ipus[-1]
+    graph.add(variable)
+    return Variable(variable)
+
+
+def _check_entry(buffer: RemoteBuffer, entry: int, spec: _ir.TensorSpec, name: str) -> None:
+    """ValueError unless a variable of ``spec`` fits entry ``entry`` of ``buffer``."""
+    if not 0 <= entry < buffer.entries:
+        raise ValueError(f"remote variable {name!r}: entry {entry} of {buffer}; allowed: 0 to {buffer.entries - 1}")
+    if spec.shape != buffer.tensor_shape or spec.dtype != buffer.tensor_dtype._ir:
+        raise ValueError(
+            f"remote variable {name!r} is {spec}; {buffer} holds {buffer.tensor_shape} {buffer.tensor_dtype.name}"
+        )
+
+
+def variable(
+    data: Any,
+    dtype: _dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: str | None = None,
+) -> Variable:
+    """A variable on chip.
+
+    Args:
+        data: initial host data, ``(num_groups, *shape)`` when the grouping has more than one group.
+        replica_grouping: replicas with the same value (default: all).
+        retrieval_mode: what the host reads: ``one_per_group`` or ``all_replicas``.
+
+    Raises:
+        ValueError: empty data, wrong leading axis; RuntimeError: not in the main graph.
+    """
+    group = _grouping(replica_grouping)
+    return _new_variable(_host_array(data, dtype, downcast, group, name or "t"), name, group, retrieval_mode)
+
+
+def remote_variable(
+    data: Any,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: _dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: str | None = None,
+) -> Variable:
+    """A variable in entry ``offset`` of a remote buffer. Load it with ``ops.remote_load`` before use.
+
+    Raises:
+        ValueError: shape or type do not match the buffer, or there is no such entry.
+    """
+    group = _grouping(replica_grouping)
+    array = _host_array(data, dtype, downcast, group, name or "t")
+    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, offset))
+
+
+def remote_replica_sharded_variable(
+    data: Any,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: _dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: str | None = None,
+) -> Variable:
+    """A remote variable of which each replica stores one shard; ``data`` is the whole value.
+
+    Raises:
+        ValueError: one replica only, or the buffer is not a sharded buffer of this shape.
+    """
+    group = _grouping(replica_grouping)
+    array = _host_array(data, dtype, downcast, group, name or "t")
+    shape = array.shape[1:] if group.num_groups > 1 else array.shape
+    if remote_buffer.meta_shape and remote_buffer.meta_shape != tuple(shape):
+        raise ValueError(
+            f"remote variable {name or 't'!r} has shape {tuple(shape)}, {remote_buffer} holds shards of "
+            f"{remote_buffer.meta_shape}"
+        )
+    length = math.prod(remote_buffer.tensor_shape)
+    shards = _shards_for(group, math.prod(shape), length, name or "t")
+    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, offset), shards, sharded=True)
+
+
+def _shards_for(group: ReplicaGrouping, elements: int, length: int, name: str) -> int:
+    """Number of shards of ``length`` elements, as many as fit the group."""
+    check_sharding(group, None)
+    for shards in range(group.group_size, 0, -1):
+        if group.group_size % shards == 0 and shard_length(elements, shards) == length:
+            return shards
+    raise ValueError(
+        f"variable {name!r}: {elements} elements over groups of {group.group_size} replicas do not give shards of "
+        f"{length}; create the buffer with popxl.replica_sharded_buffer"
+    )
+
+
+def replica_sharded_variable(
+    data: Any,
+    dtype: _dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    retrieval_mode: str | None = None,
+) -> tuple[Variable, Tensor]:
+    """A variable of which each replica holds one shard on chip: the variable and the shard.
+
+    Upstream loads the shard from Streaming Memory when weights are copied to the device and stores it when they are
+    copied back; here the shard *is* the variable on chip, and the copies gather and scatter it, so both results name it.
+
+    Raises:
+        ValueError: one replica only, or ``shard_over`` does not divide the group size.
+    """
+    group = _grouping(replica_grouping)
+    shards = check_sharding(group, shard_over)
+    array = _host_array(data, dtype, downcast, group, name or "t")
+    found = _new_variable(array, name, group, retrieval_mode, None, shards, sharded=True)
+    return found, found
+
+
+def constant(data: Any, dtype: _dtype | None = None, name: str | None = None, downcast: bool = True) -> Constant:
+    """A constant of the current graph."""
+    wanted = _dtype.as_dtype(dtype) if dtype is not None else None
+    array = to_numpy(data, wanted, downcast, what=f"constant {name or 't'!r}")
+    return Constant(context.gcg()._ir.constant(array, name=name or "t"))
+
+
+def graph_input(
+    shape: Sequence[int],
+    dtype: _dtype,
+    name: str | None = None,
+    by_ref: bool = False,
+    meta_shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Append an input to the current subgraph.
+
+    Raises:
+        RuntimeError: the current graph is the main graph.
+    """
+    graph = context.gcg()
+    if graph == graph.main_graph:
+        raise RuntimeError("the main graph has no inputs; use popxl.variable, popxl.constant or a host stream")
+    spec = _ir.TensorSpec(tuple(int(n) for n in shape), _dtype.as_dtype(dtype)._ir, tuple(meta_shape or ()))
+    return wrap(graph._ir.add_input(spec, name or "t", by_ref=by_ref))
+
+
+def graph_output(t: Tensor) -> None:
+    """Append ``t`` to the outputs of the current subgraph."""
+    graph = context.gcg()
+    if graph == graph.main_graph:
+        raise RuntimeError("the main graph has no outputs; use ops.host_store")
+    graph._ir.add_output(t._ir_tensor)

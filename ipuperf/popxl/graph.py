@@ -1,0 +1,148 @@
+"""Graphs: handles on :class:`ipuperf.ir.Graph`, used as context managers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from ipuperf import ir as _ir
+
+from .handle import Constant, Tensor, Variable, wrap, wrap_all
+
+if TYPE_CHECKING:
+    from .ir import Ir
+
+_HOOK_HANDLES = itertools.count()
+
+
+class Graph:
+    """A graph of a program; created by ``ir.create_graph``, ``ir.create_empty_graph`` or ``ir.main_graph``."""
+
+    _ir: _ir.Graph
+    _entered: list[ExitStack]
+
+    def __init__(self) -> None:
+        raise TypeError(
+            "popxl.Graph cannot be constructed; use ir.create_graph, ir.create_empty_graph or ir.main_graph"
+        )
+
+    @classmethod
+    def _from_ir(cls, graph: _ir.Graph) -> Graph:
+        self = cls.__new__(cls)
+        self._ir = graph
+        self._entered = []
+        return self
+
+    # -- properties ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Unique name; empty for the main graph."""
+        return self._ir.name
+
+    @property
+    def id(self) -> str:
+        """The name."""
+        return self._ir.name
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        from .ir import Ir
+
+        return Ir._from_ir(self._ir.ir)
+
+    @property
+    def main_graph(self) -> Graph:
+        """The program's main graph."""
+        return Graph._from_ir(self._ir.ir.main_graph)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs in order."""
+        return wrap_all(self._ir.inputs)
+
+    @property
+    def inputs_by_name(self) -> dict[str, Tensor]:
+        """Inputs by name."""
+        return {t.name: t for t in self.inputs}
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs in order."""
+        return wrap_all(self._ir.outputs)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in creation order."""
+        return wrap_all(self._ir.tensors.values())
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Variables of the graph."""
+        return tuple(t for t in self.tensors if isinstance(t, Variable))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Constants of the graph."""
+        return tuple(t for t in self.tensors if isinstance(t, Constant))
+
+    @property
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Subgraphs that ops of this graph call."""
+        return tuple(Graph._from_ir(g) for g in self._ir.called_graphs())
+
+    @property
+    def _by_ref_inputs(self) -> set[Tensor]:
+        """Inputs whose changes the caller sees."""
+        return {wrap(t) for t in self._ir.inputs if t.by_ref}
+
+    # -- methods ---------------------------------------------------------------------------------------------------
+
+    def get_tensor(self, tensor_id: str) -> Tensor:
+        """The tensor with this id; ValueError when there is none."""
+        if tensor_id not in self._ir.tensors:
+            raise ValueError(f"graph {self.name or 'main'!r} has no tensor {tensor_id!r}")
+        return wrap(self._ir.tensors[tensor_id])
+
+    def _create_tensor_id(self, name: str) -> str:
+        return self._ir.tensor_id(name)
+
+    def register_op_created_hook(self, fn: Callable[[Any], Any]) -> int:
+        """Call ``fn`` with each op created in this graph from now on; returns a handle."""
+        handle = next(_HOOK_HANDLES)
+        self._ir.created_hooks[handle] = fn
+        return handle
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        """Undo :meth:`register_op_created_hook`."""
+        self._ir.created_hooks.pop(handle, None)
+
+    def print_schedule(self) -> str:
+        """The graph's ops in execution order, as text."""
+        return _ir.format_schedule(self._ir)
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, Tensor):
+            return value._ir_tensor.graph is self._ir
+        return isinstance(value, str) and value in self._ir.tensors
+
+    def __enter__(self) -> Graph:
+        stack = ExitStack()
+        stack.enter_context(_ir.CONTEXT.use_graph(self._ir))
+        self._entered.append(stack)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().close()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and other._ir is self._ir
+
+    def __hash__(self) -> int:
+        return hash((self.name, id(self._ir.ir)))
+
+    def __repr__(self) -> str:
+        return f"Graph[{self.name}]"

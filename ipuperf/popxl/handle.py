@@ -1,0 +1,322 @@
+"""``Tensor`` and its two kinds with data, ``Variable`` and ``Constant``: handles on :class:`ipuperf.ir.Tensor`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf import ir as _ir
+
+from .dtypes import dtype as _dtype
+from .errors import UndefinedValue
+from .replica_grouping import ReplicaGrouping
+from .spec import TensorSpec
+
+if TYPE_CHECKING:
+    from .ir import Ir
+
+
+class Tensor:
+    """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
+
+    ``repr`` is ``Tensor[<id> <dtype> <shape>]`` for variables and constants too: that is what the tutorials print
+    (upstream of a later age prints ``Variable[...]``).
+    """
+
+    __array_ufunc__ = None
+    __iter__ = None
+    __contains__ = None
+
+    def __init__(self, tensor: _ir.Tensor) -> None:
+        self._ir_tensor = tensor
+
+    # -- properties ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Unique id: graph scope, name scopes, name."""
+        return self._ir_tensor.id
+
+    @property
+    def name(self) -> str:
+        """Id without the graph's scope."""
+        return self._ir_tensor.name
+
+    @property
+    def scope(self) -> str:
+        """Scope of the tensor's graph, without the trailing slash."""
+        return self._ir_tensor.graph.scope.rstrip("/")
+
+    @property
+    def dtype(self) -> _dtype:
+        """Element type."""
+        return _dtype.as_dtype(self._ir_tensor.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape on one replica."""
+        return self._ir_tensor.shape
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Unsharded shape of an RTS tensor, else ``()``."""
+        return self._ir_tensor.meta_shape
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape, dtype and meta shape."""
+        return TensorSpec._from_ir(self._ir_tensor.spec)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nelms(self) -> int:
+        """Number of elements on one replica."""
+        return math.prod(self.shape)
+
+    @property
+    def location_info(self) -> str:
+        """``file:line`` of the program that created the tensor's op, or ``""``."""
+        producer = self._ir_tensor.producer
+        return producer.location if producer is not None else ""
+
+    @property
+    def ir(self) -> Ir:
+        """The program that the tensor belongs to."""
+        from .ir import Ir
+
+        return Ir._from_ir(self._ir_tensor.graph.ir)
+
+    @property
+    def ipu(self) -> int:
+        """IPU of the replica; UndefinedValue when it was never stated."""
+        if self._ir_tensor.ipu is None:
+            raise UndefinedValue(f"tensor {self.id!r} was not given an IPU; create it inside `popxl.ipu(n)`")
+        return self._ir_tensor.ipu
+
+    @property
+    def tile_set(self) -> str:
+        """``compute`` or ``io``."""
+        producer = self._ir_tensor.producer
+        return producer.tile_set if producer is not None else "compute"
+
+    @property
+    def in_sync_with_ipu(self) -> bool:
+        """Whether host and device data agree: True, as only variables have host data."""
+        return True
+
+    def strides(self) -> list[int]:
+        """Row-major strides in elements."""
+        return [math.prod(self.shape[i + 1 :]) for i in range(self.rank)]
+
+    # -- shape ops -------------------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> Tensor:
+        """Axes reversed."""
+        return self.transpose()
+
+    @property
+    def T_(self) -> Tensor:
+        """Axes reversed, sharing storage."""
+        return self.transpose_()
+
+    def transpose(self, permutation: Any = None) -> Tensor:
+        """See :func:`popxl.ops.transpose`."""
+        from . import ops
+
+        return ops.transpose(self, permutation)
+
+    def transpose_(self, permutation: Any = None) -> Tensor:
+        """See :func:`popxl.ops.transpose_`."""
+        from . import ops
+
+        return ops.transpose_(self, permutation)
+
+    def reshape(self, shape: Any) -> Tensor:
+        """See :func:`popxl.ops.reshape`."""
+        from . import ops
+
+        return ops.reshape(self, shape)
+
+    def reshape_(self, shape: Any) -> Tensor:
+        """See :func:`popxl.ops.reshape_`."""
+        from . import ops
+
+        return ops.reshape_(self, shape)
+
+    def flatten(self) -> Tensor:
+        """See :func:`popxl.ops.flatten`."""
+        from . import ops
+
+        return ops.flatten(self)
+
+    def flatten_(self) -> Tensor:
+        """See :func:`popxl.ops.flatten_`."""
+        from . import ops
+
+        return ops.flatten_(self)
+
+    def detach(self) -> Tensor:
+        """See :func:`popxl.ops.detach`."""
+        from . import ops
+
+        return ops.detach(self)
+
+    # -- arithmetic ------------------------------------------------------------------------------------------------
+
+    def _binary(self, name: str, other: Any, reflected: bool = False) -> Tensor:
+        from . import ops
+        from .ops.operands import ensure_tensor, is_operand
+
+        if not is_operand(other):
+            return NotImplemented
+        tensor = ensure_tensor(other, self.dtype)
+        lhs, rhs = (tensor, self) if reflected else (self, tensor)
+        return getattr(ops, name)(lhs, rhs)
+
+    def __add__(self, other: Any) -> Tensor:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return self._binary("add", other, True)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self._binary("add_", other)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self._binary("sub", other, True)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return self._binary("mul", other, True)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self._binary("div", other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self._binary("div", other, True)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return self._binary("pow", other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return self._binary("pow", other, True)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return self._binary("fmod", other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return self._binary("fmod", other, True)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return self._binary("matmul", other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._binary("matmul", other, True)
+
+    def __and__(self, other: Any) -> Tensor:
+        return self._binary("logical_and", other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return self._binary("logical_and", other, True)
+
+    def __or__(self, other: Any) -> Tensor:
+        return self._binary("logical_or", other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return self._binary("logical_or", other, True)
+
+    def __neg__(self) -> Tensor:
+        from . import ops
+
+        return ops.negate(self)
+
+    def __invert__(self) -> Tensor:
+        from . import ops
+
+        return ops.logical_not(self)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        from .ops.indexing import getitem
+
+        return getitem(self, key)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"tensor {self.id!r} is a scalar and has no length")
+        return self.shape[0]
+
+    # -- identity --------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tensor) and other._ir_tensor is self._ir_tensor
+
+    def __hash__(self) -> int:
+        return hash((self.id, id(self._ir_tensor.graph.ir)))
+
+    def __repr__(self) -> str:
+        return f"Tensor[{self.id} {self.dtype!r} {self.shape}]"
+
+
+class Variable(Tensor):
+    """Data of the main graph that lives across runs."""
+
+    @property
+    def _variable(self) -> _ir.Variable:
+        assert isinstance(self._ir_tensor, _ir.Variable)
+        return self._ir_tensor
+
+    @property
+    def replica_grouping(self) -> ReplicaGrouping:
+        """Which replicas hold the same value."""
+        return ReplicaGrouping(self._variable.grouping)
+
+    @property
+    def retrieval_mode(self) -> str:
+        """``one_per_group`` or ``all_replicas``."""
+        return self._variable.retrieval
+
+    @property
+    def shape_on_replica(self) -> tuple[int, ...]:
+        """Shape of the whole (unsharded) value on one replica."""
+        return self._variable.replica_shape
+
+    @property
+    def shape_on_host(self) -> tuple[int, ...]:
+        """Shape of the data that the host reads and writes."""
+        return self._variable.host_shape
+
+
+class Constant(Tensor):
+    """Data fixed when the program is built."""
+
+    @property
+    def data(self) -> np.ndarray:
+        """The values."""
+        assert isinstance(self._ir_tensor, _ir.Constant)
+        return self._ir_tensor.data
+
+
+def wrap(tensor: _ir.Tensor) -> Tensor:
+    """The PopXL handle of an IR tensor."""
+    if isinstance(tensor, _ir.Variable):
+        return Variable(tensor)
+    if isinstance(tensor, _ir.Constant):
+        return Constant(tensor)
+    return Tensor(tensor)
+
+
+def wrap_all(tensors: Any) -> tuple[Tensor, ...]:
+    """Handles of several IR tensors."""
+    return tuple(wrap(t) for t in tensors)

@@ -1,0 +1,78 @@
+"""Host streams: where ``ops.host_load`` takes its data from and ``ops.host_store`` puts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipuperf import ir as _ir
+
+from . import context
+from .dtypes import dtype as _dtype
+from .spec import TensorSpec
+
+
+class Stream:
+    """A host stream; equal and hashed by its tensor."""
+
+    def __init__(self, stream: _ir.Stream) -> None:
+        self._ir = stream
+
+    @property
+    def dtype(self) -> _dtype:
+        """Element type."""
+        return _dtype.as_dtype(self._ir.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one slice on one replica."""
+        return self._ir.shape
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape and type of one slice."""
+        return TensorSpec._from_ir(self._ir.spec)
+
+    @property
+    def tensor_id(self) -> str:
+        """Id of the stream's tensor."""
+        return self._ir.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other._ir is self._ir
+
+    def __hash__(self) -> int:
+        return hash((self.tensor_id, id(self._ir.graph.ir)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} Tensor[{self.tensor_id} {self.dtype!r} {self.shape}]"
+
+
+class HostToDeviceStream(Stream):
+    """Data from the host."""
+
+
+class DeviceToHostStream(Stream):
+    """Data to the host."""
+
+
+def wrap_stream(stream: _ir.Stream) -> Stream:
+    """The PopXL handle of an IR stream."""
+    return (HostToDeviceStream if stream.direction == "h2d" else DeviceToHostStream)(stream)
+
+
+def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) -> _ir.Stream:
+    graph = context.gmg()._ir
+    spec = _ir.TensorSpec(tuple(int(n) for n in shape), _dtype.as_dtype(dtype)._ir)
+    stream = _ir.Stream(graph.tensor_id(name or f"{direction}_stream"), spec, graph, direction)
+    graph.add(stream)
+    return stream
+
+
+def h2d_stream(shape: Sequence[int], dtype: _dtype, name: str | None = None) -> HostToDeviceStream:
+    """A stream from the host in the main graph; ``shape`` is that of one slice on one replica."""
+    return HostToDeviceStream(_new(shape, dtype, name, "h2d"))
+
+
+def d2h_stream(shape: Sequence[int], dtype: _dtype, name: str | None = None) -> DeviceToHostStream:
+    """A stream to the host in the main graph; ``shape`` is that of one slice on one replica."""
+    return DeviceToHostStream(_new(shape, dtype, name, "d2h"))

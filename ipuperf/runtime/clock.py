@@ -1,0 +1,146 @@
+"""The simulated clock: what a user's program sees when it asks for the time.
+
+A program that measures ``time()`` around ``session.run`` shall see the time the IPU would have taken, not the time
+NumPy took. The runtime therefore advances the active :class:`SimulatedClock` by the simulated seconds of each run,
+and the program's ``time`` module is replaced by :meth:`SimulatedClock.time_module`. Nothing else makes the clock
+advance except ``sleep`` and the act of asking, so two runs of a program see the same durations.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time as real_time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+QUERY_COST_NS = 50
+"""Nanoseconds that asking for the time costs on the simulated host.
+
+Assumed: the order of a ``clock_gettime`` call from Python. Its purpose is that ``while time() < end: pass`` ends.
+"""
+
+_NS_PER_SECOND = 1_000_000_000
+
+
+class SimulatedClock:
+    """A clock that stands still unless it is advanced, slept on or asked.
+
+    It counts whole nanoseconds since its start; fractions left over by :meth:`advance` are carried to the next call,
+    so many short advances do not drift. ``epoch`` is the Unix time (seconds) that :meth:`time` shows at the start;
+    without it that is the real time at which the clock is made. Each of the query methods first lets
+    :data:`QUERY_COST_NS` pass and then answers, so successive answers of one of them in nanoseconds always increase.
+    May be used from several threads.
+    """
+
+    def __init__(self, epoch: float | None = None) -> None:
+        if epoch is not None and not math.isfinite(epoch):
+            raise ValueError(f"epoch={epoch}: expected a finite Unix time in seconds, or None for the present")
+        self._epoch_ns = real_time.time_ns() if epoch is None else round(epoch * _NS_PER_SECOND)
+        self._elapsed_ns = 0
+        self._carried_ns = 0.0  # in [0, 1): the part of past advances that does not fill a nanosecond yet
+        self._lock = threading.Lock()
+        self._module: ModuleType | None = None
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the clock; looking at it costs nothing."""
+        return self._elapsed_ns / _NS_PER_SECOND
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` (finite, not negative) pass."""
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ValueError(
+                f"advance({seconds}): a clock can only advance by a finite, non-negative number of seconds"
+            )
+        with self._lock:
+            passed = float(seconds) * _NS_PER_SECOND + self._carried_ns
+            whole = math.floor(passed)
+            self._carried_ns = passed - whole
+            self._elapsed_ns += whole
+
+    def sleep(self, seconds: float) -> None:
+        """Like ``time.sleep``, but returns at once with the clock advanced by ``seconds``."""
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        self.advance(seconds)
+
+    def time_ns(self) -> int:
+        """Simulated Unix time in nanoseconds."""
+        return self._epoch_ns + self._query()
+
+    def time(self) -> float:
+        """Simulated Unix time in seconds; as in ``time.time``, such a float resolves about 0.2 microseconds."""
+        return self.time_ns() / _NS_PER_SECOND
+
+    def perf_counter_ns(self) -> int:
+        """Nanoseconds since the start of the clock."""
+        return self._query()
+
+    def perf_counter(self) -> float:
+        """Seconds since the start of the clock."""
+        return self._query() / _NS_PER_SECOND
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since the start of the clock."""
+        return self._query()
+
+    def monotonic(self) -> float:
+        """Seconds since the start of the clock."""
+        return self._query() / _NS_PER_SECOND
+
+    def time_module(self) -> ModuleType:
+        """A module named ``time`` that shows this clock; always the same object.
+
+        It replaces ``time``, ``perf_counter``, ``monotonic``, their ``_ns`` forms and ``sleep``. Everything else
+        (``strftime``, ``gmtime``, ``process_time`` ...) is that of the real module.
+        """
+        if self._module is None:
+            self._module = _TimeModule(self)
+        return self._module
+
+    def _query(self) -> int:
+        with self._lock:
+            self._elapsed_ns += QUERY_COST_NS
+            return self._elapsed_ns
+
+
+class _TimeModule(ModuleType):
+    """The ``time`` module with the functions that read or spend time taken from a :class:`SimulatedClock`."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__("time", doc="The time module as seen by a program on ipuperf's simulated clock.")
+        self.__all__ = [name for name in dir(real_time) if not name.startswith("_")]
+        for name in _REPLACED:
+            setattr(self, name, getattr(clock, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(real_time, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(real_time), *super().__dir__()})
+
+
+_REPLACED = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "sleep")
+
+# The clocks of the activations that are under way, innermost last. A list rather than a context variable, so that a
+# session.run in a thread of the user's program advances the same clock.
+_active: list[SimulatedClock] = []
+
+
+def active_clock() -> SimulatedClock | None:
+    """The clock of the innermost :func:`activate` under way in this process; ``None`` means wall time."""
+    return _active[-1] if _active else None
+
+
+@contextmanager
+def activate(clock: SimulatedClock) -> Iterator[SimulatedClock]:
+    """Make ``clock`` the active one within the ``with`` block, then the one before it again."""
+    depth = len(_active)
+    _active.append(clock)
+    try:
+        yield clock
+    finally:
+        del _active[depth:]

@@ -1,0 +1,170 @@
+"""Making ``import popxl`` find ``ipuperf.popxl``.
+
+:func:`install` puts a finder at the head of ``sys.meta_path``. When a program imports ``popxl``, ``popxl.ops`` or any
+deeper module, the finder imports ``ipuperf.popxl``, ``ipuperf.popxl.ops`` ... and answers with that very module, so
+both names stand for one object: ``sys.modules["popxl.ops"] is ipuperf.popxl.ops``. Nothing is imported before it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+
+FRONT_ENDS = ("popxl", "popxl_addons")
+_PACKAGE = "ipuperf"
+_NOT_PROVIDED = "popart"
+
+
+class InstallError(RuntimeError):
+    """The upstream package of a front end is installed or already imported, and ``force`` was not given."""
+
+
+class _AliasLoader(importlib.abc.Loader):
+    """Loads a module by importing another and standing aside for it."""
+
+    def __init__(self, target: str) -> None:
+        self._name = target
+        self._target: ModuleType | None = None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Import the target, but answer ``None``: an empty module holds its place until :meth:`exec_module`.
+
+        If the target itself were given here, the import system would overwrite its ``__spec__``.
+        """
+        self._target = importlib.import_module(self._name)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the target where the import system looks for the result of the import."""
+        assert self._target is not None
+        sys.modules[module.__name__] = self._target
+
+
+class AliasFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules whose top-level name is in ``targets`` (upstream name -> module that stands for it)."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, str] = {}
+        self.displaced: dict[str, ModuleType] = {}  # modules that force=True took out of sys.modules
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
+        top, dot, rest = fullname.partition(".")
+        if top not in self.targets:
+            return None
+        name = self.targets[top] + dot + rest
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            is_package = hasattr(loaded, "__path__")
+        else:
+            found = importlib.util.find_spec(name)
+            if found is None:
+                return None
+            is_package = found.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(
+            fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
+        )
+
+
+class _NotProvidedFinder(importlib.abc.MetaPathFinder):
+    """Stands last in ``sys.meta_path`` and says, where nothing else found PopART, that ipuperf does not replace it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] == _NOT_PROVIDED:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: ipuperf stands in for popxl and popxl_addons, not for the popart "
+                "package below them",
+                name=fullname,
+            )
+        return None
+
+
+def install(names: Iterable[str] | Mapping[str, str] = FRONT_ENDS, *, force: bool = False) -> None:
+    """Let the upstream ``names`` resolve to ipuperf's front ends until :func:`uninstall`.
+
+    ``names`` are top-level names; ``popxl`` resolves to ``ipuperf.popxl``. A mapping gives the target of each name
+    itself. Installing again is harmless and may add names. Raises :class:`InstallError` if a package of such a name
+    is installed or imported; with ``force=True`` it is hidden instead (and shown again by :func:`uninstall`).
+    """
+    wanted = _targets(names)
+    finder = _installed_finder()
+    known = finder.targets if finder else {}
+    new = {name: target for name, target in wanted.items() if known.get(name) != target}
+    for name in new:
+        real = None if name in known else _real_package(name)
+        if real is not None and not force:
+            raise InstallError(
+                f"cannot let {name!r} stand for {new[name]!r}: a package of that name is already there ({real}); "
+                "use an environment without it, or pass force=True to hide it from this process"
+            )
+    if not new:
+        return
+    if finder is None:
+        finder = AliasFinder()
+        sys.meta_path.insert(0, finder)
+        sys.meta_path.append(_NotProvidedFinder())
+    for name in new:
+        taken_out = _take_out(name)
+        if name not in known:
+            finder.displaced.update(taken_out)
+    finder.targets.update(new)
+
+
+def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
+    """Undo :func:`install` for ``names``, or for all that is installed; names that are not installed are ignored.
+
+    Modules that a program already holds keep working; ``sys.modules`` forgets their upstream names.
+    """
+    finder = _installed_finder()
+    if finder is None:
+        return
+    for name in list(finder.targets if names is None else names):
+        if finder.targets.pop(name, None) is not None:
+            _take_out(name)
+            for displaced in [known for known in finder.displaced if known.partition(".")[0] == name]:
+                sys.modules[displaced] = finder.displaced.pop(displaced)
+    if not finder.targets:
+        sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _NotProvidedFinder)]
+
+
+def installed_names() -> dict[str, str]:
+    """The upstream names that are installed now, and what each stands for."""
+    finder = _installed_finder()
+    return dict(finder.targets) if finder else {}
+
+
+def _targets(names: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
+    targets = dict(names) if isinstance(names, Mapping) else {name: f"{_PACKAGE}.{name}" for name in names}
+    for name in targets:
+        if not name.isidentifier():
+            raise ValueError(f"install({name!r}): expected top-level module names such as {FRONT_ENDS}")
+    return targets
+
+
+def _installed_finder() -> AliasFinder | None:
+    return next((finder for finder in sys.meta_path if isinstance(finder, AliasFinder)), None)
+
+
+def _real_package(name: str) -> str | None:
+    """Where the package ``name`` is, if there is one other than ours."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return str(getattr(module, "__file__", None) or "imported by this program")
+    spec = importlib.util.find_spec(name)
+    return None if spec is None else str(spec.origin or list(spec.submodule_search_locations or ()))
+
+
+def _take_out(name: str) -> dict[str, ModuleType]:
+    """Remove the module ``name`` and its submodules from ``sys.modules``; returns what was there."""
+    entries = [known for known in sys.modules if known.partition(".")[0] == name]
+    return {entry: sys.modules.pop(entry) for entry in entries}

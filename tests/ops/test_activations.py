@@ -1,0 +1,102 @@
+"""Activations against PyTorch: values, fused gradients, blocks, fp16, in place."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ipuperf import ops
+from ipuperf.ir import ShapeError
+from ipuperf.ops.activations import erfc_polynomial
+from ipuperf.ops.binding import BLOCK
+
+CASES = {
+    "relu": (ops.Relu, lambda t: t.relu),
+    "tanh": (ops.Tanh, lambda t: t.tanh),
+    "gelu": (ops.Gelu, lambda t: lambda x: t.nn.functional.gelu(x, approximate="tanh")),
+    "geluerf": (ops.GeluErf, lambda t: t.nn.functional.gelu),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("shape", [(2, 4, 33), (1, 3 * BLOCK + 17), (2, 1)])
+def test_value_and_gradient(bench, rng, name, shape):
+    torch = pytest.importorskip("torch")
+    op_class, reference = CASES[name]
+    x = rng.standard_normal(shape) * 3
+    bench.check(lambda g, t: g.create(op_class, [t], ["y"]).outputs[0], reference(torch), [x], atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_and_half(bench, rng, name):
+    torch = pytest.importorskip("torch")
+    op_class, reference = CASES[name]
+    x = np.concatenate([rng.standard_normal((2, 500)) * 4, np.full((2, 2), 60), np.full((2, 2), -60)], axis=1)
+    for dtype, tolerance in ((np.float32, 5e-7), (np.float16, 1e-3)):
+        narrow = x.astype(dtype)
+        expected = reference(torch)(torch.tensor(narrow.astype(np.float64))).numpy()
+        found = bench.run(op_class, narrow)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("op_class", [ops.ReluInplace, ops.GeluInplace, ops.GeluErfInplace])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_in_place_equals_out_of_place(bench, rng, op_class, dtype):
+    plain = {ops.ReluInplace: ops.Relu, ops.GeluInplace: ops.Gelu, ops.GeluErfInplace: ops.GeluErf}[op_class]
+    x = rng.standard_normal((2, 40)).astype(dtype)
+    expected = bench.run(plain, x.copy())
+    assert bench.run(op_class, x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_half_gradient_is_rounded_once(bench, rng):
+    x, grad = (rng.standard_normal((2, 300)).astype(np.float16) for _ in range(2))
+    wide = bench.run(ops.GeluGrad, grad.astype(np.float32), x.astype(np.float32))
+    np.testing.assert_array_equal(bench.run(ops.GeluGrad, grad, x), wide.astype(np.float16))
+
+
+def test_relu_gradient_blocks_infinities(bench):
+    grad, y = np.array([[np.inf, np.nan, 2.0]], np.float32), np.array([[0, 0, 1]], np.float32)
+    np.testing.assert_array_equal(bench.run(ops.ReluGrad, grad, y), [[0, 0, 2]])
+
+
+def test_clip(bench, rng):
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((2, 50))
+    bench.check(
+        lambda g, t: g.create(ops.Clip, [t], ["y"], min=-0.5, max=0.75).outputs[0],
+        lambda t: torch.clamp(t, -0.5, 0.75),
+        [x],
+    )
+    with pytest.raises(ShapeError, match="min=2 exceeds max=1"):
+        bench.op(ops.Clip, x, min=2, max=1)
+
+
+def test_operands_that_are_not_contiguous(bench, rng):
+    x = rng.standard_normal((2, 6, 5)).astype(np.float32).swapaxes(1, 2)
+    np.testing.assert_array_equal(bench.run(ops.Gelu, x), bench.run(ops.Gelu, np.ascontiguousarray(x)))
+
+
+@pytest.mark.parametrize(("degree", "error"), [(10, 3e-8), (22, 1e-13)])
+def test_erfc_fit(degree, error):
+    powers, a, b = erfc_polynomial(degree)
+    for z in np.linspace(0, 6, 301):
+        t = 1 / (1 + z / 2)
+        assert t * math.exp(np.polyval(powers, a * t + b) - z * z) == pytest.approx(math.erfc(z), rel=2 * error)
+
+
+def test_errors(bench):
+    with pytest.raises(ShapeError, match="differ in shape"):
+        bench.op(ops.GeluGrad, np.ones((1, 3), np.float32), np.ones((1, 4), np.float32))
+
+
+def test_work(bench):
+    x = np.ones((1, 3), np.float16)
+    assert bench.op(ops.Gelu, x).work()[0].vertex == "popnn::NonLinearity1D<GELU,half>"
+    assert bench.op(ops.GeluGrad, x, x).work()[0].vertex == "popnn::NonLinearityGrad1D<GELU,half>"
+    assert bench.op(ops.ReluInplace, x).work()[0].vertex == "popops::UnaryOp1DInPlace<RELU,half>"
+    assert bench.op(ops.Clip, x, min=0, max=1).work()[0].vertex == "popops::Clamp<half>"
+    assert len(bench.op(ops.ClipGrad, x, x, min=0, max=1).work()) == 4

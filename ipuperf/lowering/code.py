@@ -30,15 +30,15 @@ SEND_BYTES = 256
 EXCHANGE_FIXED_INSTRUCTIONS = 8
 
 #: Control code of one program step on a tile, in instructions (calibrated).
-STEP_INSTRUCTIONS = 4
+STEP_INSTRUCTIONS = 2
 
 #: Packet header of one host or Streaming Memory packet of up to 1024 bytes.
 PACKET_HEADER_BYTES = 16
 PACKET_BYTES = 1024
 
 #: Code of one vertex type on a tile that runs it (assumed: small assembly codelets; AMP and reductions are larger).
-VERTEX_CODE_BYTES = 320
-LARGE_VERTEX_CODE_BYTES = 1400
+VERTEX_CODE_BYTES = 240
+LARGE_VERTEX_CODE_BYTES = 1000
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 
 #: State of the vertices of one compute set on a tile: one vertex of 8 bytes with 4 edges of 4 bytes.

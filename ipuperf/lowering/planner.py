@@ -34,7 +34,8 @@ class MatMulPlan:
         exchange_operands, compute, exchange_partials, reduce, transform: cycles of the terms, per pass.
         bytes_operands: bytes per tile that the operand exchange brings in.
         bytes_partials: bytes per tile that the partials exchange brings in.
-        temp_bytes: temporary bytes on a tile: operands brought in, partials, reduction.
+        temp_bytes: temporary bytes on a tile: operands brought in, and with a split of the input channels the partials
+            and their copies on the tiles that reduce them (otherwise the partials are the result).
         reduce_stages: how many reduction stages there are (0: none).
         total: cycles of all terms and passes.
     """
@@ -243,7 +244,7 @@ def _search(
     exchange_out, reduce, stages = _reduction(partials, i, method, chip)
     transform = _transform(groups, m, k, n, g * f * o * i, method, chip)
     total = serial * (exchange_in + compute + exchange_out + reduce + transform)
-    temp = moved_inputs + moved_weights + np.where(i > 1, 2, 1) * partials * method.partial_size
+    temp = moved_inputs + moved_weights + np.where(i > 1, 2, 0) * partials * method.partial_size
     order = np.lexsort((g * f * o * i, temp, np.where(temp <= limit, total, np.iinfo(np.int64).max)))
     best = int(order[0])
     if temp[best] > limit:

@@ -162,7 +162,7 @@ class Clip(Unary):
         """Two passes."""
         (array,), out = operands(inputs, outputs[0])
         low, high = scalar(self.attributes["min"], out.dtype), scalar(self.attributes["max"], out.dtype)
-        return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out)])
+        return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out)])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` inside the limits (bounds included)."""
@@ -325,7 +325,7 @@ def normal_cdf_steps(x: np.ndarray, out: np.ndarray, t: np.ndarray, z: np.ndarra
     steps: list[Step] = [
         partial(np.absolute, x, z),
         partial(np.multiply, z, constant(math.sqrt(0.5)), z),
-        partial(np.minimum, z, constant(ERFC_LIMIT), z),
+        partial(np.minimum, z, constant(ERFC_LIMIT), out=z),
         partial(np.multiply, z, half, t),
         partial(np.add, t, one, t),
         partial(np.reciprocal, t, t),

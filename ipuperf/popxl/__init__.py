@@ -1,1 +1,128 @@
-"""Room ``popxl``: see docs/design.md."""
+"""The PopXL front end: the upstream names on ipuperf's intermediate representation.
+
+Programs reach it as ``popxl`` through :mod:`ipuperf.runtime.install`. What is here and what is not is listed in
+``docs/frontends.md``; an upstream name that is not supported raises an error that says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import context, dtypes, errors, ops, transforms, utils
+from .context import (
+    gcg,
+    get_current_graph,
+    get_ir,
+    get_main_graph,
+    gir,
+    gmg,
+    in_sequence,
+    io_tiles,
+    ipu,
+    name_scope,
+)
+from .dtypes import (
+    bool,
+    double,
+    dtype,
+    float,
+    float16,
+    float32,
+    float64,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from .errors import unsupported as _unsupported
+from .graph import Graph
+from .ir import Ir
+from .module import Module
+from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
+from .replica_grouping import ReplicaGrouping
+from .session import Session
+from .streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from .tensor import (
+    Constant,
+    Tensor,
+    TensorByRef,
+    TensorSpec,
+    Variable,
+    constant,
+    graph_input,
+    graph_output,
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_variable,
+    variable,
+)
+
+__all__ = [
+    "Constant",
+    "DeviceToHostStream",
+    "Graph",
+    "HostToDeviceStream",
+    "Ir",
+    "Module",
+    "RemoteBuffer",
+    "ReplicaGrouping",
+    "Session",
+    "Tensor",
+    "TensorByRef",
+    "TensorSpec",
+    "Variable",
+    "bool",
+    "constant",
+    "context",
+    "d2h_stream",
+    "double",
+    "dtype",
+    "dtypes",
+    "errors",
+    "float",
+    "float16",
+    "float32",
+    "float64",
+    "gcg",
+    "get_current_graph",
+    "get_ir",
+    "get_main_graph",
+    "gir",
+    "gmg",
+    "graph_input",
+    "graph_output",
+    "h2d_stream",
+    "half",
+    "in_sequence",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "io_tiles",
+    "ipu",
+    "name_scope",
+    "ops",
+    "remote_buffer",
+    "remote_replica_sharded_variable",
+    "remote_variable",
+    "replica_sharded_buffer",
+    "replica_sharded_variable",
+    "transforms",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "utils",
+    "variable",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise _unsupported(f"popxl.{name}", __all__)

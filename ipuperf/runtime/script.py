@@ -323,7 +323,7 @@ def _show(error: BaseException, hook: Callable[..., Any] | None) -> None:
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take the frames that start programs and resolve imports out of the tracebacks of ``error`` and of all that it came from."""
+    """Take the frames that start programs and resolve imports out of the tracebacks of ``error`` and its causes."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))

@@ -1,0 +1,174 @@
+"""``popxl.ops``: functions that add ops to the current graph.
+
+Every function of the upstream package for which ipuperf has an op class is here, under the upstream name and argument
+names; asking for another one raises an error that lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import unsupported
+from ..package import functions_win
+from . import collectives, var_updates
+from .binary import (
+    add,
+    add_,
+    div,
+    equal,
+    fmod,
+    greater,
+    logical_and,
+    logical_or,
+    maximum,
+    mul,
+    pow,
+    scaled_add,
+    scaled_add_,
+    sub,
+    where,
+)
+from .call import CallSiteInfo, call, call_with_info
+from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
+from .linear import matmul
+from .negative_log_likelihood import nll_loss, nll_loss_with_softmax_grad
+from .reductions import argmax, argmin, l1, l2, max, mean, min, prod, softmax, sum, sumsquare
+from .repeat import repeat, repeat_with_info
+from .shape import (
+    concat,
+    concat_,
+    flatten,
+    flatten_,
+    init,
+    reshape,
+    reshape_,
+    slice,
+    slice_,
+    squeeze,
+    transpose,
+    transpose_,
+)
+from .unary import (
+    abs,
+    cast,
+    ceil,
+    clamp,
+    clip,
+    cos,
+    detach,
+    exp,
+    exp_,
+    floor,
+    gelu,
+    gelu_,
+    geluerf,
+    geluerf_,
+    identity,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log2,
+    logical_not,
+    negate,
+    relu,
+    relu_,
+    rename,
+    sign,
+    sin,
+    sqrt,
+    tanh,
+)
+
+__all__ = [
+    "CallSiteInfo",
+    "abs",
+    "add",
+    "add_",
+    "argmax",
+    "argmin",
+    "call",
+    "call_with_info",
+    "cast",
+    "ceil",
+    "clamp",
+    "clip",
+    "collectives",
+    "concat",
+    "concat_",
+    "cos",
+    "detach",
+    "div",
+    "equal",
+    "exp",
+    "exp_",
+    "flatten",
+    "flatten_",
+    "floor",
+    "fmod",
+    "gelu",
+    "gelu_",
+    "geluerf",
+    "geluerf_",
+    "greater",
+    "host_load",
+    "host_store",
+    "identity",
+    "init",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "l1",
+    "l2",
+    "log",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "mul",
+    "negate",
+    "nll_loss",
+    "nll_loss_with_softmax_grad",
+    "pow",
+    "prod",
+    "relu",
+    "relu_",
+    "remote_load",
+    "remote_load_",
+    "remote_store",
+    "rename",
+    "repeat",
+    "repeat_with_info",
+    "reshape",
+    "reshape_",
+    "scaled_add",
+    "scaled_add_",
+    "sign",
+    "sin",
+    "slice",
+    "slice_",
+    "softmax",
+    "sqrt",
+    "squeeze",
+    "sub",
+    "sum",
+    "sumsquare",
+    "tanh",
+    "transpose",
+    "transpose_",
+    "var_updates",
+    "where",
+]
+
+functions_win(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise unsupported(f"popxl.ops.{name}", __all__)

@@ -1,0 +1,177 @@
+"""Calls of subgraphs: ``ops.call``, ``ops.call_with_info`` and :class:`CallSiteInfo`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ipuperf import ir as _ir
+from ipuperf import ops as _k
+
+from ..graph import Graph
+from ..handle import Tensor, wrap, wrap_all
+from .operands import create, is_operand
+
+
+class CallSiteInfo:
+    """One call of a graph: which operand stands for which input, which result for which output.
+
+    For ``repeat`` the called graph is the user's graph (upstream puts a wrapper between).
+    """
+
+    def __init__(self, op: _k.Op) -> None:
+        self._op = op
+
+    @property
+    def called_graph(self) -> Graph:
+        """The subgraph."""
+        return Graph._from_ir(self._op.called_graphs()[0])
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Operands in the parent graph."""
+        return wrap_all(self._op.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Results in the parent graph."""
+        return wrap_all(self._op.outputs)
+
+    def graph_to_parent_input_index(self, idx: int) -> int:
+        """Operand index of input ``idx`` of the subgraph."""
+        return self._index(idx, len(self._op.inputs), "input")
+
+    def parent_to_graph_input_index(self, idx: int) -> int:
+        """Subgraph input of operand ``idx``."""
+        return self._index(idx, len(self._op.inputs), "input")
+
+    def graph_to_parent_output_index(self, idx: int) -> int:
+        """Result index of output ``idx`` of the subgraph."""
+        return self._index(idx, len(self._op.outputs), "output")
+
+    def parent_to_graph_output_index(self, idx: int) -> int:
+        """Subgraph output of result ``idx``."""
+        return self._index(idx, len(self._op.outputs), "output")
+
+    def _index(self, idx: int, count: int, what: str) -> int:
+        if not 0 <= idx < count:
+            raise IndexError(f"{self._op.label}: {what} {idx} does not exist; there are {count}")
+        return idx
+
+    def parent_input(self, idx: int) -> Tensor:
+        """Operand ``idx``."""
+        return self.inputs[idx]
+
+    def parent_output(self, idx: int) -> Tensor:
+        """Result ``idx``."""
+        return self.outputs[idx]
+
+    def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
+        """The tensor of the parent graph that stands for an input or output of the subgraph (ValueError if none)."""
+        callee = self._op.called_graphs()[0]
+        inner = graph_tensor._ir_tensor
+        if inner in callee.inputs:
+            return wrap(self._op.inputs[callee.inputs.index(inner)])
+        if inner in callee.outputs:
+            return wrap(self._op.outputs[callee.outputs.index(inner)])
+        raise ValueError(f"{graph_tensor.id!r} is neither an input nor an output of the called graph {callee.name!r}")
+
+    def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
+        """The (first) input of the subgraph for which an operand stands, or the output for a result."""
+        callee = self._op.called_graphs()[0]
+        outer = parent_tensor._ir_tensor
+        if outer in self._op.inputs:
+            return wrap(callee.inputs[self._op.inputs.index(outer)])
+        if outer in self._op.outputs:
+            return wrap(callee.outputs[self._op.outputs.index(outer)])
+        raise ValueError(f"{parent_tensor.id!r} is neither an operand nor a result of {self._op.label}")
+
+    def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
+        """Let the caller see the changes that the subgraph makes to this operand."""
+        outer = parent_tensor._ir_tensor
+        if outer not in self._op.inputs:
+            raise ValueError(f"{parent_tensor.id!r} is not an operand of {self._op.label}")
+        indices = {i for i, t in enumerate(self._op.inputs) if t is outer}
+        self._op.attributes["by_ref"] = tuple(sorted({*self._op.attributes.get("by_ref", ()), *indices}))
+
+
+def flatten_operands(inputs: Sequence[Any]) -> list[Tensor]:
+    """Positional operands, one level of nesting resolved; host data becomes constants later."""
+    flat: list[Any] = []
+    for value in inputs:
+        if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return flat
+
+
+def resolve_operands(
+    graph: Graph, inputs: Sequence[Any], inputs_dict: Mapping[Tensor, Any] | None, what: str
+) -> list[Tensor]:
+    """One operand per input of ``graph``: those in ``inputs_dict`` at their place, the positional ones in the gaps.
+
+    Raises:
+        ValueError: too few or too many operands, or a key that is no input of the graph; TypeError: no tensor.
+    """
+    from .operands import ensure_tensor
+
+    named = {k._ir_tensor: v for k, v in (inputs_dict or {}).items()}
+    parameters = graph._ir.inputs
+    unknown = [k.id for k in named if k not in parameters]
+    if unknown:
+        raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it")
+    positional = flatten_operands(inputs)
+    free = [p for p in parameters if p not in named]
+    if len(positional) != len(free):
+        missing = [p.id for p in free[len(positional) :]]
+        hint = f"; missing: {missing}" if missing else ""
+        raise ValueError(
+            f"{what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that inputs_dict does not "
+            f"give{hint}"
+        )
+    given = iter(positional)
+    operands: list[Tensor] = []
+    for parameter in parameters:
+        value = named[parameter] if parameter in named else next(given)
+        if not is_operand(value):
+            raise TypeError(f"{what} of graph {graph.name!r}: input {parameter.id!r} got a {type(value).__name__}")
+        operands.append(ensure_tensor(value, wrap(parameter).dtype))
+    return operands
+
+
+def call_with_info(
+    graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None, check_inputs: bool = True
+) -> CallSiteInfo:
+    """Call ``graph``; operands positionally in the order of its inputs, or by input in ``inputs_dict``.
+
+    Raises:
+        ValueError: operands do not fit the inputs in number, shape, dtype or meta shape.
+    """
+    operands = resolve_operands(graph, inputs, inputs_dict, "call")
+    names = [_output_name(t) for t in graph._ir.outputs]
+    op = create(_k.Call, operands, names, callee=graph._ir)
+    assert isinstance(op, _k.Op)
+    return CallSiteInfo(op)
+
+
+def call(
+    graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
+) -> None | Tensor | tuple[Tensor, ...]:
+    """As :func:`call_with_info`, giving the result: None, one tensor, or a tuple."""
+    return single_or_tuple(call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs)
+
+
+def single_or_tuple(outputs: tuple[Tensor, ...]) -> None | Tensor | tuple[Tensor, ...]:
+    """Upstream's shape of results."""
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _output_name(tensor: _ir.Tensor) -> str:
+    """Results are named as the subgraph's tensor, without its name scopes."""
+    return tensor.name
+
+
+__all__ = ["CallSiteInfo", "call", "call_with_info", "resolve_operands", "single_or_tuple"]

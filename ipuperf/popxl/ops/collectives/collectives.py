@@ -1,0 +1,114 @@
+"""Collectives between replicas. ``group`` is a :class:`popxl.ReplicaGrouping` (default: all replicas)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ipuperf import ops as _k
+
+from ... import context
+from ...handle import Tensor
+from ...replica_grouping import ReplicaGrouping
+from ..operands import emit
+
+CollectiveOps = Literal["add", "mean", "mul", "min", "max"]
+OPERATORS = ("add", "mean", "mul", "min", "max")
+
+
+def to_collective_op(op: str) -> str:
+    """``op`` when it is a known operator; ValueError otherwise."""
+    if op not in OPERATORS:
+        raise ValueError(f"collective op {op!r} is not supported by ipuperf; allowed: {', '.join(OPERATORS)}")
+    return op
+
+
+def _group(group: ReplicaGrouping | None) -> ReplicaGrouping:
+    if group is None:
+        return context.gir().replica_grouping()
+    if not isinstance(group, ReplicaGrouping):
+        raise TypeError(f"group is a {type(group).__name__}; a popxl.ReplicaGrouping is needed")
+    return group
+
+
+def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+    """The same reduction of ``t`` over the group on each of its replicas."""
+    return emit(
+        _k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir
+    )
+
+
+def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+    """As :func:`replicated_all_reduce`, in place."""
+    return emit(
+        _k.ReplicatedAllReduceInplace, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir
+    )
+
+
+def replicated_reduce_scatter(
+    t: Tensor,
+    op: CollectiveOps | Literal["local"] = "add",
+    group: ReplicaGrouping | None = None,
+    configure_output_for_replicated_tensor_sharding: bool = False,
+) -> Tensor:
+    """The replica's shard ``(ceil(nelms / group_size),)`` of the reduction of ``t`` over the group.
+
+    Args:
+        op: the reduction; ``"local"`` slices without reducing (upstream before 3.1, see :func:`replica_sharded_slice`).
+        configure_output_for_replicated_tensor_sharding: give the result the shape of ``t`` as ``meta_shape``.
+    """
+    operator = op if op == "local" else to_collective_op(op)
+    rts = bool(configure_output_for_replicated_tensor_sharding)
+    return emit(
+        _k.ReplicatedReduceScatter, [t], f"{t.name}_reduce_scattered", op=operator, group=_group(group)._ir, rts=rts
+    )
+
+
+def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
+    """The replica's RTS shard of ``t``, without any reduction."""
+    return replicated_reduce_scatter(t, "local", group, True)
+
+
+def replicated_all_gather(
+    t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None, output_shape: str = "auto"
+) -> Tensor:
+    """The tensors of all replicas of the group, on each of them.
+
+    Args:
+        axis: for ``concat`` and ``new_axis``: where the replicas' tensors are put together.
+        output_shape: ``meta_shape`` (undo sharding), ``concat``, ``new_axis``, or ``auto``: the first when ``t`` is
+            sharded, else ``concat``.
+
+    Raises:
+        ValueError: another ``output_shape``; ``meta_shape`` of a tensor that is not sharded.
+    """
+    if output_shape not in ("auto", "meta_shape", "concat", "new_axis"):
+        raise ValueError(f"output_shape {output_shape!r}; allowed: auto, meta_shape, concat, new_axis")
+    if output_shape == "auto":
+        output_shape = "meta_shape" if t.meta_shape else "concat"
+    over = _group(group)
+    name = f"{t.name}_all_gathered"
+    if output_shape == "meta_shape":
+        if not t.meta_shape:
+            raise ValueError(f"replicated_all_gather: {t.id!r} {t.shape} has no meta_shape; use output_shape='concat'")
+        return emit(_k.ReplicatedAllGather, [t], name, group=over._ir, mode="meta_shape")
+    return _gather_along(t, axis, over, output_shape == "new_axis", name)
+
+
+def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, name: str) -> Tensor:
+    """Gather flat, then order the axes: members first, moved in front of ``axis`` and, for concat, merged with it."""
+    from ..shape import reshape, transpose
+
+    rank = t.rank + 1 if new_axis else t.rank
+    if not -max(rank, 1) <= axis < max(rank, 1):
+        raise ValueError(f"replicated_all_gather: axis {axis} of a tensor with {t.rank} axes")
+    axis = axis % max(rank, 1)
+    flat = emit(_k.ReplicatedAllGather, [t], name, group=group._ir, mode="flat")
+    members = reshape(flat, (group.group_size, *t.shape))
+    order = [*range(1, axis + 1), 0, *range(axis + 1, t.rank + 1)]
+    if order != list(range(t.rank + 1)):
+        members = transpose(members, order)
+    if new_axis:
+        return members
+    if t.rank == 0:
+        return reshape(members, (group.group_size,))
+    return reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))

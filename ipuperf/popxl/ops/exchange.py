@@ -1,0 +1,60 @@
+"""Host streams and remote buffers: ``host_load``, ``host_store``, ``remote_load``, ``remote_store``."""
+
+from __future__ import annotations
+
+from ipuperf import ops as _k
+
+from ..dtypes import int32
+from ..handle import Tensor
+from ..remote_buffer import RemoteBuffer
+from ..streams import DeviceToHostStream, HostToDeviceStream
+from .operands import create, emit, ensure_tensor
+from .shape import init
+
+
+def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
+    """The next slice of a host stream (an Init and a HostLoad)."""
+    stem = name or h2d_stream.tensor_id
+    target = init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
+    return emit(_k.HostLoad, [target], name or f"{stem}_hostload", stream=h2d_stream._ir)
+
+
+def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
+    """Send ``t`` to a host stream; shape and dtype must be the stream's (ValueError)."""
+    if t.shape != d2h_stream.shape or t.dtype is not d2h_stream.dtype:
+        raise ValueError(
+            f"host_store: stream {d2h_stream.tensor_id!r} takes {d2h_stream.shape} {d2h_stream.dtype.name}, tensor "
+            f"{t.id!r} is {t.shape} {t.dtype.name}"
+        )
+    create(_k.HostStore, [t], [], stream=d2h_stream._ir)
+
+
+def _offset(offset: int | Tensor) -> Tensor:
+    return ensure_tensor(offset, int32, "offset")
+
+
+def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
+    """The tensor in entry ``offset`` of a remote buffer (an Init and a RemoteLoad).
+
+    An integer offset becomes an int32 constant named ``offset``.
+    """
+    entry = _offset(offset)
+    stem = name or f"id_{remote_buffer.remote_buffer_id}"
+    target = init(
+        remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{stem}_init", "undef", remote_buffer.meta_shape
+    )
+    return emit(_k.RemoteLoad, [target, entry], f"{stem}_remote_loaded", buffer=remote_buffer._ir)
+
+
+def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
+    """As :func:`remote_load` into ``t``, whose storage the result shares."""
+    remote_buffer.validate_tensor_matches_buffer(t)
+    return emit(
+        _k.RemoteLoadInplace, [t, _offset(offset)], f"{t.name}_remote_loaded", buffer=remote_buffer._ir
+    )
+
+
+def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
+    """Store ``t`` in entry ``offset`` of a remote buffer; shape and dtype must match (ValueError)."""
+    remote_buffer.validate_tensor_matches_buffer(t)
+    create(_k.RemoteStore, [t, _offset(offset)], [], buffer=remote_buffer._ir)

@@ -1,0 +1,48 @@
+"""Loops with a fixed trip count: ``ops.repeat`` and ``ops.repeat_with_info``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ipuperf import ops as _k
+
+from ..graph import Graph
+from ..handle import Tensor
+from .call import CallSiteInfo, resolve_operands, single_or_tuple
+from .operands import create
+
+
+def repeat_with_info(
+    graph: Graph,
+    repeat_count: int,
+    *inputs: Any,
+    inputs_dict: Mapping[Tensor, Any] | None = None,
+    check_inputs: bool = True,
+) -> CallSiteInfo:
+    """Execute ``graph`` ``repeat_count`` times.
+
+    With N outputs, the first N inputs are loop carried: they get the outputs of the trip before. The other inputs are the
+    same in all trips, unless they are by reference.
+
+    Raises:
+        ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative count.
+    """
+    if not isinstance(repeat_count, int) or repeat_count < 0:
+        raise ValueError(f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed")
+    operands = resolve_operands(graph, inputs, inputs_dict, "repeat")
+    outputs = graph._ir.outputs
+    # upstream makes two tensors per output (the wrapper's and the parent's) and always numbers them
+    for _ in outputs:
+        next(graph._ir.ir.clash_counter)
+    names = [f"{t.name}__t{next(graph._ir.ir.clash_counter)}" for t in outputs]
+    op = create(_k.Loop, operands, names, callee=graph._ir, trip_count=repeat_count)
+    assert isinstance(op, _k.Op)
+    return CallSiteInfo(op)
+
+
+def repeat(
+    graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
+) -> None | Tensor | tuple[Tensor, ...]:
+    """As :func:`repeat_with_info`, giving the result: None, one tensor, or a tuple."""
+    return single_or_tuple(repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs)

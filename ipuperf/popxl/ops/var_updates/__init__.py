@@ -1,0 +1,38 @@
+"""In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``reference/popxl.md`` 2.7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import unsupported
+from .accumulate import (
+    accumulate_,
+    accumulate_mean_,
+    accumulate_moving_average_,
+    accumulate_moving_average_square_,
+    accumulate_square_,
+    accumulator_scale_,
+    accumulator_zero_,
+    copy_var_update_,
+)
+from .adam_updater import adam_updater, adamax_updater, lamb_updater
+
+__all__ = [
+    "accumulate_",
+    "accumulate_mean_",
+    "accumulate_moving_average_",
+    "accumulate_moving_average_square_",
+    "accumulate_square_",
+    "accumulator_scale_",
+    "accumulator_zero_",
+    "adam_updater",
+    "adamax_updater",
+    "copy_var_update_",
+    "lamb_updater",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise unsupported(f"popxl.ops.var_updates.{name}", __all__)

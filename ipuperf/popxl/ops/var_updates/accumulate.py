@@ -1,0 +1,58 @@
+"""Accumulators: sums, running means and moving averages, in place on ``t``. dtypes of ``t`` and ``X`` may differ."""
+
+from __future__ import annotations
+
+from ipuperf import ops as _k
+
+from ...handle import Tensor
+from ..operands import emit
+
+
+def _accumulate(t: Tensor, x: Tensor, kind: str, factor: float | Tensor | None) -> Tensor:
+    name = f"{t.name}_accumulated"
+    if isinstance(factor, Tensor):
+        return emit(_k.Accumulate, [t, x, factor], name, kind=kind, factor_input=2)
+    return emit(_k.Accumulate, [t, x], name, kind=kind, factor=None if factor is None else float(factor))
+
+
+def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor:
+    """``t += f * X`` (``f`` 1 by default)."""
+    return _accumulate(t, X, "add", f)
+
+
+def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
+    """``t += f * X * X``."""
+    return _accumulate(t, X, "square", f)
+
+
+def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
+    """``t = step / (step + 1) * t + X / (step + 1)``: the running mean after ``step`` earlier values."""
+    return _accumulate(t, X, "mean", step)
+
+
+def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
+    """``t = f * t + (1 - f) * X``."""
+    return _accumulate(t, X, "moving_average", f)
+
+
+def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
+    """``t = f * t + (1 - f) * X * X``."""
+    return _accumulate(t, X, "moving_average_square", f)
+
+
+def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
+    """``t *= f``; the constant 0 fills, so that NaN does not stay."""
+    name = f"{t.name}_scaled"
+    if isinstance(f, Tensor):
+        return emit(_k.AccumulatorScale, [t, f], name)
+    return emit(_k.AccumulatorScale, [t], name, factor=float(f))
+
+
+def accumulator_zero_(t: Tensor) -> Tensor:
+    """``t = 0``."""
+    return emit(_k.AccumulatorZero, [t], f"{t.name}_zeroed")
+
+
+def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
+    """``t[...] = X``."""
+    return emit(_k.CopyVarUpdate, [t, X], f"{t.name}_updated")

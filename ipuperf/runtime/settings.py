@@ -1,0 +1,56 @@
+"""Settings of a run: which machine to simulate, where reports go. They reach sessions through a context variable.
+
+The command line (or a notebook) sets them with :func:`use_settings`; a program run without settings gets the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+AUTO = "auto"
+AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64")
+"""Machines that ``auto`` chooses from, smallest first."""
+
+
+@dataclass
+class RunSettings:
+    """One run of a program.
+
+    Attributes:
+        machine: name of a built-in machine, path of a machine file, or ``auto``: the smallest of :data:`AUTO_MACHINES`
+            with enough IPUs.
+        report_directory: where :func:`ipuperf.runtime.executable.write_reports` puts one folder per session; None: nowhere.
+        strict_memory: a program that does not fit into In-Processor-Memory is an error.
+        executables: every executable made under these settings, in order of creation.
+    """
+
+    machine: str = AUTO
+    report_directory: Path | None = None
+    strict_memory: bool = False
+    executables: list[Executable] = field(default_factory=list)
+
+
+_CURRENT: ContextVar[RunSettings | None] = ContextVar("ipuperf_run_settings", default=None)
+
+
+def current_settings() -> RunSettings:
+    """The settings in force; outside of :func:`use_settings` fresh defaults (which remember nothing)."""
+    return _CURRENT.get() or RunSettings()
+
+
+@contextmanager
+def use_settings(settings: RunSettings) -> Iterator[RunSettings]:
+    """Put ``settings`` in force for the duration of the block."""
+    token = _CURRENT.set(settings)
+    try:
+        yield settings
+    finally:
+        _CURRENT.reset(token)

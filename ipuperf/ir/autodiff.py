@@ -17,7 +17,7 @@ from .errors import IrError
 from .graph import Graph
 from .op import Op
 from .schedule import schedule
-from .tensor import Tensor
+from .tensor import Constant, Tensor
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,8 @@ def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
         if image not in needed:
             del builder._forward[source]
             del graph.tensors[image.id]
+    for tensor in [t for t in graph.tensors.values() if isinstance(t, Constant) and t not in needed]:
+        del graph.tensors[tensor.id]
 
 
 def _stitch(forward: Graph, tensors: Sequence[Tensor]) -> None:

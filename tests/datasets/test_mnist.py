@@ -17,7 +17,11 @@ from ipuperf.datasets import DatasetError, download, find_mnist, load_digits_28x
 from ipuperf.datasets.digits import resample_bilinear
 
 REAL_DATA = next(
-    (parent / "shared" / "data" for parent in Path(__file__).resolve().parents if (parent / "shared/data/mnist").is_dir()),
+    (
+        parent / "shared" / "data"
+        for parent in Path(__file__).resolve().parents
+        if (parent / "shared/data/mnist").is_dir()
+    ),
     None,
 )
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]

@@ -1,4 +1,4 @@
-"""The stand-in gives the values of torchvision's arithmetic, keeps out of the way of the real one, and explains itself."""
+"""The stand-in has the values of torchvision's arithmetic, never hides the real one, and explains itself."""
 
 from __future__ import annotations
 
@@ -96,7 +96,11 @@ class TestInstalled:
         assert all(isinstance(sys.modules[name], ModuleType) for name in ("torchvision", "torchvision.datasets"))
 
     def test_what_it_lacks_is_explained(self, standin: Any) -> None:
-        for lacking in (lambda: standin.models, lambda: standin.transforms.RandomCrop, lambda: standin.datasets.CIFAR10):
+        for lacking in (
+            lambda: standin.models,
+            lambda: standin.transforms.RandomCrop,
+            lambda: standin.datasets.CIFAR10,
+        ):
             with pytest.raises(AttributeError, match=r"stand-in.*datasets\.MNIST.*pip install torchvision"):
                 lacking()
         assert not hasattr(standin, "ops")

@@ -142,6 +142,22 @@ def test_call_results_do_not_alias_the_callers_tensors(program):
     np.testing.assert_array_equal([result[s][0, 0] for s in (a, b, c)], [[6, 7], [1, 2], [101, 102]])
 
 
+def test_call_results_that_share_memory_inside_are_apart_outside(program):
+    p = program()
+    graph = p.ir.create_graph("views")
+    x = graph.add_input(spec(2, 2), "x")
+    y = p.op(Add, [x, x], graph)
+    for tensor in (y, p.op(TransposeInplace, [y], graph, permutation=(1, 0)), y):
+        graph.add_output(tensor)
+    w = p.variable("w", np.array([[1, 2], [3, 4]], np.float32))
+    first, second, third = p.op(Call, [w], callee=graph)
+    p.op(AddLhsInplace, [first, p.main.constant(np.float32(5))])
+    streams = [p.store(t, n) for t, n in ((first, "a"), (second, "b"), (third, "c"))]
+    result = p.evaluator().run()
+    expected = [[[7, 9], [11, 13]], [[2, 6], [4, 8]], [[2, 4], [6, 8]]]
+    np.testing.assert_array_equal([result[s][0, 0] for s in streams], expected)
+
+
 def test_value_operand_that_shares_memory_with_a_changed_one(program):
     p = program()
     graph = p.ir.create_graph("both")

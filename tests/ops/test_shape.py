@@ -50,10 +50,14 @@ def test_gradients(bench, rng, op_class, attributes):
             return x
         if op_class is ops.Reshape:
             return x.reshape(attributes["shape"])
-        return x.expand(attributes["shape"]) if op_class is ops.Expand else x.permute(attributes["permutation"] or (1, 0))
+        return (
+            x.expand(attributes["shape"]) if op_class is ops.Expand else x.permute(attributes["permutation"] or (1, 0))
+        )
 
     bench.check(
-        lambda g, t: g.create(op_class, [t], ["y"], **attributes).outputs[0], reference, [rng.standard_normal((2, 4, 6))]
+        lambda g, t: g.create(op_class, [t], ["y"], **attributes).outputs[0],
+        reference,
+        [rng.standard_normal((2, 4, 6))],
     )
 
 

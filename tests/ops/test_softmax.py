@@ -140,9 +140,7 @@ def test_errors(bench):
     with pytest.raises(ShapeError, match="loss gradient has shape"):
         bench.op(ops.NlllWithSoftmaxGradDirect, probs, labels, np.ones((1, 4), np.float32), outputs=2)
     with pytest.raises(IrError, match="log_prob"):
-        bench.op(
-            ops.NlllWithSoftmaxGradDirect, probs, labels, np.ones((1,), np.float32), outputs=2, log_prob=True
-        )
+        bench.op(ops.NlllWithSoftmaxGradDirect, probs, labels, np.ones((1,), np.float32), outputs=2, log_prob=True)
     with pytest.raises(ShapeError, match="axis 3 is out of range"):
         bench.op(ops.Softmax, probs, axis=3)
 

@@ -1,0 +1,278 @@
+"""``popxl.Session``: running a program and moving data between host and device (``reference/popxl.md`` 2.4).
+
+There is no device: numbers come from the evaluator, durations (for the simulated clock and reports) from the simulation.
+``device_desc`` is accepted and remembered; ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+import numpy as np
+
+from ipuperf import ir as _ir
+from ipuperf.runtime.executable import Executable
+
+from .handle import Constant, Tensor, Variable
+from .ir import Ir, seal
+from .streams import DeviceToHostStream, HostToDeviceStream
+from .utils import downcast_np_dtypes, to_numpy
+
+h2dStreamBufferMaps = Mapping[HostToDeviceStream, Union[np.ndarray, Any]]
+d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
+
+
+def _caller() -> str:
+    """Name of the user's function that builds the session, for reports; ``session`` at module level."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "ipuperf":
+            name = frame.f_code.co_name
+            return name if name.isidentifier() else "session"
+        frame = frame.f_back
+    return "session"
+
+
+class Session:
+    """A program ready to run. Use it as a context manager around ``run``.
+
+    Args:
+        ir: the program; its replication factor is fixed from now on.
+        device_desc: ``"ipu_hw"``, ``"ipu_model"``, ``"cpu"`` or a system's name.
+        weights_to_host_on_exit: copy variables to the host when the context ends.
+
+    Raises:
+        IrError (``popart_exception``): the program cannot be ordered, or an in-place change is ambiguous.
+        MachineError: the replicas do not fit the machine of the run.
+    """
+
+    def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
+        self._ir = ir
+        self.device_desc = device_desc
+        self.weights_to_host_on_exit = weights_to_host_on_exit
+        seal(ir._ir)
+        ir._ir.freeze_check()
+        self._executable = Executable(ir._ir, name=_caller())
+        self._attached = False
+        self._was_attached: list[bool] = []
+        self._device_newer = False
+
+    @property
+    def ir(self) -> Ir:
+        """The program."""
+        return self._ir
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the session is inside its context."""
+        return self._attached
+
+    def __enter__(self) -> Session:
+        self._was_attached.append(self._attached)
+        if not self._attached:
+            self._attached = True
+            self.weights_from_host()
+        return self
+
+    def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
+        if self._was_attached.pop():
+            return
+        try:
+            if self.weights_to_host_on_exit and error_type is None:
+                self.weights_to_host()
+        finally:
+            self._attached = False
+
+    # -- weights ---------------------------------------------------------------------------------------------------
+
+    def weights_from_host(self) -> None:
+        """Copy all variables to the device."""
+        self._require_attached("weights_from_host")
+        self._executable.evaluator.load_variables()
+        self._device_newer = False
+
+    def weights_to_host(self) -> None:
+        """Copy all variables to the host, when a run has happened since the last copy."""
+        self._require_attached("weights_to_host")
+        if self._device_newer:
+            self._executable.evaluator.store_variables()
+            self._device_newer = False
+
+    def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
+        """The host's data of a variable or constant: a view, brought up to date when the session is attached.
+
+        Raises:
+            TypeError: another tensor; ValueError: a tensor of another program.
+        """
+        return self.get_tensors_data([tensor])[tensor]
+
+    def get_tensors_data(self, tensors: Iterable[Tensor]) -> dict[Tensor, np.ndarray]:
+        """:meth:`get_tensor_data` of several tensors, with one copy from the device."""
+        found = list(tensors)
+        for tensor in found:
+            if not isinstance(tensor, (Variable, Constant)):
+                raise TypeError(f"tensor {tensor.id!r}: only variables and constants have data; store it to a host stream")
+            self._check_owner(tensor)
+        if self._attached:
+            self.weights_to_host()
+        return {t: t._ir_tensor.data[...] for t in found}  # type: ignore[attr-defined]
+
+    def write_variable_data(self, tensor: Variable, data: Any) -> None:
+        """Set a variable on the host and, when attached, on the device. See :meth:`write_variables_data`."""
+        self.write_variables_data({tensor: data})
+
+    def write_variables_data(self, data: Mapping[Variable, Any]) -> None:
+        """Set several variables, with one copy to the device.
+
+        Raises:
+            TypeError: not a variable; ValueError: wrong shape or dtype; NotImplementedError: a variable whose
+                retrieval mode is ``all_replicas``.
+        """
+        checked = [(t, self._checked_data(t, value)) for t, value in data.items()]
+        if self._attached:
+            self.weights_to_host()
+        for tensor, array in checked:
+            tensor._variable.data[...] = array
+        if self._attached:
+            self.weights_from_host()
+
+    def _checked_data(self, tensor: Variable, value: Any) -> np.ndarray:
+        if not isinstance(tensor, Variable):
+            raise TypeError(f"{tensor!r} is not a variable")
+        self._check_owner(tensor)
+        if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
+            raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")
+        array = to_numpy(value, what=f"variable {tensor.id!r}")
+        if array.shape != tensor.shape_on_host or array.dtype != tensor.dtype.as_numpy():
+            raise ValueError(
+                f"variable {tensor.id!r}: got {array.shape} {array.dtype.name}, expected {tensor.shape_on_host} "
+                f"{tensor.dtype.name}"
+            )
+        return array
+
+    def _check_owner(self, tensor: Tensor) -> None:
+        if tensor._ir_tensor.graph.ir is not self._ir._ir:
+            raise ValueError(f"tensor {tensor.id!r} belongs to another Ir than this session")
+
+    def _require_attached(self, what: str) -> None:
+        if not self._attached:
+            raise RuntimeError(f"{what}: the session is not attached to a device; use `with session:`")
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def expected_inputs(self) -> list[HostToDeviceStream]:
+        """Streams that a run reads."""
+        return [HostToDeviceStream(s) for s in self._executable.evaluator.required_inputs()]
+
+    def _expected_outputs(self) -> list[DeviceToHostStream]:
+        """Streams that a run writes."""
+        return [DeviceToHostStream(s) for s in self._executable.evaluator.produced_outputs()]
+
+    def _leading(self) -> tuple[int, ...]:
+        """Leading axes of host arrays: transfers and replicas, each only when above 1."""
+        return tuple(n for n in (self._ir.num_host_transfers, self._ir.instance_replication_factor) if n > 1)
+
+    def _full_input_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the host array of an input stream whose slices have ``shape``."""
+        return (*self._leading(), *shape)
+
+    def _full_output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the host array of an output stream whose slices have ``shape``."""
+        return (*self._leading(), *shape)
+
+    def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray]:
+        """Arrays for :meth:`run_with_outputs`, zero."""
+        return {s: np.zeros(self._full_output_shape(s.shape), s.dtype.as_numpy()) for s in self._expected_outputs()}
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def run(self, inputs: h2dStreamBufferMaps | None = None) -> dict[DeviceToHostStream, np.ndarray]:
+        """Run the program once.
+
+        Args:
+            inputs: host data per stream, ``(transfers,) (replicas,) *shape`` with the axes in brackets only when there is
+                more than one; more transfers than needed are allowed. Arrays, torch tensors and lists.
+
+        Returns:
+            New arrays per output stream, with the same leading axes.
+
+        Raises:
+            RuntimeError: outside of the session's context; ValueError: missing or unexpected streams, wrong shape, dtype.
+        """
+        self._require_attached("run")
+        arrays = self._validate_run_inputs(inputs)
+        self._device_newer = True
+        outputs = self._executable.run(arrays)
+        return {
+            DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()
+        }
+
+    def run_with_outputs(
+        self, inputs: h2dStreamBufferMaps | None = None, outputs: d2hStreamBufferMaps | None = None
+    ) -> None:
+        """As :meth:`run`, writing into the given ``outputs`` (one array per output stream).
+
+        Raises:
+            ValueError: missing or unexpected output streams, an array of another shape or dtype.
+        """
+        given = dict(outputs or {})
+        self._validate_run_outputs(given)
+        for stream, array in self.run(inputs).items():
+            given[stream][...] = array
+
+    def _validate_run_inputs(self, inputs: h2dStreamBufferMaps | None) -> dict[_ir.Stream, np.ndarray]:
+        """Check the inputs and bring them to ``(transfers, replicas, *shape)``."""
+        given, expected = dict(inputs or {}), self.expected_inputs()
+        self._same_streams("input", set(given), expected)
+        return {s._ir: self._input_array(s, given[s]) for s in expected}
+
+    @staticmethod
+    def _same_streams(what: str, given: set[Any], expected: Iterable[Any]) -> None:
+        wanted = list(expected)
+        missing = ", ".join(repr(s.tensor_id) for s in wanted if s not in given)
+        if missing:
+            raise ValueError(f"run: {what} stream(s) missing: {missing}; expected {[s.tensor_id for s in wanted]}")
+        surplus = ", ".join(str(getattr(s, "tensor_id", s)) for s in given if s not in wanted)
+        if surplus:
+            raise ValueError(
+                f"run: unexpected {what} stream(s): {surplus}; expected {[s.tensor_id for s in wanted]} (a stream without a "
+                "load or store op takes no data)"
+            )
+
+    def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
+        array = np.asarray(value)
+        if array.dtype in downcast_np_dtypes and array.dtype != stream.dtype.as_numpy():
+            array = array.astype(downcast_np_dtypes[array.dtype])
+        if array.dtype != stream.dtype.as_numpy():
+            raise ValueError(
+                f"run: input stream {stream.tensor_id!r}: got dtype {array.dtype.name}, expected {stream.dtype.name}"
+            )
+        expected = self._full_input_shape(stream.shape)
+        transfers = self._ir.num_host_transfers
+        many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
+        same = array.shape[1:] == expected[1:] if many else array.shape == expected
+        scalar = array.size == 1 and all(n == 1 for n in expected)
+        if not same and not scalar:
+            larger = " (the first axis may be longer)" if transfers > 1 else ""
+            raise ValueError(
+                f"run: input stream {stream.tensor_id!r}: got shape {array.shape}, expected {expected}{larger}: "
+                f"{transfers} host transfer(s), {self._ir.replication_factor} replica(s), slices of {stream.shape}"
+            )
+        return array.reshape((-1, self._ir.replication_factor, *stream.shape))
+
+    def _validate_run_outputs(self, outputs: Mapping[Any, np.ndarray]) -> None:
+        """ValueError unless there is one array of the right shape and dtype per output stream."""
+        expected = self._expected_outputs()
+        self._same_streams("output", set(outputs), expected)
+        for stream in expected:
+            array, shape = outputs[stream], self._full_output_shape(stream.shape)
+            if array.shape != shape or array.dtype != stream.dtype.as_numpy():
+                raise ValueError(
+                    f"run: output stream {stream.tensor_id!r}: got {array.shape} {array.dtype.name}, expected {shape} "
+                    f"{stream.dtype.name}"
+                )
+
+    def __repr__(self) -> str:
+        return f"Session[ir={self._ir.id}, device={self.device_desc!r}, attached={self._attached}]"

@@ -1,0 +1,156 @@
+"""An executable program: its mathematics (evaluator) and its simulated time, both made when first needed and kept.
+
+Timing does not depend on values, so a program is lowered and simulated once; each run then costs one numeric step, and
+the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simulated duration of a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import Ir, Stream
+from ipuperf.runtime.clock import active_clock
+from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, RunSettings, current_settings
+
+if TYPE_CHECKING:
+    from ipuperf.lowering import DeviceProgram
+    from ipuperf.machine import Machine
+    from ipuperf.numerics import Evaluator
+    from ipuperf.trace import Trace
+
+
+def ipus_per_replica(program: Ir) -> int:
+    """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
+    used = 0
+    for graph in program.all_graphs():
+        used = max([used, *(op.ipu or 0 for op in graph.ops), *(t.ipu or 0 for t in graph.tensors.values())])
+    return used + 1
+
+
+def choose_machine(machine: str | Machine | None, replicas: int, ipus: int) -> Machine:
+    """The machine to simulate.
+
+    Args:
+        machine: a machine, the name of a preset or path of a file, or None / ``auto``: the smallest of
+            :data:`~ipuperf.runtime.settings.AUTO_MACHINES` with enough IPUs.
+
+    Raises:
+        MachineError: unknown machine, or the replicas do not fit (the message says what would).
+    """
+    from ipuperf.machine import Machine, MachineError, load_machine
+
+    if isinstance(machine, Machine):
+        found = machine
+    elif machine is not None and machine != AUTO:
+        found = load_machine(machine)
+    else:
+        for name in AUTO_MACHINES:
+            found = load_machine(name)
+            try:
+                found.place(replicas, ipus)
+                break
+            except MachineError:
+                continue
+    found.place(replicas, ipus)
+    return found
+
+
+class Executable:
+    """A program on a machine.
+
+    Args:
+        ir: the program. It must not change after the first use of :attr:`evaluator` or :attr:`trace`.
+        machine: see :func:`choose_machine`; None takes the machine of the settings in force.
+        name: name in reports.
+        settings: settings to use (default: those in force); the executable is added to their list.
+
+    Raises:
+        MachineError: the program's replicas do not fit the machine.
+    """
+
+    def __init__(
+        self,
+        ir: Ir,
+        machine: str | Machine | None = None,
+        *,
+        name: str = "program",
+        settings: RunSettings | None = None,
+    ) -> None:
+        self.settings = current_settings() if settings is None else settings
+        self.ir = ir
+        self.name = name
+        self.runs = 0
+        wanted = self.settings.machine if machine is None else machine
+        self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir))
+        self.settings.executables.append(self)
+
+    # -- the two halves --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The numeric half."""
+        from ipuperf.numerics import Evaluator
+
+        return Evaluator(self.ir)
+
+    @cached_property
+    def device_program(self) -> DeviceProgram:
+        """The program lowered for the machine."""
+        from ipuperf.lowering import lower
+
+        return lower(self.ir, self.machine, name=self.name, strict_memory=self.settings.strict_memory)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace of one simulated run."""
+        from ipuperf.simulation import simulate
+
+        return simulate(self.device_program, self.machine)
+
+    @cached_property
+    def simulated_run_cycles(self) -> int:
+        """Cycles of the tile clock that one run takes, host included."""
+        durations = self.trace.columns("runs")["dur"]
+        return int(durations[0]) if len(durations) else int(self.trace.summary()["total_cycles"])
+
+    @property
+    def simulated_run_seconds(self) -> float:
+        """Seconds that one run takes."""
+        return self.trace.seconds(self.simulated_run_cycles)
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
+        """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances."""
+        outputs = self.evaluator.run({} if inputs is None else inputs)
+        self.runs += 1
+        clock = active_clock()
+        if clock is not None:
+            clock.advance(self.simulated_run_seconds)
+        return outputs
+
+
+def write_reports(settings: RunSettings | None = None) -> list[Path]:
+    """Write a report folder ``<n>-<name>`` for each executable of the settings, in order of creation.
+
+    Returns:
+        The folders; empty when there is no report directory.
+    """
+    from ipuperf.report import write_report
+
+    settings = current_settings() if settings is None else settings
+    if settings.report_directory is None:
+        return []
+    folders = []
+    for number, executable in enumerate(settings.executables):
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
+        folder = Path(settings.report_directory) / f"{number}-{stem}"
+        write_report(executable.trace, folder)
+        folders.append(folder)
+    return folders

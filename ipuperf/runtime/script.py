@@ -393,7 +393,7 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None)
             if isinstance(file, str) and _is_users(file, folder):
-                pass
+                del sys.modules[name]
 
 
 @contextmanager

@@ -156,8 +156,8 @@ def test_sharded_variables_round_trip(program, remote, size):
 
 def test_shards_that_do_not_fit_the_replica_group(program):
     p = program(4)
-    v = p.variable("v", np.zeros(9, np.float32), spec=ir.TensorSpec((3,), F32, (9,)))
-    with pytest.raises(EvaluationError, match=r"'v'.*shards of 3 elements.*must divide"):
+    v = p.variable("v", np.zeros(9, np.float32), spec=ir.TensorSpec((4,), F32, (9,)))
+    with pytest.raises(EvaluationError, match=r"'v'.*shards of 4 elements.*must divide"):
         p.evaluator()
     assert v.grouping.group_size == 4
 

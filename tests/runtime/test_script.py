@@ -283,6 +283,9 @@ class TestClock:
         assert result.globals["time"] is time
         assert result.globals["clock"] is None
 
+    def test_main_is_the_users_whatever_it_calls_its_file(self, run: Callable[..., Any]) -> None:
+        assert run("__file__ = '/elsewhere/x.py'\nimport time\n").globals["time"] is not time
+
     def test_a_new_clock_for_each_run(self, run: Callable[..., Any]) -> None:
         program = "import time\nstart = time.perf_counter_ns()\n"
         assert run(program).globals["start"] == run(program).globals["start"] == 50
@@ -418,7 +421,9 @@ class TestMagicScanner:
             's = """\n%time x\n"""',
             "s = '''a\\'''\n%b'''",
             "s = 'a \\\n%b'",
-            "x = 5 \\\n% 3",
+            "x = 5 \\\n%y",
+            "z = (x\n%y)",
+            "z = {x\n%y: [1,\n%y]}",
             "x = [\n# (\n'(', \"]\",\n5\n% 3\n]",
             "x = f'{1}' # '''\ny = 2",
             "s = r'\\'\n'",

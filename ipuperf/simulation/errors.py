@@ -1,0 +1,7 @@
+"""What the simulation raises."""
+
+from __future__ import annotations
+
+
+class SimulationError(RuntimeError):
+    """A program that cannot be simulated on this machine, or that waits for ever (who waits for what)."""

@@ -1,0 +1,349 @@
+"""From trees of steps to what an IPU process executes: a flat list of instructions.
+
+A stretch of local steps (`Phase`, `Sync`) up to the next shared step or loop boundary becomes one :class:`Stretch`: the
+trace segments in it and when each of them starts. Loops without a shared step are unrolled into the stretch (as arrays),
+so only loops that touch something shared remain loops. A segment is a straight run of local steps of one function body;
+calls begin a new one, so a body that is called twice gives the same segments twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.lowering.program import (
+    Call,
+    Collective,
+    InterIpuCopy,
+    Phase,
+    RemoteTransfer,
+    Repeat,
+    Step,
+    StreamCopy,
+    Sync,
+)
+from ipuperf.lowering.program import Sequence as StepSequence
+
+from .errors import SimulationError
+
+if TYPE_CHECKING:
+    from ipuperf.lowering.program import DeviceProgram
+
+_TYPES: dict[type[Step], tuple[str, ...]] = {
+    Sync: ("Sync",),
+    Collective: ("GlobalExchange",),
+    InterIpuCopy: ("GlobalExchange",),
+    RemoteTransfer: ("StreamCopyMid",),
+    StreamCopy: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
+}
+"""Type of the control programs of a leaf step, as libpva calls them."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of the program tree: the step and the ids of its control programs (three for a stream copy)."""
+
+    leaf_id: int
+    step: Step
+    programs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of time inside a segment: ``kind`` of the trace, which of the leaf's programs, cycles and bytes."""
+
+    kind: str
+    program: int
+    dur: int
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A template of the trace: ``leaves`` in order. ``parts`` is set for a shared step (one leaf, measured parts), and
+    ``durations`` for local steps (one for each leaf)."""
+
+    segment_id: int
+    leaves: tuple[int, ...]
+    parts: tuple[Part, ...] = ()
+    durations: tuple[int, ...] = ()
+
+    @property
+    def dur(self) -> int:
+        """Cycles of the whole segment."""
+        return sum(self.durations) + sum(part.dur for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Segments one after the other, in columns: id, start relative to the stretch, cycles, and the iteration of the
+    innermost unrolled loop (-1: none); ``dur`` is the length of the whole."""
+
+    stretch_id: int
+    segment: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    iteration: np.ndarray
+    dur: int
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A step that touches something shared."""
+
+    leaf: Leaf
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Begin of a loop that is executed ``count`` (at least one) times."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Next:
+    """End of a loop's body; ``begin`` is the index of its `Enter`."""
+
+    begin: int
+    count: int
+
+
+Instruction = Stretch | Shared | Enter | Next
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Local segments with the iteration of the innermost loop unrolled around each."""
+
+    segment: np.ndarray
+    iteration: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Loop:
+    count: int
+    body: tuple[_Item, ...]
+
+
+_Item = _Block | Shared | _Loop
+
+
+class ProgramTree:
+    """The control programs of a device program, its leaves and segments, and the instructions of each IPU.
+
+    Args:
+        program: what to walk; called functions are walked once.
+
+    Raises:
+        SimulationError: an unknown or recursive function, or a negative count.
+    """
+
+    def __init__(self, program: DeviceProgram) -> None:
+        self.program = program
+        self.rows: list[tuple[int, int, str, str, int, int]] = []  # parent, order, type, name, op_id, ipu
+        self.leaves: list[Leaf] = []
+        self.segments: list[Segment] = []
+        self._segment_ids: dict[tuple[object, ...], int] = {}
+        self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
+        self._functions: dict[str, tuple[_Item, ...]] = {}
+        self._open: list[str] = []
+        self._callers = _callers(program)
+        self._ipu = -1
+        self.instructions: list[tuple[Instruction, ...]] = []
+        for ipu, sequence in enumerate(program.ipus):
+            self._ipu = ipu
+            root = self._node(-1, ipu, "Sequence", sequence.name, sequence.op_id)
+            flat: list[Instruction] = []
+            self._flatten(self._body(sequence, root), flat)
+            self.instructions.append(tuple(flat))
+
+    # -- segments ----------------------------------------------------------------------------------------------------
+
+    def local_segment(self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None) -> int:
+        """Id of the segment of these local leaves; with their own durations unless others were measured."""
+        if durations is None:
+            durations = tuple(local_cycles(self.leaves[leaf].step) for leaf in leaves)
+        return self._intern(leaves, (), durations)
+
+    def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
+        """Id of the segment of a shared step that took these parts."""
+        return self._intern((leaf.leaf_id,), parts, ())
+
+    def stretch_of(self, segments: np.ndarray, iteration: np.ndarray) -> Stretch:
+        """These segments one after the other (the same object for the same segments)."""
+        key = (segments.tobytes(), iteration.tobytes())
+        if key not in self._stretches:
+            length = np.fromiter((self.segments[s].dur for s in segments.tolist()), np.int64, count=len(segments))
+            ends = np.cumsum(length)
+            self._stretches[key] = Stretch(
+                len(self._stretches), segments, ends - length, length, iteration, int(ends[-1]) if len(ends) else 0
+            )
+        return self._stretches[key]
+
+    def _intern(self, leaves: tuple[int, ...], parts: tuple[Part, ...], durations: tuple[int, ...]) -> int:
+        key = (leaves, parts, durations)
+        if key not in self._segment_ids:
+            self._segment_ids[key] = len(self.segments)
+            self.segments.append(Segment(len(self.segments), leaves, parts, durations))
+        return self._segment_ids[key]
+
+    # -- control programs --------------------------------------------------------------------------------------------
+
+    def _node(self, parent: int, order: int, kind: str, name: str, op_id: int) -> int:
+        self.rows.append((parent, order, kind, name, op_id, self._ipu))
+        return len(self.rows) - 1
+
+    def _leaf(self, step: Step, parent: int, order: int) -> Leaf:
+        if isinstance(step, Phase):
+            types: tuple[str, ...] = ("OnTileExecute",) if step.kind == "compute" else ("DoExchange",)
+        else:
+            types = _TYPES[type(step)]
+        ids = tuple(self._node(parent, order + i, kind, step.name, step.op_id) for i, kind in enumerate(types))
+        leaf = Leaf(len(self.leaves), step, ids)
+        self.leaves.append(leaf)
+        return leaf
+
+    # -- items -------------------------------------------------------------------------------------------------------
+
+    def _body(self, sequence: StepSequence, node: int) -> tuple[_Item, ...]:
+        """The items of a body; its local steps are gathered up to the next call, loop or shared step."""
+        items: list[_Item] = []
+        local: list[int] = []
+        order = 0
+        for step, parent in _unnest(self, sequence, node):
+            if isinstance(step, (Phase, Sync)):
+                local.append(self._leaf(step, parent, order).leaf_id)
+            else:
+                self._close(local, items)
+                items += self._other(step, parent, order)
+            order += 3
+        self._close(local, items)
+        return tuple(items)
+
+    def _close(self, local: list[int], items: list[_Item]) -> None:
+        if local:
+            segment = np.array([self.local_segment(tuple(local))], dtype=np.int64)
+            items.append(_Block(segment, np.array([-1], dtype=np.int64)))
+            local.clear()
+
+    def _other(self, step: Step, parent: int, order: int) -> list[_Item]:
+        if isinstance(step, Call):
+            self._node(parent, order, "Call", step.function, step.op_id)
+            return list(self._function(step))
+        if isinstance(step, Repeat):
+            body = self._body(step.body, self._node(parent, order, "Repeat", step.name, step.op_id))
+            return _repeat(step, body)
+        return [Shared(self._leaf(step, parent, order))]
+
+    def _function(self, call: Call) -> tuple[_Item, ...]:
+        name = call.function
+        if name in self._open:
+            raise SimulationError(f"function {name!r} calls itself: {' -> '.join([*self._open, name])}")
+        if name not in self._functions:
+            if name not in self.program.functions:
+                known = ", ".join(self.program.functions) or "none"
+                raise SimulationError(f"step {call.name!r} calls {name!r}, the functions of the program are: {known}")
+            self._open.append(name)
+            ipu = self._ipu
+            self._ipu = ipu if len(self._callers.get(name, ())) == 1 else -1
+            sequence = self.program.functions[name]
+            root = self._node(-1, len(self._functions), "Sequence", name, sequence.op_id)
+            self._functions[name] = self._body(sequence, root)
+            self._ipu = ipu
+            self._open.pop()
+        return self._functions[name]
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def _flatten(self, items: Sequence[_Item], flat: list[Instruction]) -> None:
+        """Append the instructions of ``items``; neighbouring blocks become one stretch."""
+        blocks: list[_Block] = []
+        for item in [*items, None]:
+            if isinstance(item, _Block):
+                blocks.append(item)
+                continue
+            if blocks:
+                segments = np.concatenate([block.segment for block in blocks])
+                flat.append(self.stretch_of(segments, np.concatenate([block.iteration for block in blocks])))
+                blocks = []
+            if isinstance(item, Shared):
+                flat.append(item)
+            elif isinstance(item, _Loop):
+                begin = len(flat)
+                flat.append(Enter(item.count))
+                self._flatten(item.body, flat)
+                flat.append(Next(begin, item.count))
+
+
+def local_cycles(step: Step) -> int:
+    """Cycles of a local step: those of its slowest tile, or of the sync."""
+    if isinstance(step, Phase):
+        return step.cycles.max
+    assert isinstance(step, Sync)
+    return step.cycles
+
+
+def count_copies(instructions: Sequence[Instruction]) -> dict[tuple[str, str], int]:
+    """How many slices of each (direction, stream) one run of these instructions copies."""
+    counts: dict[tuple[str, str], int] = {}
+    factors = [1]
+    for instruction in instructions:
+        if isinstance(instruction, Enter):
+            factors.append(factors[-1] * instruction.count)
+        elif isinstance(instruction, Next):
+            factors.pop()
+        elif isinstance(instruction, Shared) and isinstance(instruction.leaf.step, StreamCopy):
+            step = instruction.leaf.step
+            key = (step.direction, step.stream)
+            counts[key] = counts.get(key, 0) + factors[-1]
+    return counts
+
+
+def _repeat(step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
+    """A loop; unrolled when everything in it is local."""
+    if step.count < 0:
+        raise SimulationError(f"Repeat {step.name!r} has count {step.count}, it must be 0 or more")
+    if step.count == 0 or not body:
+        return []
+    blocks = [item for item in body if isinstance(item, _Block)]
+    if len(blocks) < len(body):
+        return [_Loop(step.count, body)]
+    segment = np.concatenate([block.segment for block in blocks])
+    inner = np.concatenate([block.iteration for block in blocks])
+    trip = np.repeat(np.arange(step.count, dtype=np.int64), len(segment))
+    iteration = np.tile(inner, step.count)
+    return [_Block(np.tile(segment, step.count), np.where(iteration < 0, trip, iteration))]
+
+
+def _unnest(tree: ProgramTree, sequence: StepSequence, node: int) -> Iterator[tuple[Step, int]]:
+    """The steps of a sequence with the node they stand under; sequences inside it become nodes of their own."""
+    for order, step in enumerate(sequence.steps):
+        if isinstance(step, StepSequence):
+            yield from _unnest(tree, step, tree._node(node, 3 * order, "Sequence", step.name, step.op_id))
+        else:
+            yield step, node
+
+
+def _callers(program: DeviceProgram) -> dict[str, set[int]]:
+    """IPUs on which each function is called, directly or through other functions."""
+    found: dict[str, set[int]] = {}
+
+    def visit(step: Step, ipu: int) -> None:
+        if isinstance(step, StepSequence):
+            for inner in step.steps:
+                visit(inner, ipu)
+        elif isinstance(step, Repeat):
+            visit(step.body, ipu)
+        elif isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
+            found[step.function].add(ipu)
+            if step.function in program.functions:
+                visit(program.functions[step.function], ipu)
+
+    for ipu, sequence in enumerate(program.ipus):
+        visit(sequence, ipu)
+    return found

@@ -32,13 +32,17 @@ def run(
     script: Path, machine: str, clock: str, report: Path | None, strict_memory: bool, args: tuple[str, ...]
 ) -> None:
     """Run SCRIPT (.py or .ipynb) unmodified: popxl and popxl_addons resolve to ipuperf. ARGS go to the script."""
-    from ipuperf.runtime.script import run_script
-    from ipuperf.runtime.settings import RunSettings
+    from ipuperf.runtime.executable import write_reports
+    from ipuperf.runtime.install import InstallError
+    from ipuperf.runtime.script import ScriptError, run_script
+    from ipuperf.runtime.settings import RunSettings, use_settings
 
-    settings = RunSettings(machine=machine, report=report, strict_memory=strict_memory)
-    with settings.active():
-        result = run_script(script, args, clock=clock)
-        if report is not None:
-            for folder in settings.write_reports():
-                click.echo(f"report: {folder}", err=True)
+    settings = RunSettings(machine=machine, report_directory=report, strict_memory=strict_memory)
+    with use_settings(settings):
+        try:
+            result = run_script(script, args, clock=clock)
+        except (InstallError, ScriptError) as error:
+            raise click.ClickException(str(error)) from error
+        for folder in write_reports(settings):
+            click.echo(f"report: {folder}", err=True)
     raise SystemExit(result.exit_code)

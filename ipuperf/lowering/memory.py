@@ -53,6 +53,21 @@ class _Timeline:
     storages: list[_Storage] = field(default_factory=list)
 
 
+def _shared(item: LoweredOp) -> dict[int, int]:
+    """Outputs that take no memory of their own: ``{output index: input index}``.
+
+    In-place results share what they change. An op without steps moves nothing, so its result is its operand.
+    """
+    op = item.op
+    if op.modified_inputs():
+        return op.aliases()
+    if item.steps.steps:
+        return {}
+    if not op.aliases() and len(op.inputs) == len(op.outputs) == 1 and op.inputs[0].spec.bytes == op.outputs[0].spec.bytes:
+        return {0: 0}
+    return op.aliases()
+
+
 def aligned(bytes_each: TileVector) -> TileVector:
     """Bytes per tile rounded up to the alignment."""
     step = ALIGNMENT_BYTES
@@ -117,7 +132,7 @@ class MemoryModel:
         for tensor in op.inputs:
             if tensor in held:
                 held[tensor].last = max(held[tensor].last, last)
-        aliases = op.aliases() if op.modified_inputs() or not item.steps.steps else {}
+        aliases = _shared(item)
         for index, tensor in enumerate(op.outputs):
             source = op.inputs[aliases[index]] if index in aliases else None
             if source is not None and source in held:

@@ -306,8 +306,8 @@ class AdamUpdater(_Update):
 
     Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
     ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result, of ``weight``'s
-    type or without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it is
-    instead of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``,
+    type or without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it
+    is instead of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``,
     ``v' = v / (1 - beta2**t)``; without, ``m' = m``, ``v' = v``.
 
     Cost: the increment of the step, then one fused expression over all operands.

@@ -98,6 +98,10 @@ class Reshape(_Rearrangement):
         """The reshaped array."""
         return array.reshape(array.shape[0], *self.attributes["shape"])
 
+    def work(self) -> list[Work]:
+        """Nothing where the sharing cannot be seen: PopART's in-placing then turns the op into its in-place variant."""
+        return [] if shares_safely(self) else super().work()
+
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient in the operand's shape."""
         return [builder.op(Reshape, [given(grads)], shape=self.inputs[0].shape)]

@@ -145,7 +145,7 @@ class ProgramTree:
 
     def __init__(self, program: DeviceProgram) -> None:
         self.program = program
-        self.rows: list[tuple[int, int, str, str, int, int]] = []  # parent, order, type, name, op_id, ipu
+        self.rows: list[tuple[int, str, str, int, int]] = []  # parent, type, name, op_id, ipu
         self.leaves: list[Leaf] = []
         self.segments: list[Segment] = []
         self._segment_ids: dict[tuple[object, ...], int] = {}
@@ -157,7 +157,7 @@ class ProgramTree:
         self.instructions: list[tuple[Instruction, ...]] = []
         for ipu, sequence in enumerate(program.ipus):
             self._ipu = ipu
-            root = self._node(-1, ipu, "Sequence", sequence.name, sequence.op_id)
+            root = self._node(-1, "Sequence", sequence.name, sequence.op_id)
             flat: list[Instruction] = []
             self._flatten(self._body(sequence, root), flat)
             self.instructions.append(tuple(flat))
@@ -194,16 +194,16 @@ class ProgramTree:
 
     # -- control programs --------------------------------------------------------------------------------------------
 
-    def _node(self, parent: int, order: int, kind: str, name: str, op_id: int) -> int:
-        self.rows.append((parent, order, kind, name, op_id, self._ipu))
+    def _node(self, parent: int, kind: str, name: str, op_id: int) -> int:
+        self.rows.append((parent, kind, name, op_id, self._ipu))
         return len(self.rows) - 1
 
-    def _leaf(self, step: Step, parent: int, order: int) -> Leaf:
+    def _leaf(self, step: Step, parent: int) -> Leaf:
         if isinstance(step, Phase):
             types: tuple[str, ...] = ("OnTileExecute",) if step.kind == "compute" else ("DoExchange",)
         else:
             types = _TYPES[type(step)]
-        ids = tuple(self._node(parent, order + i, kind, step.name, step.op_id) for i, kind in enumerate(types))
+        ids = tuple(self._node(parent, kind, step.name, step.op_id) for kind in types)
         leaf = Leaf(len(self.leaves), step, ids)
         self.leaves.append(leaf)
         return leaf
@@ -214,14 +214,12 @@ class ProgramTree:
         """The items of a body; its local steps are gathered up to the next call, loop or shared step."""
         items: list[_Item] = []
         local: list[int] = []
-        order = 0
         for step, parent in _unnest(self, sequence, node):
             if isinstance(step, (Phase, Sync)):
-                local.append(self._leaf(step, parent, order).leaf_id)
+                local.append(self._leaf(step, parent).leaf_id)
             else:
                 self._close(local, items)
-                items += self._other(step, parent, order)
-            order += 3
+                items += self._other(step, parent)
         self._close(local, items)
         return tuple(items)
 
@@ -231,14 +229,14 @@ class ProgramTree:
             items.append(_Block(segment, np.array([-1], dtype=np.int64)))
             local.clear()
 
-    def _other(self, step: Step, parent: int, order: int) -> list[_Item]:
+    def _other(self, step: Step, parent: int) -> list[_Item]:
         if isinstance(step, Call):
-            self._node(parent, order, "Call", step.function, step.op_id)
+            self._node(parent, "Call", step.function, step.op_id)
             return list(self._function(step))
         if isinstance(step, Repeat):
-            body = self._body(step.body, self._node(parent, order, "Repeat", step.name, step.op_id))
+            body = self._body(step.body, self._node(parent, "Repeat", step.name, step.op_id))
             return _repeat(step, body)
-        return [Shared(self._leaf(step, parent, order))]
+        return [Shared(self._leaf(step, parent))]
 
     def _function(self, call: Call) -> tuple[_Item, ...]:
         name = call.function
@@ -252,7 +250,7 @@ class ProgramTree:
             ipu = self._ipu
             self._ipu = ipu if len(self._callers.get(name, ())) == 1 else -1
             sequence = self.program.functions[name]
-            root = self._node(-1, len(self._functions), "Sequence", name, sequence.op_id)
+            root = self._node(-1, "Sequence", name, sequence.op_id)
             self._functions[name] = self._body(sequence, root)
             self._ipu = ipu
             self._open.pop()
@@ -322,9 +320,9 @@ def _repeat(step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
 
 def _unnest(tree: ProgramTree, sequence: StepSequence, node: int) -> Iterator[tuple[Step, int]]:
     """The steps of a sequence with the node they stand under; sequences inside it become nodes of their own."""
-    for order, step in enumerate(sequence.steps):
+    for step in sequence.steps:
         if isinstance(step, StepSequence):
-            yield from _unnest(tree, step, tree._node(node, 3 * order, "Sequence", step.name, step.op_id))
+            yield from _unnest(tree, step, tree._node(node, "Sequence", step.name, step.op_id))
         else:
             yield step, node
 

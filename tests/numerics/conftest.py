@@ -31,12 +31,16 @@ class Program:
         self.main.add(variable)
         return variable
 
-    def stream(self, name: str, shape: Sequence[int], dtype: ir.DType = ir.FLOAT32, direction: str = "h2d") -> ir.Stream:
+    def stream(
+        self, name: str, shape: Sequence[int], dtype: ir.DType = ir.FLOAT32, direction: str = "h2d"
+    ) -> ir.Stream:
         stream = ir.Stream(self.main.tensor_id(name), ir.TensorSpec(tuple(shape), dtype), self.main, direction)
         self.main.add(stream)
         return stream
 
-    def op(self, op_class: type[ir.Op], inputs: Sequence[ir.Tensor], graph: ir.Graph | None = None, **kwargs: Any) -> Any:
+    def op(
+        self, op_class: type[ir.Op], inputs: Sequence[ir.Tensor], graph: ir.Graph | None = None, **kwargs: Any
+    ) -> Any:
         """Create an op; its output, or the list of outputs when there is not exactly one."""
         graph = graph or self.main
         names = kwargs.pop("names", None)

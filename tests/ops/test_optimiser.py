@@ -116,7 +116,7 @@ def test_large_arrays_and_views_go_through_blocks():
                 covered = [v for _, (p, q) in parts for v, w in zip(p.ravel(), q.ravel(), strict=True) if v == w]
                 assert sorted(covered) == list(range(a.size))
                 if per_replica:
-                    assert all((p == arrays[0][r].reshape(-1)[:, None]).any() for r, (p, _) in parts if p.size)
+                    assert all(np.isin(p, arrays[0][r]).all() for r, (p, _) in parts)
 
 
 KINDS = {
@@ -215,9 +215,7 @@ def test_per_replica_steps():
         AdamUpdater, [m, v, steps], replicas=2, beta1=0.9, beta2=0.99, epsilon=0.0, weight_decay=0.0, has_step=True
     )
     for r, step in enumerate((1, 8)):
-        np.testing.assert_allclose(
-            out[r], reference(m[r], v[r], None, step, "adam", 0.9, 0.99, 0.0, 0.0), rtol=1e-5
-        )
+        np.testing.assert_allclose(out[r], reference(m[r], v[r], None, step, "adam", 0.9, 0.99, 0.0, 0.0), rtol=1e-5)
 
 
 def test_adamw_against_torch():

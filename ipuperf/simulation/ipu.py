@@ -1,0 +1,259 @@
+"""One IPU: a SimPy process that walks its instructions and yields only where something shared is touched.
+
+Local stretches are laid out ahead of time and cost one timeout together, however many segments, calls and loop
+iterations they span. A shared step is taken apart into parts (`Part`): waiting for others, latency and transfer, work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.lowering.program import Collective, InterIpuCopy, RemoteTransfer, StreamCopy
+from simpy.events import Event
+
+from .network import Label
+from .walk import Enter, Instruction, Leaf, Next, Part, Shared, Stretch
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Link, Topology
+
+    from .host import Host
+    from .kernel import Kernel
+    from .meetings import Meetings
+    from .network import Network
+    from .recorder import Recorder
+    from .tiles import Tiles
+    from .walk import ProgramTree
+
+Waiting = Generator[Event, object, None]
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Fixed costs in cycles: external sync, latency of a remote transfer and of a stream copy, start of a run."""
+
+    external_sync: int
+    remote: int
+    stream: int
+    run: int
+
+
+@dataclass
+class World:
+    """What the IPU processes of a simulation share. ``streams`` numbers each (direction, stream); ``looped`` is set
+    whenever an iteration of a loop begins."""
+
+    kernel: Kernel
+    network: Network
+    host: Host
+    meetings: Meetings
+    recorder: Recorder
+    topology: Topology
+    tree: ProgramTree
+    delays: Delays
+    streams: dict[tuple[str, str], int]
+    looped: bool = False
+
+
+class IpuProcess:
+    """IPU ``index`` of replica ``replica``, which is IPU ``ipu`` of the machine.
+
+    ``number`` is its place among all processes (replica first), which is its path for breaking ties.
+    """
+
+    def __init__(self, world: World, number: int, replica: int, index: int, ipu: int, tiles: Tiles | None) -> None:
+        self.world = world
+        self.number = number
+        self.replica = replica
+        self.index = index
+        self.ipu = ipu
+        self.tiles = tiles
+        self.instructions: tuple[Instruction, ...] = world.tree.instructions[index]
+        self.pc = 0
+        self.loops: list[int] = []  # index of the Enter of each open loop
+        self.counters: list[int] = []  # its iteration
+        self.ahead: list[tuple[int, int]] = []  # stretch and start of what is laid out up to `until`
+        self.until = -1  # end of the timeout this process waits for, -1 if it waits for something else
+        self.mark = 0  # up to here the parts of the step are known
+        self.parts: list[Part] = []
+        self.open_wait = ""  # what this process waits for without knowing how long
+        self.serial = 0  # shared steps begun
+        self.loaded: dict[int, int] = {}  # slices copied in, by stream
+        self.last_stream = -1
+        self.finish = -1
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
+
+    # -- the walk ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Waiting:
+        """The process: the run's fixed host cost, then every instruction."""
+        kernel = self.world.kernel
+        yield from self._sleep(self.world.delays.run)
+        time = kernel.now
+        while self.pc < len(self.instructions):
+            instruction = self.instructions[self.pc]
+            if isinstance(instruction, Stretch):
+                if self.tiles is None:
+                    self._record(instruction, time)
+                    self.ahead.append((instruction.stretch_id, time))
+                    time += instruction.dur
+                else:
+                    yield from self._run_tiles(instruction)
+                    time = kernel.now
+            elif isinstance(instruction, Enter):
+                self.loops.append(self.pc)
+                self.counters.append(0)
+                self.world.looped = True
+            elif isinstance(instruction, Next):
+                self._next(instruction)
+            else:
+                yield from self._catch_up(time)
+                yield from self._shared(instruction)
+                time = kernel.now
+            self.pc += 1
+        yield from self._catch_up(time)
+        self.finish = kernel.now
+
+    def _next(self, instruction: Next) -> None:
+        if self.counters[-1] + 1 < instruction.count:
+            self.counters[-1] += 1
+            self.pc = instruction.begin
+            self.world.looped = True
+        else:
+            self.counters.pop()
+            self.loops.pop()
+
+    def _catch_up(self, time: int) -> Waiting:
+        """Wait until what is laid out has passed."""
+        yield from self._sleep(time - self.world.kernel.now)
+        self.ahead.clear()
+
+    def _sleep(self, cycles: int) -> Waiting:
+        if cycles:
+            self.until = self.world.kernel.now + cycles
+            yield self.world.kernel.timeout(cycles)
+            self.until = -1
+
+    def _record(self, stretch: Stretch, start: int) -> None:
+        loop, iteration = (self.loops[-1], self.counters[-1]) if self.loops else (-1, -1)
+        batch = self.loaded[self.last_stream] - 1 if self.loaded else -1
+        self.world.recorder.ran(self.number, stretch, start, self.last_stream, batch, loop, iteration)
+
+    def _run_tiles(self, stretch: Stretch) -> Waiting:
+        """The stretch tile by tile, with the durations that come out."""
+        assert self.tiles is not None
+        tree = self.world.tree
+        for segment, iteration in zip(stretch.segment.tolist(), stretch.iteration.tolist(), strict=True):
+            start, durations = self.world.kernel.now, []
+            for leaf in tree.segments[segment].leaves:
+                begin = self.world.kernel.now
+                yield from self.tiles.execute(tree.leaves[leaf].step)
+                durations.append(self.world.kernel.now - begin)
+            measured = tree.local_segment(tree.segments[segment].leaves, tuple(durations))
+            self._record(tree.stretch_of(np.array([measured]), np.array([iteration])), start)
+
+    # -- shared steps ------------------------------------------------------------------------------------------------
+
+    def _shared(self, instruction: Shared) -> Waiting:
+        leaf, start = instruction.leaf, self.world.kernel.now
+        self.mark, self.parts = start, []
+        self.serial += 1
+        step = leaf.step
+        if isinstance(step, Collective):
+            yield from self.wait(lambda done: self.world.meetings.collective(self, leaf, done))
+        elif isinstance(step, InterIpuCopy):
+            yield from self.wait(lambda done: self.world.meetings.copy(self, leaf, done))
+        elif isinstance(step, RemoteTransfer):
+            yield from self._remote(leaf, step)
+        else:
+            assert isinstance(step, StreamCopy)
+            yield from self._stream(leaf, step)
+        if self.parts:
+            tree = self.world.tree
+            segment = tree.shared_segment(leaf, tuple(self.parts))
+            self._record(tree.stretch_of(np.array([segment]), np.array([-1])), start)
+            self.parts = []
+
+    def _remote(self, leaf: Leaf, step: RemoteTransfer) -> Waiting:
+        load = step.direction == "load"
+        kind = f"remote_{step.direction}"
+        yield from self._sleep(self.world.delays.external_sync)
+        self.close_part("sync_external")
+        yield from self._sleep(self.world.delays.remote)
+        yield from self._transfer(self.world.topology.remote_route(self.ipu, load), step.wire_bytes, kind, step.op_id)
+        self.close_part(kind, 0, step.bytes if load else 0, 0 if load else step.bytes)
+
+    def _stream(self, leaf: Leaf, step: StreamCopy) -> Waiting:
+        host, load = self.world.host, step.direction == "h2d"
+        stream = self.world.streams[step.direction, step.stream]
+        if load:
+            self.open_wait = "the host to prepare a slice"
+            yield from self.wait(lambda ready: host.claim(self.replica, stream, self.index, ready))
+            self.open_wait = ""
+        yield from self._sleep(self.world.delays.stream)
+        self.close_part("host_begin", 0)
+        yield from self._transfer(self.world.topology.host_route(self.ipu, not load), step.bytes, "stream", step.op_id)
+        self.close_part("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
+        if load:
+            host.release(self.replica, stream, self.index)
+            self.loaded[stream] = self.loaded.get(stream, 0) + 1
+            self.last_stream = stream
+        yield from self._sleep(self.world.delays.external_sync)
+        self.close_part("host_end", 2)
+        if not load:
+            host.take(self.replica, stream, self.index)
+
+    def _transfer(self, route: tuple[Link, ...], size: int, kind: str, op_id: int) -> Waiting:
+        label = Label(kind, op_id, self.ipu)
+        yield from self.wait(lambda done: self.world.network.send((0, self.number, 0, 0, 0), route, size, label, done))
+
+    def wait(self, ask: Callable[[Callable[[], None]], None]) -> Waiting:
+        """Hand ``ask`` something to call when this process may go on, and wait for that."""
+        event = self.world.kernel.event()
+        ask(lambda: _succeed(event))
+        yield event
+
+    def close_part(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """What passed since the last part was of this kind; a part of no cycles and no bytes is left out."""
+        now = self.world.kernel.now
+        self.add_part(kind, now - self.mark, program, bytes_in, bytes_out)
+
+    def add_part(self, kind: str, dur: int, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """The next ``dur`` cycles were of this kind."""
+        self.mark += dur
+        if dur or bytes_in or bytes_out:
+            self.parts.append(Part(kind, program, dur, bytes_in, bytes_out))
+
+    # -- folding -----------------------------------------------------------------------------------------------------
+
+    def state(self, now: int) -> tuple[object, ...]:
+        """Everything the future and the records of this process depend on, relative to ``now``, but for loop counters,
+        slice counts and how long it has been waiting already (`open_wait`)."""
+        return (
+            self.pc,
+            self.finish >= 0,
+            self.open_wait,
+            0 if self.open_wait or not self.parts_pending else self.mark - now,
+            self.until - now if self.until >= 0 else -1,
+            tuple((stretch, start - now) for stretch, start in self.ahead),
+            tuple(self.parts),
+            self.last_stream,
+            tuple(self.loops),
+        )
+
+    @property
+    def parts_pending(self) -> bool:
+        """Whether a shared step is under way, so that `mark` matters."""
+        return self.finish < 0 and self.until < 0 or bool(self.parts)
+
+
+def _succeed(event: Event) -> None:
+    event.succeed()

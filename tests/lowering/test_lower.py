@@ -1,0 +1,234 @@
+"""Lowering of small programs: phases, layouts, calls, remote and host steps, memory over time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf import ir, ops
+from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, INT32, Stream, TensorSpec, Variable
+from ipuperf.lowering import (
+    Collective,
+    DoesNotFitError,
+    Phase,
+    RemoteTransfer,
+    Repeat,
+    StreamCopy,
+    Sync,
+    linear,
+    lower,
+)
+from ipuperf.machine import MachineError, load_machine
+
+GC200 = load_machine("gc200-1")
+POD4 = load_machine("pod4")
+
+
+def variable(program, name, shape, dtype=FLOAT32):
+    graph = program.main_graph
+    tensor = Variable(
+        graph.tensor_id(name), TensorSpec(tuple(shape), dtype), graph, np.zeros(shape, dtype.numpy), program.grouping()
+    )
+    graph.add(tensor)
+    return tensor
+
+
+def stream(program, name, shape, direction, dtype=FLOAT32):
+    graph = program.main_graph
+    tensor = Stream(graph.tensor_id(name), TensorSpec(tuple(shape), dtype), graph, direction)
+    graph.add(tensor)
+    return tensor
+
+
+def load(graph, source):
+    init = graph.create(ops.Init, [], ["init"], shape=source.shape, dtype=source.dtype, init="undefined")
+    return graph.create(ops.HostLoad, init.outputs, ["loaded"], stream=source).outputs[0]
+
+
+def add(graph, a, b):
+    return graph.create(ops.Add, [a, b], ["sum"]).outputs[0]
+
+
+def kinds(program):
+    return [s.kind if isinstance(s, Phase) else type(s).__name__ for s in program.walk()]
+
+
+def test_elementwise_op_on_equal_layouts_needs_no_exchange():
+    program = ir.Ir()
+    a, b = (variable(program, n, (4096,)) for n in "ab")
+    add(program.main_graph, a, b)
+    lowered = lower(program, GC200)
+    assert kinds(lowered) == ["compute"]
+    (phase,) = lowered.walk()
+    expected = ops.vertices.binary("ADD", FLOAT32, 4096).cycles
+    per_tile = linear(4096, 4, 2, 1472).elements
+    assert phase.cycles.max == int(expected(np.array([per_tile.max]), GC200.chip)[0])
+    assert phase.flops == 4096
+
+
+def test_operand_that_lies_elsewhere_is_exchanged():
+    program = ir.Ir()
+    a, b = variable(program, "a", (4096,), FLOAT16), variable(program, "b", (4096,), FLOAT32)
+    graph = program.main_graph
+    wide = graph.create(ops.Cast, [a], ["wide"], dtype=FLOAT32).outputs[0]
+    add(graph, wide, b)
+    lowered = lower(program, GC200)
+    assert kinds(lowered) == ["compute", "Sync", "exchange", "compute"]
+    exchange = next(s for s in lowered.walk() if isinstance(s, Phase) and s.kind == "exchange")
+    assert exchange.bytes_in == exchange.bytes_out == 4096 * 4
+
+
+def test_views_take_no_steps_and_no_memory():
+    program = ir.Ir()
+    a = variable(program, "a", (64, 64))
+    program.main_graph.create(ops.Reshape, [a], ["flat"], shape=(4096,))
+    lowered = lower(program, GC200)
+    assert kinds(lowered) == []
+    assert lowered.memory.peak_not_always_live() == 4096 * 4
+
+
+def test_matmul_phases_follow_the_plan():
+    program = ir.Ir()
+    a, b = variable(program, "a", (64, 784)), variable(program, "b", (784, 128))
+    program.main_graph.create(ops.MatMul, [a, b], ["c"])
+    lowered = lower(program, GC200)
+    from ipuperf.lowering import plan_matmul
+
+    plan = plan_matmul(GC200.chip, 1, 64, 784, 128, 4, 4, 4)
+    compute = [s for s in lowered.walk() if isinstance(s, Phase) and s.kind == "compute"]
+    assert plan.compute in {s.cycles.max for s in compute}
+    assert sum(s.flops for s in compute) == 2 * 64 * 784 * 128
+    assert max(s.cycles.active for s in compute) <= plan.tiles
+
+
+def test_host_streams_become_stream_copies():
+    program = ir.Ir()
+    graph = program.main_graph
+    source, sink = stream(program, "in", (8, 4), "h2d"), stream(program, "out", (8, 4), "d2h")
+    value = load(graph, source)
+    graph.create(ops.HostStore, [value], [], stream=sink)
+    copies = [s for s in lower(program, GC200).walk() if isinstance(s, StreamCopy)]
+    assert [(s.direction, s.bytes, s.stream) for s in copies] == [("h2d", 128, "in"), ("d2h", 128, "out")]
+
+
+def test_functions_are_lowered_once_and_called():
+    program = ir.Ir()
+    main, sub = program.main_graph, program.create_graph("double")
+    x = sub.add_input(TensorSpec((4096,), FLOAT32), "x")
+    sub.add_output(add(sub, x, x))
+    a = variable(program, "a", (4096,))
+    for _ in range(3):
+        (a,) = main.create(ops.Call, [a], ["y"], callee=sub).outputs
+    lowered = lower(program, GC200)
+    assert list(lowered.functions) == ["double_subgraph(0)@0"]
+    assert kinds(lowered) == ["compute"] * 3
+
+
+def test_loop_becomes_a_repeat():
+    program = ir.Ir()
+    main, sub = program.main_graph, program.create_graph("double")
+    x = sub.add_input(TensorSpec((4096,), FLOAT32), "x")
+    sub.add_output(add(sub, x, x))
+    a = variable(program, "a", (4096,))
+    main.create(ops.Loop, [a], ["y"], callee=sub, trip_count=5)
+    lowered = lower(program, GC200)
+    assert any(isinstance(s, Repeat) and s.count == 5 for s in lowered.ipus[0].steps)
+    assert kinds(lowered) == ["compute"] * 5
+
+
+def test_collective_states_groups_and_bytes():
+    program = ir.Ir(4)
+    a = variable(program, "a", (1000,))
+    program.main_graph.create(ops.ReplicatedAllReduce, [a], ["r"], op="add", group=program.grouping())
+    (step,) = [s for s in lower(program, POD4).walk() if isinstance(s, Collective)]
+    assert (step.kind, step.bytes, step.groups) == ("all_reduce", 4000, ((0, 1, 2, 3),))
+    assert step.reduce_cycles > 0
+
+
+def remote_program():
+    program = ir.Ir(4)
+    graph = program.main_graph
+    buffer = program.remote_buffer((100_000,), FLOAT32, 1)
+    offset = graph.constant(np.int32(0), INT32, "offset")
+    init = graph.create(ops.Init, [], ["init"], shape=(100_000,), dtype=FLOAT32, init="undefined").outputs
+    with CONTEXT.sequence(True):
+        loaded = graph.create(ops.RemoteLoad, [*init, offset], ["loaded"], buffer=buffer).outputs[0]
+        graph.create(ops.RemoteStore, [loaded, offset], [], buffer=buffer)
+    return program
+
+
+def test_remote_transfers_count_bytes_and_wire_bytes():
+    steps = [s for s in lower(remote_program(), POD4).walk() if isinstance(s, RemoteTransfer)]
+    assert [(s.direction, s.bytes) for s in steps] == [("load", 400_000), ("store", 400_000)]
+    assert all(s.wire_bytes >= s.bytes for s in steps)
+
+
+def test_remote_memory_on_a_machine_without_it_is_refused():
+    with pytest.raises(MachineError, match="no Streaming Memory"):
+        lower(remote_program(), load_machine("gc2-1"))
+
+
+def test_too_many_replicas_are_refused():
+    program = ir.Ir(8)
+    add(program.main_graph, *(variable(program, n, (4,)) for n in "ab"))
+    with pytest.raises(MachineError, match=r"pod4: 8 replicas x 1 IPUs per replica need 8 IPUs, there are 4"):
+        lower(program, POD4)
+
+
+def test_intermediates_live_from_definition_to_last_use():
+    program = ir.Ir()
+    graph = program.main_graph
+    a = variable(program, "a", (4096,))
+    with CONTEXT.sequence(True):
+        first = add(graph, a, a)
+        second = add(graph, a, a)
+        add(graph, first, second)
+    memory = lower(program, GC200).memory
+    rows = {v.name: v.intervals for v in memory.variables}
+    assert rows[first.id] == ((1, 4),)
+    assert rows[second.id] == ((2, 4),)
+    size = 4096 * 4
+    assert memory.not_always_live[0].tolist() == [0, 2 * size, 3 * size, 4 * size]
+
+
+def test_conservation_of_memory():
+    memory = lower(remote_program(), POD4).memory
+    for ipu, total in memory.not_always_live.items():
+        assert (total >= 0).all()
+        assert memory.peak[ipu].sum() == total.max()
+        steps = np.zeros(len(total), dtype=np.int64)
+        for row in memory.variables:
+            for first, last in row.intervals:
+                steps[first:last] += row.bytes.total
+        assert np.array_equal(steps, total)
+        assert (memory.max_tile[ipu] >= memory.always_live_bytes(ipu) // POD4.chip.tiles).all()
+
+
+def test_program_that_does_not_fit_says_where_and_by_how_much():
+    program = ir.Ir()
+    big = 1472 * 100_000
+    a, b = (variable(program, n, (big,)) for n in "ab")
+    add(program.main_graph, a, b)
+    (warning,) = [w for w in lower(program, GC200).warnings if w.startswith("does not fit")]
+    assert "IPU 0 tile " in warning
+    assert "bytes over the 638,976 there are" in warning
+    assert "largest: " in warning
+    assert any(name in warning for name in ("a 4", "b 4", "sum 4"))
+    with pytest.raises(DoesNotFitError, match="does not fit: IPU 0 tile"):
+        lower(program, GC200, strict_memory=True)
+
+
+def test_lowering_is_deterministic_and_printable():
+    first, second = lower(remote_program(), POD4), lower(remote_program(), POD4)
+    assert first.describe() == second.describe()
+    assert "RemoteTransfer" in first.describe()
+
+
+def test_syncs_precede_exchanges():
+    program = ir.Ir()
+    a, b = variable(program, "a", (64, 784)), variable(program, "b", (784, 128))
+    program.main_graph.create(ops.MatMul, [a, b], ["c"])
+    steps = list(lower(program, GC200).walk())
+    for before, step in zip(steps, steps[1:], strict=False):
+        if isinstance(step, Phase) and step.kind == "exchange":
+            assert isinstance(before, Sync)

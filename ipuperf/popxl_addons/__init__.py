@@ -1,1 +1,101 @@
-"""Room ``popxl_addons``: see docs/design.md."""
+"""The popxl.addons front end: modules with state, named tensors, remote variables, transforms.
+
+Programs reach it as ``popxl_addons`` through :mod:`ipuperf.runtime.install`. An upstream name that is not supported raises
+an error that says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipuperf.popxl.errors import unsupported as _unsupported
+from ipuperf.popxl.package import functions_win as _functions_win
+
+from . import dot_tree, graph, graph_cache, module, named_tensors, ops, remote, rts, transforms, utils, variable_factory
+from .dot_tree import DotTree
+from .graph import BoundGraph, GraphWithNamedArgs
+from .graph_cache import GraphCache
+from .module import Module
+from .named_replica_grouping import NamedReplicaGrouping
+from .named_tensors import NamedTensors
+from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
+from .remote import (
+    NamedRemoteBuffers,
+    create_remote_buffer,
+    load_remote,
+    load_remote_graph,
+    named_buffers,
+    named_variable_buffers,
+    store_remote,
+    store_remote_graph,
+)
+from .rts import (
+    all_gather_replica_sharded_graph,
+    gather_replica_sharded_tensor,
+    reduce_replica_sharded_graph,
+    reduce_replica_sharded_tensor,
+    replica_sharded_spec,
+)
+from .transforms import autodiff, autodiff_with_accumulation
+from .utils import OrderedDict, null_context, timer
+from .variable_factory import (
+    NamedVariableFactories,
+    VariableFactory,
+    add_replica_sharded_variable_input,
+    add_variable_input,
+)
+
+__all__ = [
+    "BoundGraph",
+    "DotTree",
+    "GraphCache",
+    "GraphWithNamedArgs",
+    "Module",
+    "NamedRemoteBuffers",
+    "NamedReplicaGrouping",
+    "NamedTensors",
+    "NamedVariableFactories",
+    "OrderedDict",
+    "VariableFactory",
+    "add_replica_sharded_variable_input",
+    "add_variable_input",
+    "all_gather_replica_sharded_graph",
+    "autodiff",
+    "autodiff_with_accumulation",
+    "create_remote_buffer",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "dot_tree",
+    "gather_replica_sharded_tensor",
+    "graph",
+    "graph_cache",
+    "host_load",
+    "host_store",
+    "load_remote",
+    "load_remote_graph",
+    "module",
+    "named_buffers",
+    "named_tensors",
+    "named_variable_buffers",
+    "null_context",
+    "ops",
+    "reduce_replica_sharded_graph",
+    "reduce_replica_sharded_tensor",
+    "remote",
+    "replica_sharded_spec",
+    "rts",
+    "store_remote",
+    "store_remote_graph",
+    "timer",
+    "transforms",
+    "utils",
+    "variable_factory",
+]
+
+_functions_win(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise _unsupported(f"popxl_addons.{name}", __all__)

@@ -1,0 +1,117 @@
+"""``GraphWithNamedArgs`` and ``BoundGraph``: subgraphs whose inputs have names, and such graphs with tensors attached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ipuperf import ir as _ir
+from ipuperf import popxl
+from ipuperf.popxl.ops.call import CallSiteInfo
+from ipuperf.popxl.transforms.autodiff import GradGraphInfo
+
+from .identity import upstream_repr
+from .named_tensors import NamedTensors, TensorMap
+
+Args = NamedTensors | Mapping[popxl.Tensor, popxl.Tensor] | None
+
+
+class GraphWithNamedArgs:
+    """A graph with names for some of its inputs.
+
+    Args:
+        graph: the graph.
+        args: its named inputs.
+        grad_graph_info: for a gradient graph, how it belongs to its forward graph.
+    """
+
+    def __init__(
+        self, graph: popxl.Graph, args: NamedTensors | None = None, grad_graph_info: GradGraphInfo | None = None
+    ) -> None:
+        self.graph = graph
+        self.args = args if args is not None else NamedTensors()
+        self._grad_graph_info = grad_graph_info
+
+    @classmethod
+    def from_grad_graph(cls, grad_info: GradGraphInfo, args: NamedTensors | None = None) -> GraphWithNamedArgs:
+        """The gradient graph of ``grad_info``."""
+        return cls(grad_info.graph, args, grad_info)
+
+    @property
+    def grad_graph_info(self) -> GradGraphInfo:
+        """How this gradient graph belongs to its forward graph.
+
+        Raises:
+            ValueError: it is not a gradient graph.
+        """
+        if self._grad_graph_info is None:
+            raise ValueError(f"graph {self.graph.name!r} was not made by autodiff and has no grad_graph_info")
+        return self._grad_graph_info
+
+    @property
+    def name(self) -> str:
+        """Name of the graph."""
+        return self.graph.name
+
+    def inputs_for(self, args: Args) -> TensorMap:
+        """Graph input -> operand, from named tensors (names that the graph does not have are left out) or a mapping."""
+        if args is None:
+            return {}
+        if isinstance(args, NamedTensors):
+            return self.args.to_mapping(args)
+        return dict(args)
+
+    def bind(self, args: Args = None) -> BoundGraph:
+        """The graph with tensors attached to its named inputs."""
+        return BoundGraph(self, self.inputs_for(args))
+
+    def call(self, *t: Any, args: Args = None) -> tuple[popxl.Tensor, ...]:
+        """Call with the unnamed inputs positionally, the named ones in ``args``; the results as a tuple."""
+        return self.call_with_info(*t, args=args).outputs
+
+    def call_with_info(self, *t: Any, args: Args = None, check_inputs: bool = True) -> CallSiteInfo:
+        """As :meth:`call`, giving the call site."""
+        return popxl.ops.call_with_info(
+            self.graph, *t, inputs_dict=self.inputs_for(args), check_inputs=check_inputs
+        )
+
+    def copy(self) -> GraphWithNamedArgs:
+        """Another handle of the same graph, with its own collection of names."""
+        return GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info)
+
+    def print_schedule(self) -> str:
+        """The graph's ops in execution order, as text; named inputs as ``name=%n``."""
+        names = {tensor._ir_tensor: name for name, tensor in self.args.to_dict().items()}
+        return _ir.format_schedule(self.graph._ir, names)
+
+    def __repr__(self) -> str:
+        return upstream_repr(self)
+
+
+class BoundGraph:
+    """A graph with tensors attached to some inputs."""
+
+    def __init__(self, graph: GraphWithNamedArgs | popxl.Graph, args: Args = None) -> None:
+        self._named = graph if isinstance(graph, GraphWithNamedArgs) else GraphWithNamedArgs(graph)
+        self.args: TensorMap = self._named.inputs_for(args)
+
+    @property
+    def graph(self) -> popxl.Graph:
+        """The graph."""
+        return self._named.graph
+
+    def bind(self, args: Args = None) -> BoundGraph:
+        """The graph with further tensors attached."""
+        return BoundGraph(self._named, {**self.args, **self._named.inputs_for(args)})
+
+    def call(self, *t: Any, args: Args = None) -> tuple[popxl.Tensor, ...]:
+        """Call with the remaining inputs positionally or in ``args``; the results as a tuple."""
+        return self.call_with_info(*t, args=args).outputs
+
+    def call_with_info(self, *t: Any, args: Args = None, check_inputs: bool = True) -> CallSiteInfo:
+        """As :meth:`call`, giving the call site."""
+        inputs = {**self.args, **self._named.inputs_for(args)}
+        return popxl.ops.call_with_info(self.graph, *t, inputs_dict=inputs, check_inputs=check_inputs)
+
+    def __repr__(self) -> str:
+        return upstream_repr(self)

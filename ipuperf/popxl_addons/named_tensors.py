@@ -1,0 +1,23 @@
+"""``NamedTensors``: tensors by dotted name."""
+
+from __future__ import annotations
+
+from ipuperf.popxl import Tensor
+
+from .dot_tree import DotTree
+
+TensorMap = dict[Tensor, Tensor]
+
+
+class NamedTensors(DotTree[Tensor]):
+    """A tree of tensors."""
+
+    @property
+    def named_tensors(self) -> dict[str, Tensor]:
+        """Flat dictionary of dotted names and tensors."""
+        return self.to_dict()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors, sorted by the tensors' own names."""
+        return tuple(sorted(self.to_dict().values(), key=lambda t: t.name))

@@ -1,0 +1,134 @@
+"""Replicated tensor sharding (RTS): specs of shards, graphs that reduce gradients to shards and gather shards.
+
+Both ages of the upstream interface: sharding by size (``threshold=``: tensors of at least so many elements) and by group
+(``shard_over=``, ``shard_groups=``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipuperf import popxl
+from ipuperf.popxl import ReplicaGrouping, ops
+
+from .graph import GraphWithNamedArgs
+from .named_replica_grouping import NamedReplicaGrouping
+from .named_tensors import NamedTensors
+
+DEFAULT_THRESHOLD = 1024
+
+
+def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None = None) -> int:
+    """Over how many replicas a tensor of ``nelms`` elements is sharded: 1 when it is too small or does not divide."""
+    size = (group or popxl.gir().replica_grouping()).group_size
+    if size == 1 or nelms % size or (threshold is not None and nelms < threshold):
+        return 1
+    return size
+
+
+def replica_sharded_spec(
+    t: popxl.Tensor | popxl.TensorSpec,
+    shard_over: ReplicaGrouping | int | None = None,
+    *,
+    threshold: int | None = None,
+) -> popxl.TensorSpec:
+    """The spec of a shard of ``t``; the spec of ``t`` when it is sharded already or is not to be sharded.
+
+    Args:
+        shard_over: the replicas that hold a shard each (default: all); an integer is a threshold.
+        threshold: shard tensors with at least so many elements, if their number divides by the replicas.
+    """
+    if isinstance(shard_over, int):
+        threshold, shard_over = shard_over, None
+    spec = t.spec
+    if spec.meta_shape:
+        return spec
+    if threshold is None and shard_over is None:
+        threshold = DEFAULT_THRESHOLD
+    shards = shards_of(spec.nelms, threshold, shard_over)
+    if shards == 1:
+        return spec
+    return popxl.TensorSpec((spec.nelms // shards,), spec.dtype, spec.shape)
+
+
+def gather_replica_sharded_tensor(
+    t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
+) -> popxl.Tensor:
+    """The whole tensor of a shard; ``t`` itself when it is not sharded."""
+    _no_io_tiles(use_io_tiles)
+    return ops.collectives.replicated_all_gather(t, group=replica_group) if t.meta_shape else t
+
+
+def _no_io_tiles(use_io_tiles: bool) -> None:
+    if use_io_tiles:
+        raise NotImplementedError("use_io_tiles=True is not supported by ipuperf yet (there is no io_tile_copy)")
+
+
+def all_gather_replica_sharded_graph(
+    tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
+    groups = replica_groups.to_dict() if replica_groups is not None else {}
+    return _per_tensor_graph(
+        "all_gather",
+        tensors,
+        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
+    )
+
+
+def reduce_replica_sharded_tensor(
+    t: popxl.Tensor,
+    op: str = "add",
+    replica_group: ReplicaGrouping | None = None,
+    shard_group: ReplicaGrouping | None = None,
+    *,
+    threshold: int | None = None,
+) -> popxl.Tensor:
+    """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same).
+
+    Equal groups give a reduce-scatter, others an all-reduce and a slice; a tensor that is below ``threshold`` or does not
+    divide is all-reduced.
+    """
+    reduce_over = replica_group or popxl.gir().replica_grouping()
+    shard_over = shard_group or reduce_over
+    if shards_of(t.nelms, threshold, shard_over) == 1:
+        return ops.collectives.replicated_all_reduce(t, op, reduce_over)
+    if reduce_over == shard_over:
+        return ops.collectives.replicated_reduce_scatter(
+            t, op, reduce_over, configure_output_for_replicated_tensor_sharding=True
+        )
+    if reduce_over.group_size > 1:
+        t = ops.collectives.replicated_all_reduce(t, op, reduce_over)
+    return ops.collectives.replica_sharded_slice(t, shard_over)
+
+
+def reduce_replica_sharded_graph(
+    tensors: NamedTensors,
+    op: str = "add",
+    use_io_tiles: bool = False,
+    shard_groups: NamedReplicaGrouping | None = None,
+    replica_group: ReplicaGrouping | None = None,
+    threshold: int | None = None,
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
+
+    Usage: ``g, names = reduce_replica_sharded_graph(ts, "mean"); reduced = NamedTensors.pack(names, g.bind(ts).call())``
+    """
+    _no_io_tiles(use_io_tiles)
+    groups = shard_groups.to_dict() if shard_groups is not None else {}
+    return _per_tensor_graph(
+        "replica_reduce",
+        tensors,
+        lambda name, t: reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold),
+    )
+
+
+def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph with an input per tensor and ``fn(name, input)`` as its output."""
+    graph = popxl.gir().create_empty_graph(stem)
+    args: dict[str, popxl.Tensor] = {}
+    with graph, popxl.in_sequence(False):
+        for name, tensor in tensors.to_dict().items():
+            args[name] = popxl.graph_input(**tensor.spec, name=tensor.name)
+            popxl.graph_output(fn(name, args[name]))
+    return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), list(args)

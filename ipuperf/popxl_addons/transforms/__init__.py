@@ -1,0 +1,20 @@
+"""Graph transforms of addons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipuperf.popxl.errors import unsupported
+from ipuperf.popxl.package import functions_win
+
+from .autodiff import autodiff, autodiff_with_accumulation
+
+__all__ = ["autodiff", "autodiff_with_accumulation"]
+
+functions_win(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise unsupported(f"popxl_addons.transforms.{name}", __all__)

@@ -1,0 +1,123 @@
+"""``addons.autodiff`` and ``addons.autodiff_with_accumulation``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import numpy as np
+
+from ipuperf import popxl
+from ipuperf.popxl import ops
+from ipuperf.popxl.transforms.autodiff import GradGraphInfo
+from ipuperf.popxl.transforms.autodiff import autodiff as _autodiff
+
+from ..dot_tree import sanitise
+from ..graph import GraphWithNamedArgs
+from ..named_replica_grouping import NamedReplicaGrouping
+from ..named_tensors import NamedTensors
+from ..variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
+
+GraphLike = GraphWithNamedArgs | popxl.Graph
+InfoLike = GraphWithNamedArgs | GradGraphInfo
+
+
+def _plain(graph: GraphLike) -> popxl.Graph:
+    return graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
+
+
+def _info(
+    graph: GraphLike,
+    grads_provided: Iterable[popxl.Tensor] | None,
+    grads_required: Iterable[popxl.Tensor] | None,
+    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None,
+) -> GradGraphInfo:
+    known = {
+        _plain(fwd): info.grad_graph_info if isinstance(info, GraphWithNamedArgs) else info
+        for fwd, info in (called_graphs_grad_info or {}).items()
+    }
+    info = _autodiff(_plain(graph), grads_provided, grads_required, known)
+    assert isinstance(info, GradGraphInfo)
+    return info
+
+
+def autodiff(
+    graph: GraphLike,
+    grads_provided: Iterable[popxl.Tensor] | None = None,
+    grads_required: Iterable[popxl.Tensor] | None = None,
+    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None = None,
+) -> GraphWithNamedArgs:
+    """The gradient graph of ``graph``; its ``grad_graph_info`` says how to connect it. See :mod:`popxl.transforms`."""
+    info = _info(graph, grads_provided, grads_required, called_graphs_grad_info)
+    return GraphWithNamedArgs.from_grad_graph(info)
+
+
+class _Accumulators:
+    """Adds accumulators to a gradient graph."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, popxl.Tensor] = {}
+        self.factories: dict[str, VariableFactory] = {}
+
+    def add(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: popxl.dtype,
+        replica_grouping: popxl.ReplicaGrouping | None = None,
+    ) -> popxl.Tensor:
+        """A by-reference input whose variable starts at zero."""
+        zeros = partial(np.zeros, shape=shape)
+        tensor, factory = add_variable_input(name, zeros, dtype, by_ref=True, replica_grouping=replica_grouping)
+        self.inputs[name] = tensor
+        self.factories[name] = factory
+        return tensor
+
+
+def autodiff_with_accumulation(
+    graph: GraphWithNamedArgs,
+    tensors_to_accumulate_grads: Iterable[popxl.Tensor],
+    grads_required: Iterable[popxl.Tensor] | None = None,
+    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None = None,
+    replica_groupings: NamedReplicaGrouping | None = None,
+) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
+    """The gradient graph of ``graph`` with a running mean of the gradients of some inputs.
+
+    Each gradient of ``tensors_to_accumulate_grads`` goes into a by-reference input ``accum.<name>`` and is no longer an
+    output. The by-reference input ``mean_accum_counter`` counts the calls; setting it to 0 restarts the means.
+
+    Args:
+        grads_required: further inputs whose gradients are outputs (default: none).
+        replica_groupings: of the accumulators, by name of the input (default: all replicas).
+
+    Returns:
+        Factories of counter and accumulators, and the graph.
+    """
+    accumulate = list(tensors_to_accumulate_grads)
+    required = [t for t in grads_required or () if t not in accumulate]
+    info = _info(graph, None, [*required, *accumulate], called_graphs_grad_info)
+    names = {t: name for name, t in graph.args.to_dict().items()}
+    groupings = replica_groupings.to_dict() if replica_groupings is not None else {}
+    added = _Accumulators()
+    gradients = dict(zip(info.outputs, info.graph.outputs))
+    with info.graph, popxl.in_sequence(True):
+        counter = added.add("mean_accum_counter", (), popxl.float32)
+        with popxl.in_sequence(False):
+            for tensor in accumulate:
+                name = names.get(tensor, sanitise(tensor.name))
+                accum = added.add(f"accum.{name}", tensor.shape, tensor.dtype, groupings.get(name))
+                ops.var_updates.accumulate_mean_(accum, gradients[tensor], counter)
+        ops.var_updates.accumulate_(counter, popxl.constant(1, popxl.float32))
+    _keep_outputs(info, len(required))
+    return (
+        NamedVariableFactories.from_dict(added.factories),
+        GraphWithNamedArgs.from_grad_graph(info, NamedTensors.from_dict(added.inputs)),
+    )
+
+
+def _keep_outputs(info: GradGraphInfo, count: int) -> None:
+    """Only the first ``count`` gradients stay outputs."""
+    derivative = info._derivative
+    del derivative.graph.outputs[count:]
+    del derivative.outputs[count:]
+    derivative.graph.version += 1

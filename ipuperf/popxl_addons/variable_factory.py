@@ -1,0 +1,218 @@
+"""Variable factories: what a subgraph's named inputs need, to be made later in the main graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ipuperf import popxl
+from ipuperf.popxl.remote_buffer import check_sharding, shard_length
+from ipuperf.popxl.utils import to_numpy
+
+from .dot_tree import DotTree
+from .identity import upstream_repr
+from .named_replica_grouping import NamedReplicaGrouping
+from .named_tensors import NamedTensors
+
+DataSource = Any
+"""Host data, a function without arguments that returns it, or an iterable of it."""
+
+
+class VariableFactory:
+    """Makes one variable per :meth:`init`, and the graph input that stands for it.
+
+    Args:
+        data_iter: host data (the same each time), a function that returns it, or an iterable. The first value is drawn at
+            once, to know the shape, and used by the first ``init``.
+        dtype: type of the variable (default: of the data, 64-bit types narrowed).
+        name: name of input and variable.
+        by_ref: the subgraph changes the variable.
+        replica_grouping: replicas that hold the same value (default: all); with several groups one value is drawn per
+            group.
+        shard_over: over how many replicas of a group the variable is sharded (None: not).
+
+    Raises:
+        ValueError: sharding without replicas.
+    """
+
+    def __init__(
+        self,
+        data_iter: DataSource,
+        dtype: popxl.dtype | None = None,
+        name: str = "t",
+        by_ref: bool = False,
+        replica_grouping: popxl.ReplicaGrouping | None = None,
+        shard_over: int | None = None,
+    ) -> None:
+        self.name = name
+        self.by_ref = by_ref
+        self.data_iter = data_iter
+        self.replica_grouping = replica_grouping
+        self.shard_over = shard_over
+        self._wanted = dtype
+        self._source = self._values(data_iter)
+        self._peeked: np.ndarray | None = self._draw()
+        self.dtype = popxl.dtype.as_dtype(self._peeked.dtype)
+        self._full_shape = tuple(self._peeked.shape)
+
+    @staticmethod
+    def _values(source: DataSource) -> Iterator[Any]:
+        if callable(source):
+            while True:
+                yield source()
+        elif isinstance(source, Iterator) or (
+            isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)) and not hasattr(source, "shape")
+        ):
+            yield from source
+        else:
+            while True:
+                yield source
+
+    def _draw(self) -> np.ndarray:
+        try:
+            value = next(self._source)
+        except StopIteration:
+            raise ValueError(f"variable factory {self.name!r}: the data iterator is exhausted") from None
+        return to_numpy(value, self._wanted, what=f"variable factory {self.name!r}")
+
+    def _next(self) -> np.ndarray:
+        if self._peeked is not None:
+            value, self._peeked = self._peeked, None
+            return value
+        return self._draw()
+
+    def _host_data(self) -> np.ndarray:
+        """Data for one variable: one value, or one per replica group."""
+        groups = self.replica_grouping.num_groups if self.replica_grouping is not None else 1
+        return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
+
+    # -- shapes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def replica_sharded(self) -> bool:
+        """Whether the variable is sharded over replicas."""
+        return self.shard_over is not None
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """Shape of the whole value on one replica."""
+        return self._full_shape
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the graph input: the shard's when sharded."""
+        if self.shard_over is None:
+            return self._full_shape
+        return (shard_length(math.prod(self._full_shape), self.shard_over),)
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """The whole shape when sharded, else ``()``."""
+        return self._full_shape if self.replica_sharded else ()
+
+    @property
+    def nelms(self) -> int:
+        """Elements of the whole value."""
+        return math.prod(self._full_shape)
+
+    # -- making ----------------------------------------------------------------------------------------------------
+
+    def create_input(self, prefix: str | None = None) -> popxl.Tensor:
+        """The input of the current graph that stands for the variable."""
+        return popxl.graph_input(
+            self.shape, self.dtype, _prefixed(prefix, self.name), by_ref=self.by_ref, meta_shape=self.meta_shape
+        )
+
+    def init(self, name: str | None = None) -> popxl.Tensor:
+        """A new variable on chip, in the main graph."""
+        data, label = self._host_data(), name or self.name
+        if self.shard_over is None:
+            return popxl.variable(data, self.dtype, label, replica_grouping=self.replica_grouping)
+        _, shard = popxl.replica_sharded_variable(
+            data, self.dtype, label, replica_grouping=self.replica_grouping, shard_over=self.shard_over
+        )
+        return shard
+
+    def init_remote(
+        self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None
+    ) -> popxl.Variable:
+        """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
+        make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
+        return make(
+            self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self.replica_grouping
+        )
+
+    def __repr__(self) -> str:
+        return upstream_repr(self)
+
+
+def _prefixed(prefix: str | None, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+class NamedVariableFactories(DotTree[VariableFactory]):
+    """A tree of factories."""
+
+    def init(self, prefix: str | None = None) -> NamedTensors:
+        """A variable of each factory, made in alphabetical order and named by its key."""
+        return self._each(lambda factory, key: factory.init(_prefixed(prefix, key)))
+
+    def init_remote(
+        self, buffers: DotTree[popxl.RemoteBuffer], entry: int = 0, prefix: str | None = None
+    ) -> NamedTensors:
+        """A remote variable of each factory, in the buffer of the same name.
+
+        Raises:
+            KeyError: there is no buffer for a factory.
+        """
+        by_name = buffers.to_dict()
+        missing = [key for key in self.to_dict() if key not in by_name]
+        if missing:
+            raise KeyError(f"init_remote: no buffers for {missing}; there are {list(by_name)}")
+        return self._each(lambda factory, key: factory.init_remote(by_name[key], entry, _prefixed(prefix, key)))
+
+    def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
+        made = NamedTensors()
+        for key, factory in sorted(self.to_dict().items(), key=lambda item: item[0].split(".")):
+            made.insert(key, make(factory, key))
+        return made
+
+    @property
+    def replica_groupings(self) -> NamedReplicaGrouping:
+        """The replica grouping of each factory."""
+        every = popxl.gir().replica_grouping()
+        return NamedReplicaGrouping.from_dict({n: f.replica_grouping or every for n, f in self.to_dict().items()})
+
+
+def add_variable_input(
+    name: str,
+    data_iter: DataSource,
+    dtype: popxl.dtype | None = None,
+    by_ref: bool = False,
+    replica_grouping: popxl.ReplicaGrouping | None = None,
+) -> tuple[popxl.Tensor, VariableFactory]:
+    """An input of the current graph and the factory of the variable for it."""
+    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping)
+    return factory.create_input(), factory
+
+
+def add_replica_sharded_variable_input(
+    name: str,
+    data_iter: DataSource,
+    dtype: popxl.dtype | None = None,
+    by_ref: bool = False,
+    replica_grouping: popxl.ReplicaGrouping | None = None,
+    shard_over: int | popxl.ReplicaGrouping | None = None,
+) -> tuple[popxl.Tensor, VariableFactory]:
+    """As :func:`add_variable_input` for an RTS variable: ``data_iter`` gives the whole value, the input is the shard.
+
+    Raises:
+        ValueError: one replica only, or ``shard_over`` does not divide the group size.
+    """
+    group = replica_grouping or popxl.gir().replica_grouping()
+    over = shard_over.group_size if isinstance(shard_over, popxl.ReplicaGrouping) else shard_over
+    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping, check_sharding(group, over))
+    return factory.create_input(), factory

@@ -350,12 +350,12 @@ class _Frame:
             callee, [*state, *inputs[carried:]], lambda i: i < carried or op.by_reference(i), body
         )
         results = compiler.frame(callee, bound, body, own=state)
-        for array, (result, block) in zip(state, results):
-            if block is not None:
+        for array, (result, held) in zip(state, results):
+            if held is not None:
                 body.append(partial(np.copyto, array, result))
-                copies.append(block)
-        for block in copies:
-            compiler.pool.release(block)
+                copies.append(held)
+        for copy in copies:
+            compiler.pool.release(copy)
         self.code.append(_repeat(body, op.trips))
 
 

@@ -305,10 +305,10 @@ class AdamUpdater(_Update):
     """The Adam family's step from its two moments.
 
     Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
-    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result, of ``weight``'s
-    type or without weight of ``m``'s, is ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` as it
-    is instead of ``sqrt(v')``. With a time step, it is first incremented in place, and ``m' = m / (1 - beta1**t)``,
-    ``v' = v / (1 - beta2**t)``; without, ``m' = m``, ``v' = v``.
+    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result has ``weight``'s
+    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` itself, not
+    ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and
+    ``v' = v / (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
 
     Cost: the increment of the step, then one fused expression over all operands.
     """

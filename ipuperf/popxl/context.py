@@ -5,7 +5,6 @@ Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``reference/popxl.md`` 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ def in_sequence(enabled: Any = True) -> Any:
         TypeError: another argument.
     """
     if callable(enabled):
-        return CONTEXT.sequence(True)(enabled)  # type: ignore[operator]
+        return CONTEXT.sequence(True)(enabled)
     if enabled not in (True, False, "pass"):
         raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
     return CONTEXT.sequence(enabled)
@@ -70,5 +69,3 @@ def ipu(ipu: int = 0) -> AbstractContextManager[int]:
 def io_tiles() -> AbstractContextManager[None]:
     """Place new ops on the tiles set aside for input and output."""
     return CONTEXT.on_tiles("io")
-
-

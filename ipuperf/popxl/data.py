@@ -171,7 +171,7 @@ def replica_sharded_variable(
     """A variable of which each replica holds one shard on chip: the variable and the shard.
 
     Upstream loads the shard from Streaming Memory when weights are copied to the device and stores it when they are
-    copied back; here the shard *is* the variable on chip, and the copies gather and scatter it, so both results name it.
+    copied back; here the shard *is* the variable on chip and the copies gather and scatter it: both results name it.
 
     Raises:
         ValueError: one replica only, or ``shard_over`` does not divide the group size.

@@ -17,6 +17,4 @@ class UndefinedValue(RuntimeError):
 
 def unsupported(qualified: str, supported: list[str]) -> AttributeError:
     """The error for an upstream name that ipuperf does not have."""
-    return AttributeError(
-        f"{qualified} is not supported by ipuperf yet; supported: {', '.join(sorted(supported))}"
-    )
+    return AttributeError(f"{qualified} is not supported by ipuperf yet; supported: {', '.join(sorted(supported))}")

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipuperf import ir as _ir
+from ipuperf.ir import Graph as _BaseGraph
 
 from .handle import Constant, Tensor, Variable, wrap, wrap_all
 
@@ -20,7 +21,7 @@ _HOOK_HANDLES = itertools.count()
 class Graph:
     """A graph of a program; created by ``ir.create_graph``, ``ir.create_empty_graph`` or ``ir.main_graph``."""
 
-    _ir: _ir.Graph
+    _ir: _BaseGraph
     _entered: list[ExitStack]
 
     def __init__(self) -> None:

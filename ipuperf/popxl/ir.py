@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ipuperf import ir as _ir
+from ipuperf.ir import Ir as _BaseIr
 
 from .graph import Graph
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
@@ -29,7 +30,7 @@ class Ir:
     """
 
     _ir_cache: ClassVar[weakref.WeakValueDictionary[int, Ir]] = weakref.WeakValueDictionary()
-    _ir: _ir.Ir
+    _ir: _BaseIr
 
     def __init__(self, replication: int | str = 1) -> None:
         self._ir = _ir.Ir(_replicas(1 if replication == "popdist" else replication))

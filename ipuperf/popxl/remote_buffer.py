@@ -31,7 +31,9 @@ class RemoteBuffer:
         meta_shape: Sequence[int] = (),
     ) -> None:
         program = context.gir()._ir
-        self._ir = program.remote_buffer(tuple(tensor_shape), dtypes.dtype.as_dtype(tensor_dtype)._ir, entries, meta_shape)
+        self._ir = program.remote_buffer(
+            tuple(tensor_shape), dtypes.dtype.as_dtype(tensor_dtype)._ir, entries, meta_shape
+        )
         self._shards: ReplicaGrouping | None = None
 
     @classmethod
@@ -134,7 +136,9 @@ def replica_sharded_buffer(
 def check_sharding(group: ReplicaGrouping, shard_over: int | None) -> int:
     """The number of shards; ValueError when it is not possible."""
     if group.num_replicas < 2:
-        raise ValueError("replicated tensor sharding needs a replication factor above 1; set ir.replication_factor first")
+        raise ValueError(
+            "replicated tensor sharding needs a replication factor above 1; set ir.replication_factor first"
+        )
     shards = group.group_size if shard_over is None else int(shard_over)
     if shards < 1 or group.group_size % shards:
         raise ValueError(f"shard_over={shards} does not divide the group size {group.group_size}")

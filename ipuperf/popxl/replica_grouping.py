@@ -85,7 +85,7 @@ def grouping_from_assignment(replicas: int, assignment: Sequence[int]) -> Replic
             if found.assignment == wanted:
                 return ReplicaGrouping(found)
     raise ValueError(
-        f"assignment {list(assignment)} is not regular; allowed are groups of one size whose members lie one stride apart"
+        f"assignment {list(assignment)} is not regular; allowed are groups of one size with members one stride apart"
     )
 
 

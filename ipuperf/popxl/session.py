@@ -1,14 +1,14 @@
 """``popxl.Session``: running a program and moving data between host and device (``reference/popxl.md`` 2.4).
 
-There is no device: numbers come from the evaluator, durations (for the simulated clock and reports) from the simulation.
-``device_desc`` is accepted and remembered; ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike.
+There is no device: numbers come from the evaluator, durations (for the simulated clock and reports) from the
+simulation. ``device_desc`` is accepted and remembered; ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .ir import Ir, seal
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .utils import downcast_np_dtypes, to_numpy
 
-h2dStreamBufferMaps = Mapping[HostToDeviceStream, Union[np.ndarray, Any]]
+h2dStreamBufferMaps = Mapping[HostToDeviceStream, np.ndarray | Any]
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 
 
@@ -113,7 +113,9 @@ class Session:
         found = list(tensors)
         for tensor in found:
             if not isinstance(tensor, (Variable, Constant)):
-                raise TypeError(f"tensor {tensor.id!r}: only variables and constants have data; store it to a host stream")
+                raise TypeError(
+                    f"tensor {tensor.id!r}: only variables and constants have data; store it to a host stream"
+                )
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
@@ -192,22 +194,21 @@ class Session:
         """Run the program once.
 
         Args:
-            inputs: host data per stream, ``(transfers,) (replicas,) *shape`` with the axes in brackets only when there is
-                more than one; more transfers than needed are allowed. Arrays, torch tensors and lists.
+            inputs: host data per stream, ``(transfers,) (replicas,) *shape`` with the axes in brackets only when there
+                is more than one; more transfers than needed are allowed. Arrays, torch tensors and lists.
 
         Returns:
             New arrays per output stream, with the same leading axes.
 
         Raises:
-            RuntimeError: outside of the session's context; ValueError: missing or unexpected streams, wrong shape, dtype.
+            RuntimeError: outside of the session's context.
+            ValueError: missing or unexpected streams, wrong shape or dtype.
         """
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs)
         self._device_newer = True
         outputs = self._executable.run(arrays)
-        return {
-            DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()
-        }
+        return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}
 
     def run_with_outputs(
         self, inputs: h2dStreamBufferMaps | None = None, outputs: d2hStreamBufferMaps | None = None
@@ -237,8 +238,8 @@ class Session:
         surplus = ", ".join(str(getattr(s, "tensor_id", s)) for s in given if s not in wanted)
         if surplus:
             raise ValueError(
-                f"run: unexpected {what} stream(s): {surplus}; expected {[s.tensor_id for s in wanted]} (a stream without a "
-                "load or store op takes no data)"
+                f"run: unexpected {what} stream(s): {surplus}; expected {[s.tensor_id for s in wanted]} (a stream "
+                "without a load or store op takes no data)"
             )
 
     def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:

@@ -14,8 +14,8 @@ from .dtypes import dtype as _dtype
 class TensorByRef:
     """Annotation of a function's parameter: changes made to the tensor inside the subgraph are seen by the caller.
 
-    It stands for a :class:`Tensor` (never instantiated); ``List[TensorByRef]`` and ``Tuple[TensorByRef, ...]`` mark every
-    tensor of a sequence.
+    It stands for a :class:`Tensor` (never instantiated); ``List[TensorByRef]`` and ``Tuple[TensorByRef, ...]`` mark
+    every tensor of a sequence.
     """
 
     shape: tuple[int, ...]

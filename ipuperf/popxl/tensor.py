@@ -1,8 +1,8 @@
-"""Tensors of PopXL: handles (:mod:`.handle`), specs (:mod:`.spec`) and creation (:mod:`.data`), under the upstream path."""
+"""Tensors of PopXL under the upstream path: handles (:mod:`.handle`), specs (:mod:`.spec`), creation (:mod:`.data`)."""
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from .handle import Constant, Tensor, Variable
 from .remote_buffer import replica_sharded_buffer
 from .spec import TensorByRef, TensorSpec
 
-ScalarType = Union[int, float, bool]
-HostScalarTensor = Union[np.ndarray, list, tuple, ScalarType]
-HostTensor = Union[np.ndarray, Any]
-TensorLike = Union[Tensor, HostScalarTensor]
+ScalarType = int | float | bool
+HostScalarTensor = np.ndarray | list | tuple | ScalarType
+HostTensor = np.ndarray | Any
+TensorLike = Tensor | HostScalarTensor
 host_tensor_types = (np.ndarray, list, tuple)
 
 __all__ = [

@@ -100,8 +100,8 @@ def trace(graph: Graph, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """Fill ``graph`` by calling ``fn`` with graph inputs in place of tensors.
 
     Raises:
-        TypeError: a sequence that mixes tensors and other values; ValueError: ``fn`` returns something else than None, a
-            tensor or an iterable of tensors.
+        TypeError: a sequence that mixes tensors and other values; ValueError: ``fn`` returns something else than
+            None, a tensor or an iterable of tensors.
     """
     signature = inspect.signature(_target(fn))
     with graph:
@@ -121,8 +121,6 @@ def _outputs(result: Any, graph: Graph) -> list[Tensor]:
         if all(isinstance(t, Tensor) for t in found):
             return found
     raise ValueError(
-        f"graph {graph.name!r}: the function returned {type(result).__name__} ({result!r}); allowed: None, a tensor, or an "
-        "iterable of tensors"
+        f"graph {graph.name!r}: the function returned {type(result).__name__} ({result!r}); allowed: None, a tensor, "
+        "or an iterable of tensors"
     )
-
-

@@ -1,7 +1,7 @@
 """The popxl.addons front end: modules with state, named tensors, remote variables, transforms.
 
-Programs reach it as ``popxl_addons`` through :mod:`ipuperf.runtime.install`. An upstream name that is not supported raises
-an error that says so.
+Programs reach it as ``popxl_addons`` through :mod:`ipuperf.runtime.install`. An upstream name that is not supported
+raises an error that says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``GraphWithNamedArgs`` and ``BoundGraph``: subgraphs whose inputs have names, and such graphs with tensors attached."""
+"""``GraphWithNamedArgs``: a subgraph whose inputs have names; ``BoundGraph``: one with tensors attached."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ class GraphWithNamedArgs:
 
     def call_with_info(self, *t: Any, args: Args = None, check_inputs: bool = True) -> CallSiteInfo:
         """As :meth:`call`, giving the call site."""
-        return popxl.ops.call_with_info(
-            self.graph, *t, inputs_dict=self.inputs_for(args), check_inputs=check_inputs
-        )
+        return popxl.ops.call_with_info(self.graph, *t, inputs_dict=self.inputs_for(args), check_inputs=check_inputs)
 
     def copy(self) -> GraphWithNamedArgs:
         """Another handle of the same graph, with its own collection of names."""

@@ -1,8 +1,8 @@
 """Remote buffers for collections of variables, and graphs that load and store them.
 
-Both ages of the upstream interface: ``sharded_threshold=`` shards what has at least so many elements (and divides by the
-replicas); ``shard_over_dict=`` names the number of replicas per variable. With neither only variables whose factory is
-sharded get sharded buffers.
+Both ages of the upstream interface: ``sharded_threshold=`` shards what has at least so many elements (and divides by
+the replicas); ``shard_over_dict=`` names the number of replicas per variable. With neither only variables whose factory
+is sharded get sharded buffers.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ def load_remote_tensor(
         return ops.remote_load(buffer, entry, name)
 
 
-def load_remote(
-    buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False
-) -> NamedTensors:
+def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:
     """Load from each buffer in the current graph."""
     with popxl.in_sequence(False):
         return NamedTensors.from_dict(
@@ -123,9 +121,7 @@ def load_remote(
         )
 
 
-def store_remote_graph(
-    buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
-) -> GraphWithNamedArgs:
+def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
     """A graph with the entry as first input and a named input per buffer that stores into the buffers.
 
     Usage: ``store_remote_graph(buffers).bind(tensors).call(0)``
@@ -136,9 +132,7 @@ def store_remote_graph(
         index = popxl.graph_input((), popxl.int32, "store_index")
         for name, buffer in buffers.to_dict().items():
             _enlarge(buffer, entries)
-            args[name] = popxl.graph_input(
-                buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=buffer.meta_shape
-            )
+            args[name] = popxl.graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=buffer.meta_shape)
             _store(buffer, index, args[name], use_io_tiles)
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args))
 

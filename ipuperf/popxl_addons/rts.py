@@ -1,7 +1,7 @@
 """Replicated tensor sharding (RTS): specs of shards, graphs that reduce gradients to shards and gather shards.
 
-Both ages of the upstream interface: sharding by size (``threshold=``: tensors of at least so many elements) and by group
-(``shard_over=``, ``shard_groups=``).
+Both ages of the upstream interface: sharding by size (``threshold=``: tensors of at least so many elements) and by
+group (``shard_over=``, ``shard_groups=``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import NamedReplicaGrouping
@@ -78,7 +79,7 @@ def all_gather_replica_sharded_graph(
 
 def reduce_replica_sharded_tensor(
     t: popxl.Tensor,
-    op: str = "add",
+    op: CollectiveOps = "add",
     replica_group: ReplicaGrouping | None = None,
     shard_group: ReplicaGrouping | None = None,
     *,
@@ -86,8 +87,8 @@ def reduce_replica_sharded_tensor(
 ) -> popxl.Tensor:
     """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same).
 
-    Equal groups give a reduce-scatter, others an all-reduce and a slice; a tensor that is below ``threshold`` or does not
-    divide is all-reduced.
+    Equal groups give a reduce-scatter, others an all-reduce and a slice; a tensor that is below ``threshold`` or does
+    not divide is all-reduced.
     """
     reduce_over = replica_group or popxl.gir().replica_grouping()
     shard_over = shard_group or reduce_over
@@ -104,7 +105,7 @@ def reduce_replica_sharded_tensor(
 
 def reduce_replica_sharded_graph(
     tensors: NamedTensors,
-    op: str = "add",
+    op: CollectiveOps = "add",
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
     replica_group: ReplicaGrouping | None = None,
@@ -112,7 +113,7 @@ def reduce_replica_sharded_graph(
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
 
-    Usage: ``g, names = reduce_replica_sharded_graph(ts, "mean"); reduced = NamedTensors.pack(names, g.bind(ts).call())``
+    Usage: ``g, names = reduce_replica_sharded_graph(ts, "mean")``, ``NamedTensors.pack(names, g.bind(ts).call())``
     """
     _no_io_tiles(use_io_tiles)
     groups = shard_groups.to_dict() if shard_groups is not None else {}

@@ -25,8 +25,8 @@ class VariableFactory:
     """Makes one variable per :meth:`init`, and the graph input that stands for it.
 
     Args:
-        data_iter: host data (the same each time), a function that returns it, or an iterable. The first value is drawn at
-            once, to know the shape, and used by the first ``init``.
+        data_iter: host data (the same each time), a function that returns it, or an iterable. The first value is drawn
+            at once, to know the shape, and used by the first ``init``.
         dtype: type of the variable (default: of the data, 64-bit types narrowed).
         name: name of input and variable.
         by_ref: the subgraph changes the variable.
@@ -64,7 +64,9 @@ class VariableFactory:
             while True:
                 yield source()
         elif isinstance(source, Iterator) or (
-            isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)) and not hasattr(source, "shape")
+            isinstance(source, Iterable)
+            and not isinstance(source, (np.ndarray, list, tuple))
+            and not hasattr(source, "shape")
         ):
             yield from source
         else:
@@ -136,9 +138,7 @@ class VariableFactory:
         )
         return shard
 
-    def init_remote(
-        self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None
-    ) -> popxl.Variable:
+    def init_remote(self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None) -> popxl.Variable:
         """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
         return make(

@@ -27,7 +27,8 @@ class RunSettings:
     Attributes:
         machine: name of a built-in machine, path of a machine file, or ``auto``: the smallest of :data:`AUTO_MACHINES`
             with enough IPUs.
-        report_directory: where :func:`ipuperf.runtime.executable.write_reports` puts one folder per session; None: nowhere.
+        report_directory: where :func:`ipuperf.runtime.executable.write_reports` puts one folder per session;
+            None: nowhere.
         strict_memory: a program that does not fit into In-Processor-Memory is an error.
         executables: every executable made under these settings, in order of creation.
     """

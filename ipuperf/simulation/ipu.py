@@ -81,6 +81,7 @@ class IpuProcess:
         self.mark = 0  # up to here the parts of the step are known
         self.parts: list[Part] = []
         self.open_wait = ""  # what this process waits for without knowing how long
+        self.inside = False  # in a shared step
         self.serial = 0  # shared steps begun
         self.loaded: dict[int, int] = {}  # slices copied in, by stream
         self.last_stream = -1
@@ -165,6 +166,7 @@ class IpuProcess:
     def _shared(self, instruction: Shared) -> Waiting:
         leaf, start = instruction.leaf, self.world.kernel.now
         self.mark, self.parts = start, []
+        self.inside = True
         self.serial += 1
         step = leaf.step
         if isinstance(step, Collective):
@@ -181,6 +183,7 @@ class IpuProcess:
             segment = tree.shared_segment(leaf, tuple(self.parts))
             self._record(tree.stretch_of(np.array([segment]), np.array([-1])), start)
             self.parts = []
+        self.inside = False
 
     def _remote(self, leaf: Leaf, step: RemoteTransfer) -> Waiting:
         load = step.direction == "load"
@@ -241,18 +244,14 @@ class IpuProcess:
             self.pc,
             self.finish >= 0,
             self.open_wait,
-            0 if self.open_wait or not self.parts_pending else self.mark - now,
+            self.inside,
+            self.mark - now if self.inside and not self.open_wait else 0,
             self.until - now if self.until >= 0 else -1,
             tuple((stretch, start - now) for stretch, start in self.ahead),
             tuple(self.parts),
             self.last_stream,
             tuple(self.loops),
         )
-
-    @property
-    def parts_pending(self) -> bool:
-        """Whether a shared step is under way, so that `mark` matters."""
-        return self.finish < 0 and self.until < 0 or bool(self.parts)
 
 
 def _succeed(event: Event) -> None:

@@ -127,8 +127,8 @@ def resolve_operands(
         missing = [p.id for p in free[len(positional) :]]
         hint = f"; missing: {missing}" if missing else ""
         raise ValueError(
-            f"{what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that inputs_dict does not "
-            f"give{hint}"
+            f"{what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that "
+            f"inputs_dict does not give{hint}"
         )
     given = iter(positional)
     operands: list[Tensor] = []
@@ -157,12 +157,12 @@ def call_with_info(
 
 def call(
     graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
-) -> None | Tensor | tuple[Tensor, ...]:
+) -> Tensor | tuple[Tensor, ...] | None:
     """As :func:`call_with_info`, giving the result: None, one tensor, or a tuple."""
     return single_or_tuple(call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs)
 
 
-def single_or_tuple(outputs: tuple[Tensor, ...]) -> None | Tensor | tuple[Tensor, ...]:
+def single_or_tuple(outputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
     """Upstream's shape of results."""
     if not outputs:
         return None

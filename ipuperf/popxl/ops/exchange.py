@@ -49,9 +49,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """As :func:`remote_load` into ``t``, whose storage the result shares."""
     remote_buffer.validate_tensor_matches_buffer(t)
-    return emit(
-        _k.RemoteLoadInplace, [t, _offset(offset)], f"{t.name}_remote_loaded", buffer=remote_buffer._ir
-    )
+    return emit(_k.RemoteLoadInplace, [t, _offset(offset)], f"{t.name}_remote_loaded", buffer=remote_buffer._ir)
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:

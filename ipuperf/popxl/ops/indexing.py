@@ -26,9 +26,6 @@ def _expanded(t: Tensor, key: Any) -> list[Any]:
     return parts[:at] + [everything] * missing + parts[at + 1 :]
 
 
-
-
-
 def getitem(t: Tensor, key: Any) -> Tensor:
     """``t[key]``.
 

@@ -22,14 +22,16 @@ def repeat_with_info(
 ) -> CallSiteInfo:
     """Execute ``graph`` ``repeat_count`` times.
 
-    With N outputs, the first N inputs are loop carried: they get the outputs of the trip before. The other inputs are the
-    same in all trips, unless they are by reference.
+    With N outputs, the first N inputs are loop carried: they get the outputs of the trip before. The other inputs are
+    the same in all trips, unless they are by reference.
 
     Raises:
         ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative count.
     """
     if not isinstance(repeat_count, int) or repeat_count < 0:
-        raise ValueError(f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed")
+        raise ValueError(
+            f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed"
+        )
     operands = resolve_operands(graph, inputs, inputs_dict, "repeat")
     outputs = graph._ir.outputs
     # upstream makes two tensors per output (the wrapper's and the parent's) and always numbers them
@@ -43,6 +45,6 @@ def repeat_with_info(
 
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
-) -> None | Tensor | tuple[Tensor, ...]:
+) -> Tensor | tuple[Tensor, ...] | None:
     """As :func:`repeat_with_info`, giving the result: None, one tensor, or a tuple."""
     return single_or_tuple(repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs)

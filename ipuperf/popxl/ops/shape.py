@@ -89,9 +89,9 @@ def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
 
 def slice(
     t: Tensor,
-    start: int | None | Sequence[int | None] = None,
-    stop: int | None | Sequence[int | None] = None,
-    step: int | None | Sequence[int | None] = None,
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
     """``start:stop:step`` along ``axis`` (numbers, or one per axis; without ``axis`` the first axes)."""
@@ -100,9 +100,9 @@ def slice(
 
 def slice_(
     t: Tensor,
-    start: int | None | Sequence[int | None] = None,
-    stop: int | None | Sequence[int | None] = None,
-    step: int | None | Sequence[int | None] = None,
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
     """As :func:`slice`, sharing storage."""

@@ -102,7 +102,8 @@ class GradGraphInfo:
     def _check(self, fwd_call_info: CallSiteInfo) -> None:
         if fwd_call_info.called_graph != self.forward_graph:
             raise ValueError(
-                f"the call is one of graph {fwd_call_info.called_graph.name!r}; a call of {self.forward_graph.name!r} is needed"
+                f"the call is one of graph {fwd_call_info.called_graph.name!r}; a call of "
+                f"{self.forward_graph.name!r} is needed"
             )
 
 

@@ -32,9 +32,7 @@ def _group(group: ReplicaGrouping | None) -> ReplicaGrouping:
 
 def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """The same reduction of ``t`` over the group on each of its replicas."""
-    return emit(
-        _k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir
-    )
+    return emit(_k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir)
 
 
 def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:

@@ -1,0 +1,245 @@
+"""Loops in steady state: iterations that repeat exactly are added, not simulated.
+
+At the end of an instant in which a loop iteration began, the whole state of the simulation is compared with earlier
+ones: where every IPU is and what it waits for, every flow and how much of it is left, the host's queue and buffers,
+all relative to the present time, but not how many iterations and slices have been counted. The simulation is
+deterministic, so two equal states go on equally, until some counter reaches its end. Therefore n more periods can be
+added at once as long as no loop and no stream ends within them. That is a :class:`Fold`: what began in (t1, t2] is
+copied n times at a distance of the period, what begins later is shifted, and the counters move on. The event loop
+keeps its own time; rows are moved to their true times at the end (:class:`Unfolding`).
+
+States may hold several loops at different depths on different IPUs; the same test covers them all. When there is no
+steady state, because a queue keeps growing or because periods of different IPUs have no common multiple that comes
+round, everything is simulated.
+
+An IPU that waits for a partner through the whole period is in the same state however long it has waited; the added
+time is added to its wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .host import ChannelKey
+
+if TYPE_CHECKING:
+    from .ipu import IpuProcess, World
+
+_KEPT = 512  # snapshots kept for comparison
+
+
+@dataclass(frozen=True)
+class Fold:
+    """``count`` further copies of what began in (``begin``, ``end``], in the time of the event loop.
+
+    For each process: ``rows`` recorded before this fold, the ``loop`` (index of its instruction, -1: none) that moves on
+    by ``trips`` iterations in a period, and slices per period of each host load stream.
+    """
+
+    begin: int
+    end: int
+    count: int
+    rows: tuple[int, ...]
+    loop: tuple[int, ...]
+    trips: tuple[int, ...]
+    slices: tuple[Mapping[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """Counters at a time; ``shift`` is what earlier folds had added to the time by then."""
+
+    time: int
+    shift: int
+    loops: tuple[tuple[int, ...], ...]
+    counters: tuple[tuple[int, ...], ...]
+    loaded: tuple[Mapping[int, int], ...]
+    issued: Mapping[ChannelKey, int]
+    waits: tuple[tuple[int, int] | None, ...]
+
+
+class Folder:
+    """Looks for steady states in a running simulation and folds them."""
+
+    def __init__(self, world: World, processes: Sequence[IpuProcess]) -> None:
+        self._world = world
+        self._processes = processes
+        self._seen: OrderedDict[tuple[object, ...], _Snapshot] = OrderedDict()
+        self._shift = 0
+        self.folds: list[Fold] = []
+
+    def look(self) -> None:
+        """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
+        now = self._world.kernel.now
+        state = (
+            tuple(process.state(now) for process in self._processes),
+            self._world.network.state(now),
+            self._world.host.state(now),
+            self._world.meetings.state(now),
+        )
+        earlier = self._seen.get(state)
+        if earlier is not None:
+            self._try(earlier, self._snapshot(now))
+        self._seen[state] = self._snapshot(now)
+        self._seen.move_to_end(state)
+        if len(self._seen) > _KEPT:
+            self._seen.popitem(last=False)
+
+    def _snapshot(self, now: int) -> _Snapshot:
+        processes = self._processes
+        return _Snapshot(
+            now,
+            self._shift,
+            tuple(tuple(process.loops) for process in processes),
+            tuple(tuple(process.counters) for process in processes),
+            tuple(dict(process.loaded) for process in processes),
+            self._world.host.issued(),
+            tuple((process.serial, process.mark) if process.open_wait else None for process in processes),
+        )
+
+    def _try(self, one: _Snapshot, two: _Snapshot) -> None:
+        """Fold the stretch between two snapshots of equal state, if the counters allow it."""
+        advance = [_advance(before, after) for before, after in zip(one.counters, two.counters, strict=True)]
+        if None in advance or not any(trips for _, trips in (a for a in advance if a)):
+            return
+        same = all(_same_wait(a, b, one.time, two.time) for a, b in zip(one.waits, two.waits, strict=True))
+        steps = [item for item in advance if item is not None]
+        slices = {key: two.issued[key] - one.issued[key] for key in two.issued}
+        count = self._room(steps, slices)
+        if not same or count < 1:
+            return
+        self._fold(one, two, steps, slices, count)
+
+    def _room(self, advance: Sequence[tuple[int, int]], slices: Mapping[ChannelKey, int]) -> int:
+        """How many periods fit before a loop or a stream comes to its end."""
+        rooms = []
+        for process, (level, trips) in zip(self._processes, advance, strict=True):
+            if trips:
+                enter = process.instructions[process.loops[level]]
+                rooms.append((enter.count - 1 - process.counters[level]) // trips)  # type: ignore[union-attr]
+        left = self._world.host.left()
+        rooms += [left[key] // number for key, number in slices.items() if number]
+        return min(rooms)
+
+    def _fold(
+        self,
+        one: _Snapshot,
+        two: _Snapshot,
+        advance: Sequence[tuple[int, int]],
+        slices: Mapping[ChannelKey, int],
+        count: int,
+    ) -> None:
+        period = two.time + two.shift - one.time - one.shift
+        loaded = []
+        for process, (level, trips), before in zip(self._processes, advance, one.loaded, strict=True):
+            if trips:
+                process.counters[level] += count * trips
+            change = {stream: number - before.get(stream, 0) for stream, number in process.loaded.items()}
+            for stream, number in change.items():
+                process.loaded[stream] += count * number
+            loaded.append(change)
+        for process, wait in zip(self._processes, one.waits, strict=True):
+            if wait is not None and wait[0] == process.serial:
+                process.mark -= count * period
+        self._world.host.skip({key: count * number for key, number in slices.items()})
+        self.folds.append(
+            Fold(
+                one.time,
+                two.time,
+                count,
+                tuple(len(rows) for rows in self._world.recorder.stretches),
+                tuple(p.loops[level] if trips else -1 for p, (level, trips) in zip(self._processes, advance, strict=True)),
+                tuple(trips for _, trips in advance),
+                tuple(loaded),
+            )
+        )
+        self._shift += count * period
+        for state in [state for state, snapshot in self._seen.items() if snapshot.time > one.time]:
+            del self._seen[state]
+
+
+def _advance(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:
+    """(level, iterations) of the one loop that moved on, (0, 0) if none did, None if several did or one went back."""
+    moved = [level for level, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if not moved:
+        return (0, 0)
+    level = moved[0]
+    return (level, after[level] - before[level]) if len(moved) == 1 and after[level] > before[level] else None
+
+
+def _same_wait(one: tuple[int, int] | None, two: tuple[int, int] | None, begin: int, end: int) -> bool:
+    """Whether two open waits began at the same distance, or are one and the same wait."""
+    if one is None or two is None:
+        return one is two
+    return one[0] == two[0] or one[1] - begin == two[1] - end
+
+
+class Unfolding:
+    """Moves rows from the time of the event loop to true time, one fold after the other.
+
+    >>> fold = Fold(10, 14, 2, (), (), (), ())
+    >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # start, the row it came from, copy number
+    (array([10, 12, 23, 16, 20]), array([0, 1, 2, 1, 1]))
+    """
+
+    def __init__(self, folds: Sequence[Fold]) -> None:
+        self._folds = folds
+        self._true: list[tuple[int, int]] = []  # begin and end of each fold when all earlier ones are applied
+        for fold in folds:
+            edges = np.array([fold.begin, fold.end])
+            for (begin, end), earlier in zip(self._true, folds):
+                edges = edges + np.where(edges >= end, earlier.count * (end - begin), 0)
+            self._true.append((int(edges[0]), int(edges[1])))
+
+    def rows(self, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """True starts of all rows and the row each one is a copy of."""
+        row = np.arange(len(start))
+        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
+            start, picked, _ = _apply(start, begin, end, fold.count)
+            row = row[picked]
+        return start, row
+
+    def instances(
+        self, process: int, start: np.ndarray, number: np.ndarray, columns: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """As `rows` for the executions of one process, whose micro-batches and iterations count on.
+
+        ``number`` is the number of each row in the recorder; ``columns`` must hold ``stream``, ``batch``, ``loop`` and
+        ``iteration``.
+        """
+        found = {name: values.copy() for name, values in columns.items()}
+        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
+            known = number < fold.rows[process]
+            start, picked, copy = _apply(start, begin, end, fold.count)
+            found = {name: values[picked] for name, values in found.items()}
+            copy = np.where((copy < 0) & known[picked], fold.count, np.maximum(copy, 0))
+            number = number[picked]
+            moves = (found["loop"] == fold.loop[process]) & (found["loop"] >= 0)
+            found["iteration"] += np.where(moves, copy * fold.trips[process], 0)
+            for stream, slices in fold.slices[process].items():
+                found["batch"] += np.where(found["stream"] == stream, copy * slices, 0)
+        return start, found
+
+    def time(self, time: int) -> int:
+        """True time of a moment that is not inside a folded period."""
+        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
+            if time >= end:
+                time += fold.count * (end - begin)
+        return time
+
+
+def _apply(start: np.ndarray, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """New starts, which row each is, and its copy number: 0 for an original, k for the k-th copy, -1 if shifted."""
+    period = end - begin
+    inside = np.flatnonzero((start > begin) & (start <= end))
+    after = start > end
+    originals = np.where(after, start + count * period, start)
+    picked = np.concatenate([np.arange(len(start)), np.tile(inside, count)])
+    copy = np.repeat(np.arange(1, count + 1), len(inside))
+    starts = np.concatenate([originals, np.tile(start[inside], count) + copy * period])
+    return starts, picked, np.concatenate([np.where(after, -1, 0), copy])

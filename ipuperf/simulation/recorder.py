@@ -1,0 +1,65 @@
+"""What happened, as it happened: plain lists in the time of the event loop, made into tables at the end.
+
+Rows carry the start of what they describe; folding (:mod:`.folding`) copies and shifts rows by their starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .network import Flow, Label
+    from .walk import Stretch
+
+
+class Ran(NamedTuple):
+    """A stretch executed by an IPU: from ``start``; ``stream`` and ``batch`` say which slice of which host load came
+    last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1: none)."""
+
+    stretch: Stretch
+    start: int
+    stream: int
+    batch: int
+    loop: int
+    iteration: int
+
+
+class Moved(NamedTuple):
+    """A finished flow; ``links`` are link ids of its route, ``size`` its bytes."""
+
+    start: int
+    dur: int
+    owner: tuple[int, ...]
+    links: tuple[int, ...]
+    size: int
+    label: Label
+
+
+class HostEvent(NamedTuple):
+    """A callback of the host for one slice of a stream (its number) of one replica."""
+
+    start: int
+    dur: int
+    replica: int
+    stream: int
+
+
+class Recorder:
+    """Collects the rows of a simulation of ``processes`` IPU processes."""
+
+    def __init__(self, processes: int) -> None:
+        self.stretches: list[list[Ran]] = [[] for _ in range(processes)]
+        self.transfers: list[Moved] = []
+        self.host: list[HostEvent] = []
+
+    def ran(self, process: int, stretch: Stretch, start: int, stream: int, batch: int, loop: int, iteration: int) -> None:
+        """Process number ``process`` executes ``stretch`` from ``start`` (which may lie ahead)."""
+        self.stretches[process].append(Ran(stretch, start, stream, batch, loop, iteration))
+
+    def transfer(self, flow: Flow, end: int) -> None:
+        """``flow`` ended."""
+        self.transfers.append(Moved(flow.start, end - flow.start, flow.owner, flow.links, flow.bytes, flow.label))
+
+    def host_event(self, start: int, dur: int, stream: int, replica: int) -> None:
+        """The host handles a slice from ``start`` on."""
+        self.host.append(HostEvent(start, dur, replica, stream))

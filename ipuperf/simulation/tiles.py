@@ -1,0 +1,55 @@
+"""``fidelity="tile"``: every tile of an IPU is a SimPy process, and they meet at a barrier after every local step.
+
+This is the reference that the fast way is checked against: durations are not computed but come out of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from ipuperf.lowering.program import Phase, Step, Sync
+from simpy.events import Event
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+
+class Tiles:
+    """The tiles of one IPU.
+
+    Args:
+        kernel: the event loop.
+        tiles: number of tiles; a phase with fewer leaves the others idle.
+    """
+
+    def __init__(self, kernel: Kernel, tiles: int) -> None:
+        self._kernel = kernel
+        self._idle = [0] * tiles
+        self._go = kernel.event()
+        self._met = kernel.event()
+        self._arrived = 0
+        for tile in range(tiles):
+            kernel.process(self._tile(tile))
+
+    def execute(self, step: Step) -> Generator[Event, object, None]:
+        """All tiles do their part of a local step and meet; a sync then takes its cycles."""
+        work = self._idle
+        if isinstance(step, Phase):
+            own = step.cycles.dense().tolist()
+            work = own + [0] * (len(self._idle) - len(own))
+        self._arrived, self._met = 0, self._kernel.event()
+        go, self._go = self._go, self._kernel.event()
+        go.succeed(work)
+        yield self._met
+        if isinstance(step, Sync) and step.cycles:
+            yield self._kernel.timeout(step.cycles)
+
+    def _tile(self, tile: int) -> Generator[Event, list[int], None]:
+        while True:
+            work = yield self._go
+            if work[tile]:
+                yield self._kernel.timeout(work[tile])
+            self._arrived += 1
+            if self._arrived == len(self._idle):
+                self._met.succeed()

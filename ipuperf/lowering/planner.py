@@ -34,8 +34,9 @@ class MatMulPlan:
         exchange_operands, compute, exchange_partials, reduce, transform: cycles of the terms, per pass.
         bytes_operands: bytes per tile that the operand exchange brings in.
         bytes_partials: bytes per tile that the partials exchange brings in.
-        temp_bytes: temporary bytes on a tile: operands brought in, and with a split of the input channels the partials
-            and their copies on the tiles that reduce them (otherwise the partials are the result).
+        temp_bytes: bytes of operands and partials on a tile, what ``availableMemoryProportion`` limits.
+        extra_bytes: the part of them that comes on top of operands and result, which live anyway: operands brought in
+            and, with a split of the input channels, the partials and their copies on the tiles that reduce them.
         reduce_stages: how many reduction stages there are (0: none).
         total: cycles of all terms and passes.
     """
@@ -57,6 +58,7 @@ class MatMulPlan:
     bytes_operands: int
     bytes_partials: int
     temp_bytes: int
+    extra_bytes: int
     reduce_stages: int
     total: int
     vertex: str
@@ -244,7 +246,8 @@ def _search(
     exchange_out, reduce, stages = _reduction(partials, i, method, chip)
     transform = _transform(groups, m, k, n, g * f * o * i, method, chip)
     total = serial * (exchange_in + compute + exchange_out + reduce + transform)
-    temp = moved_inputs + moved_weights + np.where(i > 1, 2, 0) * partials * method.partial_size
+    extra = moved_inputs + moved_weights + np.where(i > 1, 2, 0) * partials * method.partial_size
+    temp = (inputs + weights) * method.in_size + np.where(i > 1, 2, 1) * partials * method.partial_size
     order = np.lexsort((g * f * o * i, temp, np.where(temp <= limit, total, np.iinfo(np.int64).max)))
     best = int(order[0])
     if temp[best] > limit:
@@ -271,6 +274,7 @@ def _search(
         bytes_operands=pick(moved_inputs + moved_weights),
         bytes_partials=pick(np.where(i > 1, partials, 0)) * method.partial_size,
         temp_bytes=pick(temp),
+        extra_bytes=pick(extra),
         reduce_stages=pick(stages),
         total=pick(total),
         vertex=f"poplin::ConvPartial1x1Out<{_TYPE[method.in_size]},{_TYPE[method.partial_size]},{method.units}>",

@@ -254,7 +254,7 @@ class Superstepper:
                 arriving = TileVector.uniform(plan.bytes_partials, tiles, plan.tiles)
                 self.exchange(f"{name}/partials", arriving, cycles=plan.exchange_partials)
                 self.compute("poplin::ConvReduce", TileVector.uniform(plan.reduce, tiles, plan.tiles))
-        self.out.need(TileVector.uniform(plan.temp_bytes, tiles, plan.tiles))
+        self.out.need(TileVector.uniform(plan.extra_bytes, tiles, plan.tiles))
         result = self.op.outputs[0]
         grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
         key = ("matmul", plan, result.spec.elements)

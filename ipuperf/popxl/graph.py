@@ -30,7 +30,7 @@ class Graph:
         )
 
     @classmethod
-    def _from_ir(cls, graph: _ir.Graph) -> Graph:
+    def _from_ir(cls, graph: _BaseGraph) -> Graph:
         self = cls.__new__(cls)
         self._ir = graph
         self._entered = []

@@ -17,7 +17,7 @@ from .tracing import graph_stem, trace
 _SEALED: weakref.WeakSet[_ir.Ir] = weakref.WeakSet()
 
 
-def seal(program: _ir.Ir) -> None:
+def seal(program: _BaseIr) -> None:
     """Remember that a session was built: the replication factor is now fixed."""
     _SEALED.add(program)
 
@@ -37,7 +37,7 @@ class Ir:
         Ir._ir_cache[id(self._ir)] = self
 
     @classmethod
-    def _from_ir(cls, program: _ir.Ir) -> Ir:
+    def _from_ir(cls, program: _BaseIr) -> Ir:
         """The one handle of ``program``."""
         found = cls._ir_cache.get(id(program))
         if found is None or found._ir is not program:

@@ -1,4 +1,4 @@
-"""``Module``: layers with state; ``create_graph`` gives a graph with named inputs and the factories of its variables."""
+"""``Module``: layers with state; ``create_graph`` gives a graph with named inputs and factories of its variables."""
 
 from __future__ import annotations
 

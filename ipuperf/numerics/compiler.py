@@ -14,13 +14,13 @@ from itertools import repeat
 
 import numpy as np
 
-from ipuperf.ir import Constant, Graph, RemoteBuffer, Stream, Tensor, Variable
+from ipuperf.ir import Constant, Graph, Op, RemoteBuffer, Stream, Tensor, Variable
 from ipuperf.ops import base
 from ipuperf.ops.control import Call, Loop
 
 from .errors import EvaluationError
 from .memory import Block, Pool, Scratch
-from .plan import Plan, make_plan
+from .plan import Plan, dead_ops, make_plan
 from .streams import InputCursor, OutputCursor
 
 Code = list[Callable[[], object]]
@@ -143,13 +143,15 @@ class Compiler:
         Returns, for each output, its array and the block that holds it and nothing else; the caller releases it. An
         output that shares memory with an input, a constant or another output is copied at the end, except
 
-        * outputs that are not ``needed`` (any array may come back),
+        * outputs that are not ``needed`` (any array may come back; ops that only they depend on are left out),
         * output ``k`` when it is exactly ``own[k]`` (a loop-carried value changed in place), and
         * constants where ``constants[k]`` says that the caller does not change them; without a block both.
         """
         if len(inputs) != len(graph.inputs):
             raise EvaluationError(f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(inputs)} are given")
         frame = _Frame(self, graph, inputs, code)
+        if needed is not None:
+            frame.dead = dead_ops(frame.plan, needed)
         frame.bind_all()
         results: list[tuple[np.ndarray, Block | None]] = []
         handed: set[Tensor] = set()
@@ -193,6 +195,7 @@ class _Frame:
         self._blocks: dict[Tensor, Block] = {}
         self._held: dict[Tensor, list[Block]] = {}
         self._ending: dict[int, list[Tensor]] = {}
+        self.dead: set[Op] = set()
         for group, position in self.plan.last_use.items():
             if group not in self.plan.kept:
                 self._ending.setdefault(position, []).append(group)
@@ -270,7 +273,7 @@ class _Frame:
                     )
                 return
         outputs = [self._output(op, index, inputs) for index in range(len(op.outputs))]
-        if op not in self.plan.unread:
+        if op not in self.plan.unread and op not in self.dead:
             self.compiler.bind_kernel(op, inputs, outputs, self.code)
 
     def _views(self, op: base.Op, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:

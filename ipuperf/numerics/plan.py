@@ -7,6 +7,7 @@ ends with the last op that reads any of its tensors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipuperf.ir import Graph, Op, Tensor, schedule
@@ -92,3 +93,20 @@ def _elide(plan: Plan, position: int, op: Op) -> None:
     plan._parent[result] = source
     plan.last_use[source] = max(plan.last_use[source], plan.last_use.pop(result))
     plan.elided.add(op)
+
+
+def dead_ops(plan: Plan, needed: Sequence[bool]) -> set[Op]:
+    """Ops of ``plan`` whose results reach no needed output of the graph and that do nothing else.
+
+    Ops that change or alias an operand, read streams or remote buffers (they alias the tensor they fill), call graphs or
+    have no result are never dead.
+    """
+    wanted = {t for t, need in zip(plan.graph.outputs, needed, strict=True) if need}
+    dead: set[Op] = set()
+    for op in reversed(plan.order):
+        pure = op.outputs and not (op.modified_inputs() or op.aliases() or op.called_graphs())
+        if pure and not any(t in wanted for t in op.outputs):
+            dead.add(op)
+        else:
+            wanted.update(op.inputs)
+    return dead

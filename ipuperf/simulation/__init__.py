@@ -1,1 +1,15 @@
-"""Room ``simulation``: see docs/design.md."""
+"""Room ``simulation``: IPUs, links, DDR and host move through simulated time.
+
+``simulate(program, machine)`` runs a :class:`~ipuperf.lowering.program.DeviceProgram` once and gives a
+:class:`~ipuperf.trace.Trace`. One SimPy process per IPU walks its steps (:mod:`.ipu`) and meets the others in the
+network (:mod:`.network`), in collectives and copies (:mod:`.collectives`, :mod:`.meetings`) and at the host
+(:mod:`.host`); loops in steady state are folded (:mod:`.folding`).
+"""
+
+from __future__ import annotations
+
+from ipuperf.simulation.errors import SimulationError
+from ipuperf.simulation.network import fair_rates
+from ipuperf.simulation.simulate import Fidelity, simulate
+
+__all__ = ["Fidelity", "SimulationError", "fair_rates", "simulate"]

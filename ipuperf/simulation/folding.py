@@ -30,15 +30,16 @@ from .host import ChannelKey
 if TYPE_CHECKING:
     from .ipu import IpuProcess, World
 
-_KEPT = 512  # snapshots kept for comparison
+_KEPT = 512  # different states kept for comparison
+_SAME = 4  # snapshots kept of one state
 
 
 @dataclass(frozen=True)
 class Fold:
     """``count`` further copies of what began in (``begin``, ``end``], in the time of the event loop.
 
-    For each process: ``rows`` recorded before this fold, the ``loop`` (index of its instruction, -1: none) that moves on
-    by ``trips`` iterations in a period, and slices per period of each host load stream.
+    For each process: ``rows`` recorded before this fold, the ``loop`` (index of its instruction, -1: none) that moves
+    on by ``trips`` iterations in a period, and slices per period of each host load stream.
     """
 
     begin: int
@@ -69,7 +70,7 @@ class Folder:
     def __init__(self, world: World, processes: Sequence[IpuProcess]) -> None:
         self._world = world
         self._processes = processes
-        self._seen: OrderedDict[tuple[object, ...], _Snapshot] = OrderedDict()
+        self._seen: OrderedDict[tuple[object, ...], list[_Snapshot]] = OrderedDict()
         self._shift = 0
         self.folds: list[Fold] = []
 
@@ -82,10 +83,12 @@ class Folder:
             self._world.host.state(now),
             self._world.meetings.state(now),
         )
-        earlier = self._seen.get(state)
-        if earlier is not None:
-            self._try(earlier, self._snapshot(now))
-        self._seen[state] = self._snapshot(now)
+        present = self._snapshot(now)
+        for earlier in reversed(self._seen.get(state, ())):
+            if self._try(earlier, present):
+                present = self._snapshot(now)
+                break
+        self._seen[state] = [*self._seen.get(state, ()), present][-_SAME:]
         self._seen.move_to_end(state)
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)
@@ -102,18 +105,23 @@ class Folder:
             tuple((process.serial, process.mark) if process.open_wait else None for process in processes),
         )
 
-    def _try(self, one: _Snapshot, two: _Snapshot) -> None:
-        """Fold the stretch between two snapshots of equal state, if the counters allow it."""
-        advance = [_advance(before, after) for before, after in zip(one.counters, two.counters, strict=True)]
-        if None in advance or not any(trips for _, trips in (a for a in advance if a)):
-            return
+    def _try(self, one: _Snapshot, two: _Snapshot) -> bool:
+        """Fold the stretch between two snapshots of equal state if the counters allow it; whether they did."""
+        steps: list[tuple[int, int]] = []
+        for before, after in zip(one.counters, two.counters, strict=True):
+            moved = _advance(before, after)
+            if moved is None:
+                return False
+            steps.append(moved)
+        if not any(trips for _, trips in steps):
+            return False
         same = all(_same_wait(a, b, one.time, two.time) for a, b in zip(one.waits, two.waits, strict=True))
-        steps = [item for item in advance if item is not None]
         slices = {key: two.issued[key] - one.issued[key] for key in two.issued}
         count = self._room(steps, slices)
         if not same or count < 1:
-            return
+            return False
         self._fold(one, two, steps, slices, count)
+        return True
 
     def _room(self, advance: Sequence[tuple[int, int]], slices: Mapping[ChannelKey, int]) -> int:
         """How many periods fit before a loop or a stream comes to its end."""
@@ -153,14 +161,18 @@ class Folder:
                 two.time,
                 count,
                 tuple(len(rows) for rows in self._world.recorder.stretches),
-                tuple(p.loops[level] if trips else -1 for p, (level, trips) in zip(self._processes, advance, strict=True)),
+                tuple(
+                    p.loops[level] if trips else -1 for p, (level, trips) in zip(self._processes, advance, strict=True)
+                ),
                 tuple(trips for _, trips in advance),
                 tuple(loaded),
             )
         )
         self._shift += count * period
-        for state in [state for state, snapshot in self._seen.items() if snapshot.time > one.time]:
-            del self._seen[state]
+        for state, snapshots in list(self._seen.items()):
+            self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= one.time]
+            if not self._seen[state]:
+                del self._seen[state]
 
 
 def _advance(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:

@@ -4,9 +4,9 @@ Each (slice, replica) of a stream costs ``host.callback_seconds`` of host time. 
 in which they came; those of one instant by replica, then by stream (in the order of ``DeviceProgram.streams``), then by
 IPU. A host-to-device stream has, for each replica, a buffer of ``depth`` slices that the host fills ahead of the IPU: a
 slot is taken when a slice is requested and free again when its transfer to the IPU ended. Upstream's default is a
-buffering depth of 1 with prefetching on; depth 0 means that the host begins when the IPU asks. The host prepares no more
-slices than the run takes. A device-to-host slice is handed to the host at the end of its stream copy; the IPU does not
-wait for the host to handle it, only the run does.
+buffering depth of 1 with prefetching on; depth 0 means that the host begins when the IPU asks. The host prepares no
+more slices than the run takes. A device-to-host slice is handed to the host at the end of its stream copy; the IPU does
+not wait for the host to handle it, only the run does.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Host:
             elif ready is not None:
                 channel.claims.append((ipu, ready))
         wanted = [key for key, channel in self._channels.items() for _ in range(self._room(channel))]
-        for key in sorted([*((*key, 1) for key in wanted), *((*key, 0) for key in takes)]):
-            self._serve(key[0], key[1], prepare=bool(key[2]))
+        for replica, stream, prepare in sorted([*((*key, True) for key in wanted), *((*key, False) for key in takes)]):
+            self._serve(replica, stream, prepare)
         for key in sorted({(replica, stream) for replica, stream, what, _, _ in inbox if what == _CLAIM}):
             self._grant(self._channels[key])
 

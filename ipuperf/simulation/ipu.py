@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from ipuperf.lowering.program import Collective, InterIpuCopy, RemoteTransfer, StreamCopy
 from simpy.events import Event
 
+from ipuperf.lowering.program import Collective, InterIpuCopy, RemoteTransfer, StreamCopy
+
 from .network import Label
+from .recorder import Ran
 from .walk import Enter, Instruction, Leaf, Next, Part, Shared, Stretch
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ class IpuProcess:
         """For messages."""
         return f"replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
 
+    @property
+    def step_name(self) -> str:
+        """Name of the shared step this process is in, "" elsewhere."""
+        at = self.instructions[self.pc] if self.pc < len(self.instructions) else None
+        return at.leaf.step.name if isinstance(at, Shared) else ""
+
     # -- the walk ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Waiting:
@@ -146,7 +153,7 @@ class IpuProcess:
     def _record(self, stretch: Stretch, start: int) -> None:
         loop, iteration = (self.loops[-1], self.counters[-1]) if self.loops else (-1, -1)
         batch = self.loaded[self.last_stream] - 1 if self.loaded else -1
-        self.world.recorder.ran(self.number, stretch, start, self.last_stream, batch, loop, iteration)
+        self.world.recorder.ran(self.number, Ran(stretch, start, self.last_stream, batch, loop, iteration))
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
         """The stretch tile by tile, with the durations that come out."""

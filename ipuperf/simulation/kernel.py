@@ -1,10 +1,10 @@
 """The event loop: SimPy with a stated order of simultaneous events.
 
-Everything that happens in one cycle forms an *instant*. Within an instant the IPU processes run first and only say what
-they want; then the network shares its links between the flows it has (:data:`NETWORK`); last the host takes the requests
-of the instant, sorted by replica and stream (:data:`HOST`). What one of them sets off at no delay belongs to the same
-instant and goes through the same three stages again. Nothing therefore depends on the order in which processes of the
-same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
+Everything that happens in one cycle forms an *instant*. Within an instant the IPU processes run first and only say
+what they want; then the network shares its links between the flows it has (:data:`NETWORK`); last the host takes the
+requests of the instant, sorted by replica and stream (:data:`HOST`). What one of them sets off at no delay belongs to
+the same instant and goes through the same three stages again. Nothing therefore depends on the order in which processes
+of the same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Kernel(simpy.Environment):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(initial_time=0)
         self._random = None if seed is None else random.Random(seed)
+
+    @property
+    def now(self) -> int:
+        """The present cycle."""
+        return self._now  # type: ignore[return-value]
 
     def schedule(self, event: Event, priority: Any = NORMAL, delay: Any = 0) -> None:
         """Put an event into the queue; events of one instant and stage in sequence, or shuffled by the seed."""

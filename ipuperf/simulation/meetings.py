@@ -86,7 +86,9 @@ class Meetings:
         parties = self._copies.setdefault(key, {})
         parties[process.index] = (process, leaf, done)
         partner = step.destination if process.index == step.source else step.source
-        process.open_wait = f"copy {step.name!r} with IPU {partner} of its replica (IPU {step.source} to {step.destination})"
+        process.open_wait = (
+            f"copy {step.name!r} with IPU {partner} of its replica (IPU {step.source} to {step.destination})"
+        )
         if len(parties) == 2:
             del self._copies[key]
             self._check_sizes(parties, step)

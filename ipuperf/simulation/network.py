@@ -9,7 +9,8 @@ byte, and ends there.
 Arithmetic is exact to a unit of 1 / (:data:`SCALE` x clock) byte and in integers: a link of B bytes/s moves B x SCALE
 units in a cycle of a clock of f Hz, a byte is f x SCALE units. Shares are whole units, rounded down, so a link never
 carries more than its bandwidth; since SCALE is divisible by 1 to 16, an equal share between up to 16 flows is exact and
-ends fall on the cycle that pencil and paper give. There is no floating point, hence no drift and no platform dependence.
+ends fall on the cycle that pencil and paper give. There is no floating point, hence no drift and no platform
+dependence.
 """
 
 from __future__ import annotations
@@ -153,7 +154,9 @@ class Network:
     def state(self, now: int) -> tuple[tuple[int, ...], ...]:
         """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
         entering = [(0, *owner, at - now) for owner, (_, at) in self._entering.items()]
-        flying = [(1, *flow.owner, flow.start - now, flow.remaining - flow.rate * (now - self._last)) for flow in self._flows]
+        flying = [
+            (1, *flow.owner, flow.start - now, flow.remaining - flow.rate * (now - self._last)) for flow in self._flows
+        ]
         return tuple(sorted(entering + flying))
 
     def _enter(self, flow: Flow) -> None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 class Ran(NamedTuple):
     """A stretch executed by an IPU: from ``start``; ``stream`` and ``batch`` say which slice of which host load came
-    last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1: none)."""
+    last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1:
+    none)."""
 
     stretch: Stretch
     start: int
@@ -52,9 +53,9 @@ class Recorder:
         self.transfers: list[Moved] = []
         self.host: list[HostEvent] = []
 
-    def ran(self, process: int, stretch: Stretch, start: int, stream: int, batch: int, loop: int, iteration: int) -> None:
-        """Process number ``process`` executes ``stretch`` from ``start`` (which may lie ahead)."""
-        self.stretches[process].append(Ran(stretch, start, stream, batch, loop, iteration))
+    def ran(self, process: int, row: Ran) -> None:
+        """Process number ``process`` executes a stretch (which may begin ahead of the present time)."""
+        self.stretches[process].append(row)
 
     def transfer(self, flow: Flow, end: int) -> None:
         """``flow`` ended."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from ipuperf.lowering.program import Phase, Step, Sync
 from simpy.events import Event
+
+from ipuperf.lowering.program import Phase, Step, Sync
 
 if TYPE_CHECKING:
     from .kernel import Kernel

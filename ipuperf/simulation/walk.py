@@ -1,9 +1,9 @@
 """From trees of steps to what an IPU process executes: a flat list of instructions.
 
 A stretch of local steps (`Phase`, `Sync`) up to the next shared step or loop boundary becomes one :class:`Stretch`: the
-trace segments in it and when each of them starts. Loops without a shared step are unrolled into the stretch (as arrays),
-so only loops that touch something shared remain loops. A segment is a straight run of local steps of one function body;
-calls begin a new one, so a body that is called twice gives the same segments twice.
+trace segments in it and when each of them starts. Loops without a shared step are unrolled into the stretch (as
+arrays), so only loops that touch something shared remain loops. A segment is a straight run of local steps of one
+function body; calls begin a new one, so a body that is called twice gives the same segments twice.
 """
 
 from __future__ import annotations
@@ -173,6 +173,10 @@ class ProgramTree:
     def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
         """Id of the segment of a shared step that took these parts."""
         return self._intern((leaf.leaf_id,), parts, ())
+
+    def waiting_segment(self, kind: str, dur: int) -> int:
+        """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step."""
+        return self._intern((), (Part(kind, -1, dur),), ())
 
     def stretch_of(self, segments: np.ndarray, iteration: np.ndarray) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""

@@ -1,0 +1,261 @@
+"""Tables of the trace from what was recorded: steps, instances, transfers, links, host events, the program tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.lowering.program import Phase, Sync
+
+from .folding import Unfolding
+from .recorder import HostEvent, Moved, Ran
+from .walk import Leaf, Part, ProgramTree, Segment
+
+if TYPE_CHECKING:
+    from ipuperf.lowering.program import DeviceProgram
+    from ipuperf.machine import Link
+
+    from .ipu import IpuProcess
+
+Columns = dict[str, Any]
+
+_STEP = (
+    "program_id",
+    "op_id",
+    "kind",
+    "dur",
+    "dur_mean",
+    "active_tiles",
+    "argmax_tile",
+    "bytes_in",
+    "bytes_out",
+    "flops",
+)
+_IDLE_KINDS = ("idle", "host_run")
+
+
+class Executions:
+    """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
+
+    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run; after its last step it
+    is ``idle`` until the last IPU is through, and ``host_run`` again while the host handles the last slices. The
+    instances of an IPU therefore add up to the run.
+
+    Args:
+        processes: the finished processes.
+        recorded: rows of each of them.
+        unfolding: brings rows to true time.
+        host_end: when the host was through, in the time of the event loop.
+        run_cycles: fixed cost of the run.
+    """
+
+    def __init__(
+        self,
+        tree: ProgramTree,
+        processes: Sequence[IpuProcess],
+        recorded: Sequence[Sequence[Ran]],
+        unfolding: Unfolding,
+        host_end: int,
+        run_cycles: int,
+    ) -> None:
+        self._tree = tree
+        self._processes = processes
+        finishes = [unfolding.time(process.finish) for process in processes]
+        last = max(finishes)
+        self.end = max(last, unfolding.time(host_end))
+        parts = [self._process(p.number, rows, unfolding) for p, rows in zip(processes, recorded, strict=True)]
+        for process, finish in zip(processes, finishes, strict=True):
+            waits = [("host_run", 0, run_cycles), ("idle", finish, last - finish), ("host_run", last, self.end - last)]
+            parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        lengths = np.array([segment.dur for segment in tree.segments], dtype=np.int64)
+        columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
+        keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
+        order = np.lexsort(keys)
+        self._columns = {name: values[order] for name, values in columns.items()}
+        self._used, first = np.unique(self._columns["segment"], return_index=True)
+        self._used = self._used[np.argsort(first)]
+
+    def _process(self, process: int, rows: Sequence[Ran], unfolding: Unfolding) -> Columns:
+        """Instances of one process in true time."""
+        counts = np.array([len(row.stretch.segment) for row in rows], dtype=np.int64)
+        number = np.repeat(np.arange(len(rows)), counts)
+
+        def spread(values: Sequence[int]) -> np.ndarray:
+            return np.repeat(np.array(values, dtype=np.int64), counts)
+
+        def join(name: str) -> np.ndarray:
+            return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(row.stretch, name) for row in rows)])
+
+        inner = join("iteration")
+        found = {
+            "segment": join("segment"),
+            "number": number,
+            "stream": spread([row.stream for row in rows]),
+            "batch": spread([row.batch for row in rows]),
+            "loop": np.where(inner < 0, spread([row.loop for row in rows]), -1),
+            "iteration": np.where(inner < 0, spread([row.iteration for row in rows]), inner),
+        }
+        starts = join("start") + spread([row.start for row in rows])
+        starts, found = unfolding.instances(process, starts, number, found)
+        kept = {name: found[name] for name in ("segment", "number", "batch", "iteration")}
+        return {**kept, "start": starts, "process": np.full(len(starts), process)}
+
+    def _waiting(self, process: int, kind: str, start: int, dur: int) -> Columns:
+        segment = self._tree.waiting_segment(kind, dur)
+        values = {"segment": segment, "number": -1, "batch": -1, "iteration": -1, "start": start, "process": process}
+        return {name: np.array([value], dtype=np.int64) for name, value in values.items()}
+
+    def instances(self) -> Columns:
+        """Table ``instances``."""
+        columns = self._columns
+        ipus = np.array([process.ipu for process in self._processes])
+        replicas = np.array([process.replica for process in self._processes])
+        names = np.zeros(len(self._tree.segments), dtype=np.int64)
+        names[self._used] = np.arange(len(self._used))
+        return {
+            "instance": np.arange(len(columns["start"])),
+            "segment": names[columns["segment"]],
+            "ipu": ipus[columns["process"]],
+            "replica": replicas[columns["process"]],
+            "micro_batch": columns["batch"],
+            "iteration": columns["iteration"],
+            "start": columns["start"],
+            "dur": columns["dur"],
+            "parent": np.zeros(len(columns["start"]), dtype=np.int64),
+        }
+
+    def steps(self, tiles: int) -> Columns:
+        """Table ``steps``: the segments that were executed, numbered by first appearance."""
+        result: Columns = {name: [] for name in ("segment", "seq", "rel_start", *_STEP)}
+        known: dict[int, tuple[Any, ...]] = {}
+        for number, segment in enumerate(self._used.tolist()):
+            start = 0
+            for seq, row in enumerate(_segment_rows(self._tree, self._tree.segments[segment], tiles, known)):
+                for name, value in zip(_STEP, row, strict=True):
+                    result[name].append(value)
+                result["segment"].append(number)
+                result["seq"].append(seq)
+                result["rel_start"].append(start)
+                start += row[3]
+        result["lane"] = np.zeros(len(result["seq"]), dtype=np.int64)
+        return result
+
+
+def _segment_rows(
+    tree: ProgramTree, segment: Segment, tiles: int, known: dict[int, tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Rows of table ``steps`` (columns ``_STEP``) of one segment; ``known`` keeps those of local leaves."""
+    if not segment.durations:
+        leaf = tree.leaves[segment.leaves[0]] if segment.leaves else None
+        return [_part_row(leaf, part, tiles) for part in segment.parts]
+    rows = []
+    for number, dur in zip(segment.leaves, segment.durations, strict=True):
+        if number not in known:
+            known[number] = _local_row(tree.leaves[number], tiles)
+        row = known[number]
+        rows.append((*row[:3], dur, *row[4:]))
+    return rows
+
+
+def _local_row(leaf: Leaf, tiles: int) -> tuple[Any, ...]:
+    step = leaf.step
+    program = leaf.programs[0]
+    if isinstance(step, Phase):
+        cycles = step.cycles
+        slowest = cycles.argmax if cycles.max else -1
+        flow = (step.bytes_in, step.bytes_out, step.flops)
+        return (program, step.op_id, step.kind, cycles.max, cycles.total / tiles, cycles.active, slowest, *flow)
+    assert isinstance(step, Sync)
+    return (program, step.op_id, "sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
+
+
+def _part_row(leaf: Leaf | None, part: Part, tiles: int) -> tuple[Any, ...]:
+    """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
+    program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (-1, -1)
+    active = 0 if part.kind in _IDLE_KINDS else tiles
+    flow = (part.bytes_in, part.bytes_out, 0)
+    return (program, op_id, part.kind, part.dur, float(part.dur), active, -1, *flow)
+
+
+def program_rows(tree: ProgramTree, ipus: Sequence[int]) -> Columns:
+    """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
+    children: dict[int, int] = {}
+    orders = []
+    for parent, *_ in tree.rows:
+        orders.append(children.get(parent, 0))
+        children[parent] = orders[-1] + 1
+    return {
+        "program_id": np.arange(len(tree.rows)),
+        "parent": [row[0] for row in tree.rows],
+        "order": orders,
+        "type": [row[1] for row in tree.rows],
+        "name": [row[2] for row in tree.rows],
+        "op_id": [row[3] for row in tree.rows],
+        "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in tree.rows],
+    }
+
+
+def op_rows(program: DeviceProgram) -> Columns:
+    """Table ``ops``."""
+    names = ("op_id", "name", "type", "graph", "phase", "flops")
+    return {name: [getattr(op, name) for op in program.ops] for name in names}
+
+
+def link_rows(links: Sequence[Link]) -> Columns:
+    """Table ``links``: one row per direction, DDR channels and PCIe ports included."""
+    return {
+        "link_id": np.arange(len(links)),
+        "name": [link.name for link in links],
+        "kind": [link.kind for link in links],
+        "source": [link.source for link in links],
+        "destination": [link.destination for link in links],
+        "bandwidth_bytes_per_s": [float(link.bandwidth_bytes_per_s) for link in links],
+        "latency_cycles": [link.latency_cycles for link in links],
+    }
+
+
+def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
+    """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
+    start, picked = unfolding.rows(np.array([row.start for row in moved], dtype=np.int64))
+    ranks = {owner: rank for rank, owner in enumerate(sorted({row.owner for row in moved}))}
+    order = np.lexsort((np.array([ranks[row.owner] for row in moved], dtype=np.int64)[picked], start))
+    start, picked = start[order], picked[order]
+    crossed = np.array([len(row.links) for row in moved], dtype=np.int64)[picked]
+    flows = np.repeat(np.arange(len(start)), crossed)
+    rows = picked.tolist()
+
+    def spread(values: Sequence[int]) -> np.ndarray:
+        return np.array(values, dtype=np.int64)[picked][flows]
+
+    kinds = [moved[row].label.kind for row in rows]
+    return {
+        "transfer": flows,
+        "link_id": np.array([link for row in rows for link in moved[row].links], dtype=np.int64),
+        "start": start[flows],
+        "dur": spread([row.dur for row in moved]),
+        "bytes": spread([row.size for row in moved]),
+        "op_id": spread([row.label.op_id for row in moved]),
+        "kind": [kinds[flow] for flow in flows.tolist()],
+        "ipu": spread([row.label.ipu for row in moved]),
+    }
+
+
+def host_rows(
+    events: Sequence[HostEvent], unfolding: Unfolding, streams: Sequence[tuple[str, str]], run_cycles: int
+) -> Columns:
+    """Table ``host_events``: the fixed cost of the run, then every callback by start, replica and stream."""
+    start, picked = unfolding.rows(np.array([event.start for event in events], dtype=np.int64))
+    by = {name: np.array([getattr(e, name) for e in events], dtype=np.int64)[picked] for name in ("replica", "stream")}
+    order = np.lexsort((by["stream"], by["replica"], start))
+    chosen = [events[row] for row in picked[order].tolist()]
+    verb = {"h2d": "prepare", "d2h": "handle"}
+    labels = [f"{verb[streams[e.stream][0]]} {streams[e.stream][1]} replica {e.replica}" for e in chosen]
+    return {
+        "label": ["session.run", *labels],
+        "channel": ["host"] * (len(chosen) + 1),
+        "start": np.concatenate([[0], start[order]]).astype(np.int64),
+        "dur": np.array([run_cycles, *(event.dur for event in chosen)], dtype=np.int64),
+    }

@@ -1,0 +1,208 @@
+"""``simulate(program, machine) -> Trace``: one ``session.run`` of a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ipuperf.lowering.program import Phase
+
+from .errors import SimulationError
+from .folding import Fold, Folder, Unfolding
+from .host import ChannelKey, Host
+from .ipu import Delays, IpuProcess, World
+from .kernel import Kernel
+from .meetings import Meetings
+from .memory_rows import memory_tables
+from .network import Network
+from .recorder import Recorder
+from .rows import Executions, host_rows, link_rows, op_rows, program_rows, transfer_rows
+from .tiles import Tiles
+from .validate import check_placement, check_steps
+from .walk import ProgramTree, count_copies
+
+if TYPE_CHECKING:
+    from ipuperf.lowering.program import DeviceProgram
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+
+Fidelity = Literal["phase", "tile"]
+
+
+def simulate(
+    program: DeviceProgram,
+    machine: Machine,
+    *,
+    fidelity: Fidelity = "phase",
+    fold: bool = True,
+    seed: int | None = None,
+    prefetch_depth: int = 1,
+) -> Trace:
+    """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
+    (0) to its return.
+
+    Args:
+        program: what :func:`ipuperf.lowering.lower` gives.
+        machine: where it runs. It may differ from the one the program was lowered for in links, DDR and host; the
+            cycles of local steps are the program's.
+        fidelity: ``phase`` has one process per IPU, ``tile`` one per tile (slow, never folded). Both give the same
+        trace.
+        fold: add loop iterations in steady state instead of simulating them; the trace is the same either way.
+        seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
+        prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
+            upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
+
+    Raises:
+        SimulationError: a program that does not fit the machine, or one that waits for ever: who waits for what.
+        MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
+    """
+    if fidelity not in ("phase", "tile"):
+        raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
+    if prefetch_depth < 0:
+        raise SimulationError(f"prefetch_depth is {prefetch_depth}, it must be 0 or more")
+    check_placement(program, machine)
+    tree = ProgramTree(program)
+    check_steps(tree, machine)
+    world = _build(program, machine, tree, seed, prefetch_depth)
+    processes = _processes(world, program, _tiles_used(tree) if fidelity == "tile" else 0)
+    folds = _run(world, processes, fold and fidelity == "phase", program)
+    return _trace(program, machine, world, processes, folds, fidelity, prefetch_depth)
+
+
+def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, depth: int) -> World:
+    chip, host = machine.chip, machine.host
+    memory = machine.ipu_machine.streaming_memory
+    kernel = Kernel(seed)
+    recorder = Recorder(program.replicas * len(program.ipus))
+    network = Network(kernel, machine.topology.links, chip.clock_hz, recorder)
+    streams = _streams(program, tree)
+    delays = Delays(
+        external_sync=chip.external_sync_cycles,
+        remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
+        stream=chip.cycles(host.stream_latency_seconds),
+        run=chip.cycles(host.run_seconds),
+    )
+    totals = _totals(program, tree, streams)
+    return World(
+        kernel=kernel,
+        network=network,
+        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder),
+        meetings=Meetings(kernel, network, machine.topology, program.placement, chip.external_sync_cycles),
+        recorder=recorder,
+        topology=machine.topology,
+        tree=tree,
+        delays=delays,
+        streams=streams,
+    )
+
+
+def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:
+    """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
+    used = dict.fromkeys(key for instructions in tree.instructions for key in count_copies(instructions))
+    listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
+    return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
+
+
+def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[ChannelKey, int]:
+    """Slices of each host-to-device stream that a replica takes in the run."""
+    slices: dict[int, int] = {}
+    for instructions in tree.instructions:
+        for key, number in count_copies(instructions).items():
+            if key[0] == "h2d":
+                slices[streams[key]] = slices.get(streams[key], 0) + number
+    return {(replica, stream): n for replica in range(program.replicas) for stream, n in slices.items()}
+
+
+def _tiles_used(tree: ProgramTree) -> int:
+    return max((leaf.step.cycles.tiles for leaf in tree.leaves if isinstance(leaf.step, Phase)), default=1)
+
+
+def _processes(world: World, program: DeviceProgram, tiles: int) -> list[IpuProcess]:
+    processes: list[IpuProcess] = []
+    for replica, ipus in enumerate(program.placement):
+        for index, ipu in enumerate(ipus):
+            own = Tiles(world.kernel, tiles) if tiles else None
+            processes.append(IpuProcess(world, len(processes), replica, index, ipu, own))
+    return processes
+
+
+def _run(world: World, processes: Sequence[IpuProcess], fold: bool, program: DeviceProgram) -> list[Fold]:
+    """Run to the end; the folds that were made."""
+    kernel = world.kernel
+    for process in processes:
+        kernel.process(process.run())
+    kernel.after(world.delays.run, world.host.start)
+    folder = Folder(world, processes)
+    while (following := kernel.peek()) != float("inf"):
+        if following > kernel.now and world.looped:
+            world.looped = False
+            if fold:
+                folder.look()
+        kernel.step()
+    stuck = [process for process in processes if process.finish < 0]
+    if stuck:
+        raise SimulationError(_deadlock(program, stuck, processes, kernel.now))
+    return folder.folds
+
+
+def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
+    lines = [f"{program.name}: deadlock at cycle {now:,}, nothing can happen any more"]
+    lines += [f"  {process.name} waits in step {process.step_name!r} for {process.open_wait}" for process in stuck]
+    done = [process.name for process in every if process.finish >= 0]
+    if done:
+        lines.append(f"  finished: {', '.join(done[:8])}{f' and {len(done) - 8} more' if len(done) > 8 else ''}")
+    return "\n".join(lines)
+
+
+def _trace(
+    program: DeviceProgram,
+    machine: Machine,
+    world: World,
+    processes: Sequence[IpuProcess],
+    folds: Sequence[Fold],
+    fidelity: str,
+    prefetch_depth: int,
+) -> Trace:
+    from ipuperf.trace import Trace
+
+    unfolding = Unfolding(folds)
+    recorder, run = world.recorder, world.delays.run
+    done = Executions(world.tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    first = program.placement[0]
+    tables = {
+        "ops": op_rows(program),
+        "programs": program_rows(world.tree, first),
+        "steps": done.steps(machine.chip.tiles),
+        "instances": done.instances(),
+        **memory_tables(program.memory, first),
+        "links": link_rows(machine.topology.links),
+        "transfers": transfer_rows(recorder.transfers, unfolding),
+        "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
+        "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
+    }
+    return Trace(_meta(program, machine, fidelity, prefetch_depth), tables)
+
+
+def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:
+    placed = max(ipu for ipus in program.placement for ipu in ipus) + 1
+    warnings = list(program.warnings)
+    if program.machine != machine.name:
+        warnings.append(f"lowered for {program.machine}, simulated on {machine.name}")
+    return {
+        "machine": machine.name,
+        "program": program.name,
+        "clock_hz": machine.chip.clock_hz,
+        "tiles_per_ipu": machine.chip.tiles,
+        "bytes_per_tile": machine.chip.bytes_per_tile,
+        "num_ipus": -(-placed // program.replicas) * program.replicas,
+        "replicas": program.replicas,
+        "fidelity": fidelity,
+        "prefetch_depth": prefetch_depth,
+        "memory_of": "replica 0, which stands for all",
+        "assumptions": [
+            f"{key} ({figure.kind})"
+            for key, figure in machine.figures.items()
+            if figure.kind in ("calibrated", "assumed")
+        ],
+        "warnings": warnings,
+    }

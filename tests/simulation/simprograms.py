@@ -1,0 +1,108 @@
+"""Hand-made device programs for the tests of the simulation room."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ipuperf.lowering.program import (
+    Collective,
+    DeviceProgram,
+    InterIpuCopy,
+    MemoryReport,
+    OpInfo,
+    Phase,
+    RemoteTransfer,
+    Repeat,
+    Sequence,
+    StreamCopy,
+    Sync,
+    TileVector,
+)
+from ipuperf.machine import load_machine
+
+
+def phase(cycles, kind="compute", name="p"):
+    vector = TileVector.of(np.array(cycles if isinstance(cycles, list) else [cycles, 0]))
+    return Phase(0, name, kind, vector, flops=7 if kind == "compute" else 0)
+
+
+def sync(cycles=118):
+    return Sync(0, "sync", cycles)
+
+
+def load(nbytes, wire=None, name="load"):
+    return RemoteTransfer(0, name, "load", nbytes, nbytes if wire is None else wire, 0)
+
+
+def store(nbytes, name="store"):
+    return RemoteTransfer(0, name, "store", nbytes, nbytes, 0)
+
+
+def h2d(nbytes, stream="image"):
+    return StreamCopy(0, f"h2d {stream}", "h2d", nbytes, stream)
+
+
+def d2h(nbytes, stream="loss"):
+    return StreamCopy(0, f"d2h {stream}", "d2h", nbytes, stream)
+
+
+def collective(kind, nbytes, groups, reduce_cycles=0, name="collective"):
+    return Collective(0, name, kind, nbytes, groups, reduce_cycles)
+
+
+def copy(source, destination, nbytes, name="copy"):
+    return InterIpuCopy(0, name, source, destination, nbytes)
+
+
+def seq(*steps, name="main"):
+    return Sequence(-1, name, tuple(steps))
+
+
+def repeat(count, *steps):
+    return Repeat(-1, "loop", count, seq(*steps, name="body"))
+
+
+def no_memory(ipus):
+    empty = {i: np.zeros(0, dtype=np.int64) for i in range(ipus)}
+    return MemoryReport({i: {} for i in range(ipus)}, (), {i: () for i in range(ipus)}, empty, empty, empty, empty, 638976)
+
+
+def program(*ipus, replicas=1, placement=None, functions=None, streams=None, memory=None):
+    """A program of one sequence per IPU of a replica."""
+    if placement is None:
+        placement = tuple(tuple(r * len(ipus) + i for i in range(len(ipus))) for r in range(replicas))
+    streams = streams or {"image": ("h2d", 0), "label": ("h2d", 0), "loss": ("d2h", 0)}
+    return DeviceProgram(
+        "test", "pod4", replicas, placement, ipus, functions or {}, (OpInfo(0, "op", "Op", "main", "fwd", 7),),
+        memory or no_memory(len(ipus)), streams,
+    )  # fmt: skip
+
+
+def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, **links):
+    """A preset with all fixed costs zero unless given (seconds, cycles), so that bandwidths show."""
+    made = load_machine(name)
+    host = dataclasses.replace(
+        made.host, run_seconds=run, callback_seconds=callback, stream_latency_seconds=stream
+    )
+    memory = dataclasses.replace(made.ipu_machine.streaming_memory, remote_transfer_seconds=remote)
+    return dataclasses.replace(
+        made,
+        host=host,
+        chip=dataclasses.replace(made.chip, external_sync_cycles=sync),
+        ipu_machine=dataclasses.replace(made.ipu_machine, streaming_memory=memory),
+    )
+
+
+def slices(trace, **where):
+    """(ipu, kind, start, dur) of every slice, sorted by IPU and start."""
+    found = trace.expand()
+    for name, value in where.items():
+        found = found[found[name] == value]
+    return [(int(r.ipu), str(r.kind), int(r.start), int(r.dur)) for r in found.itertuples()]
+
+
+def end(trace):
+    """Cycles of the run."""
+    return int(trace.columns("runs")["dur"][0])

@@ -43,6 +43,7 @@ from .errors import unsupported as _unsupported
 from .graph import Graph
 from .ir import Ir
 from .module import Module
+from .package import functions_win as _functions_win
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
 from .replica_grouping import ReplicaGrouping
 from .session import Session
@@ -120,6 +121,9 @@ __all__ = [
     "utils",
     "variable",
 ]
+
+
+_functions_win(__name__)
 
 
 def __getattr__(name: str) -> Any:

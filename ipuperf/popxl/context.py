@@ -51,7 +51,7 @@ def in_sequence(enabled: Any = True) -> Any:
         return CONTEXT.sequence(True)(enabled)
     if enabled not in (True, False, "pass"):
         raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
-    return CONTEXT.sequence(enabled)
+    return CONTEXT.sequence("pass" if enabled == "pass" else bool(enabled))
 
 
 def name_scope(name: str) -> AbstractContextManager[None]:

@@ -43,6 +43,9 @@ class Session:
         device_desc: ``"ipu_hw"``, ``"ipu_model"``, ``"cpu"`` or a system's name.
         weights_to_host_on_exit: copy variables to the host when the context ends.
 
+    Attributes:
+        executable: the :class:`~ipuperf.runtime.executable.Executable` that runs the program (not upstream).
+
     Raises:
         IrError (``popart_exception``): the program cannot be ordered, or an in-place change is ambiguous.
         MachineError: the replicas do not fit the machine of the run.
@@ -54,7 +57,7 @@ class Session:
         self.weights_to_host_on_exit = weights_to_host_on_exit
         seal(ir._ir)
         ir._ir.freeze_check()
-        self._executable = Executable(ir._ir, name=_caller())
+        self.executable = Executable(ir._ir, name=_caller())
         self._attached = False
         self._was_attached: list[bool] = []
         self._device_newer = False
@@ -90,14 +93,14 @@ class Session:
     def weights_from_host(self) -> None:
         """Copy all variables to the device."""
         self._require_attached("weights_from_host")
-        self._executable.evaluator.load_variables()
+        self.executable.evaluator.load_variables()
         self._device_newer = False
 
     def weights_to_host(self) -> None:
         """Copy all variables to the host, when a run has happened since the last copy."""
         self._require_attached("weights_to_host")
         if self._device_newer:
-            self._executable.evaluator.store_variables()
+            self.executable.evaluator.store_variables()
             self._device_newer = False
 
     def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
@@ -166,11 +169,11 @@ class Session:
 
     def expected_inputs(self) -> list[HostToDeviceStream]:
         """Streams that a run reads."""
-        return [HostToDeviceStream(s) for s in self._executable.evaluator.required_inputs()]
+        return [HostToDeviceStream(s) for s in self.executable.evaluator.required_inputs()]
 
     def _expected_outputs(self) -> list[DeviceToHostStream]:
         """Streams that a run writes."""
-        return [DeviceToHostStream(s) for s in self._executable.evaluator.produced_outputs()]
+        return [DeviceToHostStream(s) for s in self.executable.evaluator.produced_outputs()]
 
     def _leading(self) -> tuple[int, ...]:
         """Leading axes of host arrays: transfers and replicas, each only when above 1."""
@@ -207,7 +210,7 @@ class Session:
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs)
         self._device_newer = True
-        outputs = self._executable.run(arrays)
+        outputs = self.executable.run(arrays)
         return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}
 
     def run_with_outputs(

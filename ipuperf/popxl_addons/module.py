@@ -128,6 +128,11 @@ class Module(popxl.Module):
         return self._add(name, tensor, factory)
 
     def _add(self, name: str, tensor: popxl.Tensor, factory: VariableFactory) -> popxl.Tensor:
+        if self._variable_factories.get(name):
+            raise KeyError(
+                f"{type(self).__name__}: variable {name!r} was added already; a module used several times in one "
+                "graph needs one instance per use, or create_graph and a bound graph per use"
+            )
         self._variable_factories.insert(name, factory)
         self._named_inputs.insert(name, tensor)
         return tensor

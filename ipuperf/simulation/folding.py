@@ -4,8 +4,8 @@ At the end of an instant in which a loop iteration began, the whole state of the
 ones: where every IPU is and what it waits for, every flow and how much of it is left, the host's queue and buffers,
 all relative to the present time, but not how many iterations and slices have been counted. The simulation is
 deterministic, so two equal states go on equally, until some counter reaches its end. Therefore n more periods can be
-added at once as long as no loop and no stream ends within them. That is a :class:`Fold`: what began in (t1, t2] is
-copied n times at a distance of the period, what begins later is shifted, and the counters move on. The event loop
+added at once as long as no loop and no stream ends within them. That is a :class:`Fold`: what ended in (t1, t2] is
+copied n times at a distance of the period, what ends later is shifted, and the counters move on. The event loop
 keeps its own time; rows are moved to their true times at the end (:class:`Unfolding`).
 
 States may hold several loops at different depths on different IPUs; the same test covers them all. When there is no
@@ -36,16 +36,16 @@ _SAME = 4  # snapshots kept of one state
 
 @dataclass(frozen=True)
 class Fold:
-    """``count`` further copies of what began in (``begin``, ``end``], in the time of the event loop.
+    """``count`` further copies of what ended in (``begin``, ``end``], in the time of the event loop.
 
-    For each process: ``rows`` recorded before this fold, the ``loop`` (index of its instruction, -1: none) that moves
-    on by ``trips`` iterations in a period, and slices per period of each host load stream.
+    A step that is under way at ``end`` is thus the last copy, which ends as it did in the simulation; one that was
+    under way at ``begin`` ended in the period and is copied. For each process: the ``loop`` (index of its instruction,
+    -1: none) that moves on by ``trips`` iterations in a period, and slices per period of each host load stream.
     """
 
     begin: int
     end: int
     count: int
-    rows: tuple[int, ...]
     loop: tuple[int, ...]
     trips: tuple[int, ...]
     slices: tuple[Mapping[int, int], ...]
@@ -160,7 +160,6 @@ class Folder:
                 one.time,
                 two.time,
                 count,
-                tuple(len(rows) for rows in self._world.recorder.stretches),
                 tuple(
                     p.loops[level] if trips else -1 for p, (level, trips) in zip(self._processes, advance, strict=True)
                 ),
@@ -168,6 +167,7 @@ class Folder:
                 tuple(loaded),
             )
         )
+        self._world.recorder.epoch += 1
         self._shift += count * period
         for state, snapshots in list(self._seen.items()):
             self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= one.time]
@@ -194,8 +194,8 @@ def _same_wait(one: tuple[int, int] | None, two: tuple[int, int] | None, begin: 
 class Unfolding:
     """Moves rows from the time of the event loop to true time, one fold after the other.
 
-    >>> fold = Fold(10, 14, 2, (), (), (), ())
-    >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # start, the row it came from, copy number
+    >>> fold = Fold(10, 14, 2, (), (), ())
+    >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # ends, and the row each one is or is a copy of
     (array([10, 12, 23, 16, 20]), array([0, 1, 2, 1, 1]))
     """
 
@@ -203,55 +203,52 @@ class Unfolding:
         self._folds = folds
         self._true: list[tuple[int, int]] = []  # begin and end of each fold when all earlier ones are applied
         for fold in folds:
-            edges = np.array([fold.begin, fold.end])
-            for (begin, end), earlier in zip(self._true, folds):
-                edges = edges + np.where(edges >= end, earlier.count * (end - begin), 0)
-            self._true.append((int(edges[0]), int(edges[1])))
+            begin, end = fold.begin, fold.end
+            for (first, last), earlier in zip(self._true, folds, strict=False):
+                added = earlier.count * (last - first)
+                begin += added if begin >= last else 0  # a moment at `last` is one after the jump
+                end += added if end >= last else 0
+            self._true.append((begin, end))
 
-    def rows(self, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """True starts of all rows and the row each one is a copy of."""
-        row = np.arange(len(start))
-        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
-            start, picked, _ = _apply(start, begin, end, fold.count)
+    def rows(self, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """True ends of all rows and the row each one is a copy of."""
+        row = np.arange(len(end))
+        for fold, (first, last) in zip(self._folds, self._true, strict=True):
+            end, picked, _ = _apply(end, first, last, fold.count)
             row = row[picked]
-        return start, row
+        return end, row
 
     def instances(
-        self, process: int, start: np.ndarray, number: np.ndarray, columns: Mapping[str, np.ndarray]
+        self, process: int, end: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """As `rows` for the executions of one process, whose micro-batches and iterations count on.
 
-        ``number`` is the number of each row in the recorder; ``columns`` must hold ``stream``, ``batch``, ``loop`` and
-        ``iteration``.
+        ``columns`` are copied along; they must hold ``epoch`` (folds made before the counters of the row were read),
+        ``stream``, ``batch``, ``loop`` and ``iteration``.
         """
-        found = {name: values.copy() for name, values in columns.items()}
-        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
-            known = number < fold.rows[process]
-            start, picked, copy = _apply(start, begin, end, fold.count)
+        found = dict(columns)
+        for number, (fold, (first, last)) in enumerate(zip(self._folds, self._true, strict=True)):
+            end, picked, copy = _apply(end, first, last, fold.count)
             found = {name: values[picked] for name, values in found.items()}
-            copy = np.where((copy < 0) & known[picked], fold.count, np.maximum(copy, 0))
-            number = number[picked]
+            copy = np.where(copy >= 0, copy, np.where(found["epoch"] <= number, fold.count, 0))
             moves = (found["loop"] == fold.loop[process]) & (found["loop"] >= 0)
             found["iteration"] += np.where(moves, copy * fold.trips[process], 0)
             for stream, slices in fold.slices[process].items():
                 found["batch"] += np.where(found["stream"] == stream, copy * slices, 0)
-        return start, found
+        return end, found
 
     def time(self, time: int) -> int:
         """True time of a moment that is not inside a folded period."""
-        for fold, (begin, end) in zip(self._folds, self._true, strict=True):
-            if time >= end:
-                time += fold.count * (end - begin)
-        return time
+        return int(self.rows(np.array([time]))[0][0])
 
 
-def _apply(start: np.ndarray, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """New starts, which row each is, and its copy number: 0 for an original, k for the k-th copy, -1 if shifted."""
-    period = end - begin
-    inside = np.flatnonzero((start > begin) & (start <= end))
-    after = start > end
-    originals = np.where(after, start + count * period, start)
-    picked = np.concatenate([np.arange(len(start)), np.tile(inside, count)])
+def _apply(end: np.ndarray, first: int, last: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """New ends, which row each is, and its copy number: 0 for an original, k for the k-th copy, -1 if shifted."""
+    period = last - first
+    inside = np.flatnonzero((end > first) & (end <= last))
+    after = end > last
+    originals = np.where(after, end + count * period, end)
+    picked = np.concatenate([np.arange(len(end)), np.tile(inside, count)])
     copy = np.repeat(np.arange(1, count + 1), len(inside))
-    starts = np.concatenate([originals, np.tile(start[inside], count) + copy * period])
-    return starts, picked, np.concatenate([np.where(after, -1, 0), copy])
+    ends = np.concatenate([originals, np.tile(end[inside], count) + copy * period])
+    return ends, picked, np.concatenate([np.where(after, -1, 0), copy])

@@ -62,7 +62,8 @@ class Host:
         self._recorder = recorder
         self._channels = {key: _Channel(total) for key, total in sorted(totals.items())}
         self._inbox: list[tuple[int, int, int, int, Callable[[], None] | None]] = []
-        self._due: list[tuple[int, int, int]] = []  # end, replica, stream of the slices being prepared, in order
+        self._due: list[ChannelKey] = []  # slices being prepared, in order
+        self._served: list[tuple[int, int, int]] = []  # end, replica, stream of callbacks not over yet, in order
         self.busy_until = 0
 
     # -- what IPUs say -----------------------------------------------------------------------------------------------
@@ -88,9 +89,9 @@ class Host:
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``, but for the slices left (end of an instant)."""
+        self._served = [item for item in self._served if item[0] > now]
         return (
-            max(self.busy_until - now, 0),
-            tuple((end - now, replica, stream) for end, replica, stream in self._due),
+            tuple((end - now, replica, stream) for end, replica, stream in self._served),
             tuple(channel.state() for channel in self._channels.values()),
         )
 
@@ -147,15 +148,15 @@ class Host:
         """Queue one callback; a prepared slice is ready at its end."""
         start = max(self.busy_until, self._kernel.now)
         self.busy_until = start + self._callback
+        self._served.append((self.busy_until, replica, stream))
         self._recorder.host_event(start, self._callback, stream, replica)
         if prepare:
             self._channels[replica, stream].issued += 1
-            self._due.append((self.busy_until, replica, stream))
+            self._due.append((replica, stream))
             self._kernel.after(self.busy_until - self._kernel.now, self._prepared)
 
     def _prepared(self) -> None:
-        _, replica, stream = self._due.pop(0)
-        channel = self._channels[replica, stream]
+        channel = self._channels[self._due.pop(0)]
         channel.ready += 1
         self._grant(channel)
 

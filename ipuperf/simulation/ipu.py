@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .tiles import Tiles
     from .walk import ProgramTree
 
+_EMPTY = np.empty(0, dtype=np.int64)
+_NOTHING = Stretch(-1, _EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
+
 Waiting = Generator[Event, object, None]
 
 
@@ -77,7 +80,7 @@ class IpuProcess:
         self.pc = 0
         self.loops: list[int] = []  # index of the Enter of each open loop
         self.counters: list[int] = []  # its iteration
-        self.ahead: list[tuple[int, int]] = []  # stretch and start of what is laid out up to `until`
+        self.ahead: list[tuple[int, int]] = []  # instruction and start of what is laid out up to `until`
         self.until = -1  # end of the timeout this process waits for, -1 if it waits for something else
         self.mark = 0  # up to here the parts of the step are known
         self.parts: list[Part] = []
@@ -111,7 +114,7 @@ class IpuProcess:
             if isinstance(instruction, Stretch):
                 if self.tiles is None:
                     self._record(instruction, time)
-                    self.ahead.append((instruction.stretch_id, time))
+                    self.ahead.append((self.pc, time))
                     time += instruction.dur
                 else:
                     yield from self._run_tiles(instruction)
@@ -150,10 +153,14 @@ class IpuProcess:
             yield self.world.kernel.timeout(cycles)
             self.until = -1
 
-    def _record(self, stretch: Stretch, start: int) -> None:
+    def _row(self, stretch: Stretch, start: int) -> Ran:
+        """A row with the counters as they are now."""
         loop, iteration = (self.loops[-1], self.counters[-1]) if self.loops else (-1, -1)
         batch = self.loaded[self.last_stream] - 1 if self.loaded else -1
-        self.world.recorder.ran(self.number, Ran(stretch, start, self.last_stream, batch, loop, iteration))
+        return Ran(stretch, start, self.world.recorder.epoch, self.last_stream, batch, loop, iteration)
+
+    def _record(self, stretch: Stretch, start: int) -> None:
+        self.world.recorder.ran(self.number, self._row(stretch, start))
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
         """The stretch tile by tile, with the durations that come out."""
@@ -175,7 +182,11 @@ class IpuProcess:
         self.mark, self.parts = start, []
         self.inside = True
         self.serial += 1
-        step = leaf.step
+        step, tree = leaf.step, self.world.tree
+        if isinstance(step, StreamCopy) and step.direction == "h2d":
+            self.last_stream = self.world.streams[step.direction, step.stream]
+            self.loaded[self.last_stream] = self.loaded.get(self.last_stream, 0) + 1
+        begun = self._row(_NOTHING, start)  # a fold while this step is under way moves the counters on
         if isinstance(step, Collective):
             yield from self.wait(lambda done: self.world.meetings.collective(self, leaf, done))
         elif isinstance(step, InterIpuCopy):
@@ -186,9 +197,11 @@ class IpuProcess:
             assert isinstance(step, StreamCopy)
             yield from self._stream(leaf, step)
         if self.parts:
-            tree = self.world.tree
             segment = tree.shared_segment(leaf, tuple(self.parts))
-            self._record(tree.stretch_of(np.array([segment]), np.array([-1])), start)
+            stretch = tree.stretch_of(np.array([segment]), np.array([-1]))
+            self.world.recorder.ran(
+                self.number, begun._replace(stretch=stretch, start=self.world.kernel.now - stretch.dur)
+            )
             self.parts = []
         self.inside = False
 
@@ -214,8 +227,6 @@ class IpuProcess:
         self.close_part("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
         if load:
             host.release(self.replica, stream, self.index)
-            self.loaded[stream] = self.loaded.get(stream, 0) + 1
-            self.last_stream = stream
         yield from self._sleep(self.world.delays.external_sync)
         self.close_part("host_end", 2)
         if not load:
@@ -254,7 +265,7 @@ class IpuProcess:
             self.inside,
             self.mark - now if self.inside and not self.open_wait else 0,
             self.until - now if self.until >= 0 else -1,
-            tuple((stretch, start - now) for stretch, start in self.ahead),
+            tuple((pc, start - now) for pc, start in self.ahead),
             tuple(self.parts),
             self.last_stream,
             tuple(self.loops),

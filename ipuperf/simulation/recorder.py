@@ -1,6 +1,6 @@
 """What happened, as it happened: plain lists in the time of the event loop, made into tables at the end.
 
-Rows carry the start of what they describe; folding (:mod:`.folding`) copies and shifts rows by their starts.
+Folding (:mod:`.folding`) copies and shifts rows by their ends.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 class Ran(NamedTuple):
-    """A stretch executed by an IPU: from ``start``; ``stream`` and ``batch`` say which slice of which host load came
-    last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1:
-    none)."""
+    """A stretch executed by an IPU, from ``start``, counted back from its end; ``stream`` and ``batch`` say which slice
+    of which host load came last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction)
+    and its trip (-1: none)."""
 
     stretch: Stretch
     start: int
+    epoch: int
     stream: int
     batch: int
     loop: int
@@ -52,6 +53,7 @@ class Recorder:
         self.stretches: list[list[Ran]] = [[] for _ in range(processes)]
         self.transfers: list[Moved] = []
         self.host: list[HostEvent] = []
+        self.epoch = 0  # folds made
 
     def ran(self, process: int, row: Ran) -> None:
         """Process number ``process`` executes a stretch (which may begin ahead of the present time)."""

@@ -81,27 +81,25 @@ class Executions:
     def _process(self, process: int, rows: Sequence[Ran], unfolding: Unfolding) -> Columns:
         """Instances of one process in true time."""
         counts = np.array([len(row.stretch.segment) for row in rows], dtype=np.int64)
-        number = np.repeat(np.arange(len(rows)), counts)
 
-        def spread(values: Sequence[int]) -> np.ndarray:
-            return np.repeat(np.array(values, dtype=np.int64), counts)
+        def spread(name: str) -> np.ndarray:
+            return np.repeat(np.array([getattr(row, name) for row in rows], dtype=np.int64), counts)
 
         def join(name: str) -> np.ndarray:
             return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(row.stretch, name) for row in rows)])
 
         inner = join("iteration")
         found = {
+            **{name: spread(name) for name in ("epoch", "stream", "batch")},
             "segment": join("segment"),
-            "number": number,
-            "stream": spread([row.stream for row in rows]),
-            "batch": spread([row.batch for row in rows]),
-            "loop": np.where(inner < 0, spread([row.loop for row in rows]), -1),
-            "iteration": np.where(inner < 0, spread([row.iteration for row in rows]), inner),
+            "number": np.repeat(np.arange(len(rows)), counts),
+            "length": join("length"),
+            "loop": np.where(inner < 0, spread("loop"), -1),
+            "iteration": np.where(inner < 0, spread("iteration"), inner),
         }
-        starts = join("start") + spread([row.start for row in rows])
-        starts, found = unfolding.instances(process, starts, number, found)
+        ends, found = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
         kept = {name: found[name] for name in ("segment", "number", "batch", "iteration")}
-        return {**kept, "start": starts, "process": np.full(len(starts), process)}
+        return {**kept, "start": ends - found["length"], "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int) -> Columns:
         segment = self._tree.waiting_segment(kind, dur)
@@ -219,7 +217,9 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    start, picked = unfolding.rows(np.array([row.start for row in moved], dtype=np.int64))
+    lengths = np.array([row.dur for row in moved], dtype=np.int64)
+    ends, picked = unfolding.rows(np.array([row.start for row in moved], dtype=np.int64) + lengths)
+    start = ends - lengths[picked]
     ranks = {owner: rank for rank, owner in enumerate(sorted({row.owner for row in moved}))}
     order = np.lexsort((np.array([ranks[row.owner] for row in moved], dtype=np.int64)[picked], start))
     start, picked = start[order], picked[order]
@@ -235,7 +235,7 @@ def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
         "transfer": flows,
         "link_id": np.array([link for row in rows for link in moved[row].links], dtype=np.int64),
         "start": start[flows],
-        "dur": spread([row.dur for row in moved]),
+        "dur": lengths[picked][flows],
         "bytes": spread([row.size for row in moved]),
         "op_id": spread([row.label.op_id for row in moved]),
         "kind": [kinds[flow] for flow in flows.tolist()],
@@ -247,7 +247,9 @@ def host_rows(
     events: Sequence[HostEvent], unfolding: Unfolding, streams: Sequence[tuple[str, str]], run_cycles: int
 ) -> Columns:
     """Table ``host_events``: the fixed cost of the run, then every callback by start, replica and stream."""
-    start, picked = unfolding.rows(np.array([event.start for event in events], dtype=np.int64))
+    lengths = np.array([event.dur for event in events], dtype=np.int64)
+    ends, picked = unfolding.rows(np.array([event.start for event in events], dtype=np.int64) + lengths)
+    start = ends - lengths[picked]
     by = {name: np.array([getattr(e, name) for e in events], dtype=np.int64)[picked] for name in ("replica", "stream")}
     order = np.lexsort((by["stream"], by["replica"], start))
     chosen = [events[row] for row in picked[order].tolist()]

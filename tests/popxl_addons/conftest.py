@@ -38,7 +38,7 @@ def _notebook_cells(text: str) -> list[str]:
     for part in re.split(r"^In \[None\]:\n", text, flags=re.M)[1:]:
         lines: list[str] = []
         for line in part.split("\n"):
-            if re.match(r"#{1,3} \w", line) and lines and lines[-1] == "":
+            if re.match(r"#{2,3} \w", line) and lines and lines[-1] == "":
                 break
             lines.append(line)
         cells.append("\n".join(lines))

@@ -1,0 +1,349 @@
+"""Sessions: shapes of host data, weights between host and device, replicas, remote and sharded variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl
+from ipuperf.machine import MachineError
+from ipuperf.popxl import ops
+
+
+def counter_program(replicas: int = 1, transfers: int = 1) -> tuple[Any, Any, Any, Any]:
+    """x is loaded ``transfers`` times, added to ``total`` and stored each time."""
+    ir = popxl.Ir(replication=replicas)
+    ir.num_host_transfers = transfers
+    with ir.main_graph, popxl.in_sequence():
+        total = popxl.variable(np.zeros(2, np.float32), name="total")
+        x = popxl.h2d_stream((2,), popxl.float32, "x")
+        out = popxl.d2h_stream((2,), popxl.float32, "out")
+        popxl.h2d_stream((2,), popxl.float32, "unused")
+        for _ in range(transfers):
+            ops.add_(total, ops.host_load(x))
+            ops.host_store(out, total)
+    return popxl.Session(ir, "ipu_model"), total, x, out
+
+
+@pytest.mark.parametrize(("replicas", "transfers"), [(1, 1), (4, 1), (1, 3), (2, 3)])
+def test_shapes_have_axes_for_transfers_and_replicas_above_one(replicas: int, transfers: int) -> None:
+    session, _, x, out = counter_program(replicas, transfers)
+    axes = tuple(n for n in (transfers, replicas) if n > 1)
+    assert session._full_input_shape((2,)) == (*axes, 2)
+    data = np.random.default_rng(0).normal(size=(*axes, 2)).astype(np.float32)
+    with session:
+        result = session.run({x: data})[out]
+    expected = np.cumsum(data.reshape(transfers, replicas, 2), axis=0).reshape(*axes, 2)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert session.expected_inputs() == [x]
+    assert {s.tensor_id: a.shape for s, a in session.create_host_outputs().items()} == {"out": (*axes, 2)}
+
+
+def test_more_transfers_than_needed_are_allowed() -> None:
+    session, _, x, out = counter_program(2, 3)
+    with session:
+        assert session.run({x: np.ones((5, 2, 2), np.float32)})[out].shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2, 2, 2), np.float32), ((3, 3, 2), np.float32), ((3, 2), np.float32), ((3, 2, 2), np.int32)],
+)
+def test_wrong_input_arrays_are_refused(shape: tuple[int, ...], dtype: Any) -> None:
+    session, _, x, _ = counter_program(2, 3)
+    what = r"shape.*expected \(3, 2, 2\)" if dtype is np.float32 else "dtype int32, expected float32"
+    with session, pytest.raises(ValueError, match=rf"'x'.*{what}"):
+        session.run({x: np.ones(shape, dtype)})
+
+
+def test_missing_and_unexpected_streams_are_named() -> None:
+    session, _, x, _ = counter_program()
+    unused = popxl.HostToDeviceStream(next(s for s in session.ir._ir.streams("h2d") if s.id == "unused"))
+    with session:
+        with pytest.raises(ValueError, match="missing: 'x'"):
+            session.run()
+        with pytest.raises(ValueError, match=r"unexpected input.*unused"):
+            session.run({x: np.ones(2, np.float32), unused: np.ones(2, np.float32)})
+
+
+def test_64_bit_inputs_lists_and_torch_tensors() -> None:
+    session, _, x, out = counter_program()
+    with session:
+        assert session.run({x: np.array([1.0, 2.0])})[out].tolist() == [1, 2]
+        assert session.run({x: [1.0, 2.0]})[out].tolist() == [2, 4]
+        torch = pytest.importorskip("torch")
+        assert session.run({x: torch.tensor([1.0, 2.0])})[out].tolist() == [3, 6]
+
+
+def test_scalars_may_come_with_an_axis_of_one() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, out = popxl.h2d_stream((), popxl.float32, "x"), popxl.d2h_stream((), popxl.float32, "y")
+        ops.host_store(out, ops.host_load(x) * 2)
+    with popxl.Session(ir) as session:
+        assert session.run({x: np.ones((1,), np.float32)})[out] == 2
+        assert session.run({x: 3.0})[out].shape == ()
+
+
+def test_outputs_are_new_in_each_run_unless_given() -> None:
+    session, _, x, out = counter_program()
+    with session:
+        first = session.run({x: np.ones(2, np.float32)})
+        second = session.run({x: np.ones(2, np.float32)})
+        mine = session.create_host_outputs()
+        session.run_with_outputs({x: np.ones(2, np.float32)}, mine)
+        with pytest.raises(ValueError, match=r"'out'.*expected \(2,\)"):
+            session.run_with_outputs({x: np.ones(2, np.float32)}, {out: np.ones(3, np.float32)})
+    assert [o[out][0] for o in (first, second, mine)] == [1, 2, 3]
+
+
+# -- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_run_needs_the_context() -> None:
+    session, _, x, _ = counter_program()
+    with pytest.raises(RuntimeError, match="with session"):
+        session.run({x: np.ones(2, np.float32)})
+    assert not session.is_attached
+
+
+def test_weights_come_back_on_exit_and_nested_contexts_change_nothing() -> None:
+    session, total, x, _ = counter_program()
+    with session:
+        session.run({x: np.ones(2, np.float32)})
+        with session:
+            session.run({x: np.ones(2, np.float32)})
+        assert session.is_attached
+        assert total._variable.data.tolist() == [0, 0]
+    assert not session.is_attached
+    assert session.get_tensor_data(total).tolist() == [2, 2]
+    with session:
+        session.run({x: np.ones(2, np.float32)})
+    assert session.get_tensor_data(total).tolist() == [3, 3]
+
+
+def test_weights_stay_on_the_device_when_disabled_or_after_an_error() -> None:
+    session, total, x, _ = counter_program()
+    session.weights_to_host_on_exit = False
+    with session:
+        session.run({x: np.ones(2, np.float32)})
+    assert session.get_tensor_data(total).tolist() == [0, 0]
+    session.weights_to_host_on_exit = True
+
+    def interrupted() -> None:
+        with session:
+            session.run({x: np.ones(2, np.float32)})
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        interrupted()
+    assert session.get_tensor_data(total).tolist() == [0, 0]
+
+
+def test_tensor_data_is_a_view_that_later_runs_change() -> None:
+    session, total, x, _ = counter_program()
+    with session:
+        session.run({x: np.ones(2, np.float32)})
+        view = session.get_tensor_data(total)
+        kept = view.copy()
+        session.run({x: np.ones(2, np.float32)})
+        assert view.tolist() == [1, 1]
+        session.get_tensors_data([total])
+    assert view.tolist() == [2, 2]
+    assert kept.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_writing_variables(attached: bool) -> None:
+    session, total, x, out = counter_program()
+    ones = {x: np.ones(2, np.float32)}
+    if attached:
+        with session:
+            session.run(ones)
+            session.write_variable_data(total, np.array([5.0, 6.0]))
+            assert session.run(ones)[out].tolist() == [6, 7]
+    else:
+        session.write_variables_data({total: np.array([5.0, 6.0])})
+        with session:
+            assert session.run(ones)[out].tolist() == [6, 7]
+    assert session.get_tensor_data(total).tolist() == [6, 7]
+
+
+def test_writing_one_variable_keeps_the_others() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        a, b = (popxl.variable(np.float32(0.0), name=n) for n in "ab")
+        ops.add_(a, 1)
+        ops.add_(b, 1)
+    with popxl.Session(ir) as session:
+        session.run()
+        session.write_variable_data(a, 10.0)
+        session.run()
+    assert (session.get_tensor_data(a), session.get_tensor_data(b)) == (11, 2)
+
+
+def test_writing_errors() -> None:
+    session, total, _, _ = counter_program()
+    other, foreign, _, _ = counter_program()
+    with pytest.raises(ValueError, match=r"'total': got \(3,\)"):
+        session.write_variable_data(total, np.ones(3))
+    with pytest.raises(ValueError, match="another Ir"):
+        session.write_variable_data(foreign, np.ones(2))
+    with pytest.raises(TypeError, match="not a variable"):
+        session.write_variable_data(other.ir.main_graph.get_tensor("x_init"), np.ones(2))
+    with pytest.raises(TypeError, match="only variables and constants"):
+        session.get_tensor_data(session.ir.main_graph.get_tensor("x_init"))
+
+
+def test_constants_have_data() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        c = popxl.constant([1.0, 2.0])
+    assert popxl.Session(ir).get_tensor_data(c).tolist() == [1, 2]
+
+
+# -- replicas ----------------------------------------------------------------------------------------------------------
+
+
+def test_replication_factor_is_fixed_by_a_session() -> None:
+    session, _, _, _ = counter_program()
+    with pytest.raises(RuntimeError, match="Session was built"):
+        session.ir.replication_factor = 2
+    with pytest.raises(ValueError, match="at least 1"):
+        popxl.Ir(0)
+
+
+def test_too_many_replicas_for_any_machine() -> None:
+    ir = popxl.Ir(128)
+    with pytest.raises(MachineError, match="128"):
+        popxl.Session(ir)
+
+
+def test_grouped_variables_have_a_group_axis_on_the_host() -> None:
+    ir = popxl.Ir(4)
+    with ir.main_graph, popxl.in_sequence():
+        group = ir.replica_grouping(stride=1, group_size=2)
+        data = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+        v = popxl.variable(data, replica_grouping=group)
+        every = popxl.variable(np.float32(0.0), retrieval_mode="all_replicas")
+        x, out = popxl.h2d_stream((), popxl.float32), popxl.d2h_stream((2,), popxl.float32)
+        ops.add_(every, ops.host_load(x))
+        ops.host_store(out, v + every)
+        with pytest.raises(ValueError, match=r"\(2, \.\.\.\)"):
+            popxl.variable(np.ones(3, np.float32), replica_grouping=group)
+        assert (v.shape, v.shape_on_host) == ((2,), (2, 2))
+        assert v.replica_grouping == group
+    session = popxl.Session(ir)
+    with session:
+        result = session.run({x: np.arange(4, dtype=np.float32)})[out]
+    np.testing.assert_array_equal(result, data[[0, 0, 1, 1]] + np.arange(4)[:, None])
+    np.testing.assert_array_equal(session.get_tensor_data(v), data)
+    np.testing.assert_array_equal(session.get_tensor_data(every), np.arange(4))
+    with pytest.raises(NotImplementedError):
+        session.write_variable_data(every, 1.0)
+
+
+def test_replica_groupings() -> None:
+    ir = popxl.Ir(8)
+    assert ir.replica_grouping().group_size == 8
+    assert ir.replica_grouping(stride=2).assignment == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert ir.replica_grouping(group_size=2).transpose() == ir.replica_grouping(stride=2, group_size=4)
+    assert ir.replica_grouping_from_assignments([5, 3, 5, 3, 0, 1, 0, 1]).stride == 2
+    with pytest.raises(ValueError, match="not regular"):
+        ir.replica_grouping_from_assignments([0, 1, 1, 0, 2, 2, 2, 2])
+    with pytest.raises(TypeError, match="cannot compare"):
+        _ = ir.replica_grouping() == 3
+
+
+@pytest.mark.parametrize("op", ["add", "mean", "max", "min"])
+def test_collectives(op: Any) -> None:
+    ir = popxl.Ir(4)
+    values = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
+    reduce = {"add": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[op]
+    with ir.main_graph:
+        x = popxl.h2d_stream((5,), popxl.float32)
+        t = ops.host_load(x)
+        full = ops.collectives.replicated_all_reduce(t, op)
+        shard = ops.collectives.replicated_reduce_scatter(t, op, configure_output_for_replicated_tensor_sharding=True)
+        assert (shard.shape, shard.meta_shape) == ((2,), (5,))
+        gathered = ops.collectives.replicated_all_gather(shard)
+        own = ops.collectives.replicated_all_gather(ops.collectives.replica_sharded_slice(full))
+        assert gathered.shape == own.shape == (5,)
+        outs = [popxl.d2h_stream((5,), popxl.float32) for _ in range(3)]
+        for stream, value in zip(outs, (full, gathered, own)):
+            ops.host_store(stream, value)
+    with popxl.Session(ir) as session:
+        results = session.run({x: values})
+    for stream in outs:
+        np.testing.assert_allclose(results[stream], np.tile(reduce(values, axis=0), (4, 1)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("axis", "mode"), [(0, "concat"), (1, "concat"), (0, "new_axis"), (2, "new_axis")])
+def test_all_gather_along_an_axis(axis: int, mode: str) -> None:
+    ir = popxl.Ir(2)
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    expected = np.concatenate(list(values), axis) if mode == "concat" else np.stack(list(values), axis)
+    with ir.main_graph:
+        x = popxl.h2d_stream((2, 3), popxl.float32)
+        t = ops.collectives.replicated_all_gather(ops.host_load(x), axis=axis, output_shape=mode)
+        out = popxl.d2h_stream(t.shape, t.dtype)
+        ops.host_store(out, t)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run({x: values})[out], np.stack([expected] * 2))
+
+
+# -- remote and sharded ------------------------------------------------------------------------------------------------
+
+
+def test_remote_variables() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.remote_buffer((2,), popxl.float32, entries=2)
+        assert (buffer.remote_buffer_id, buffer.entries) == (1, 2)
+        v = [popxl.remote_variable(np.full(2, i, np.float32), buffer, i, name="v") for i in range(2)]
+        loaded = ops.remote_load(buffer, 1)
+        loaded += 5
+        ops.remote_store(buffer, 0, loaded)
+        with pytest.raises(ValueError, match="entry 2"):
+            popxl.remote_variable(np.ones(2, np.float32), buffer, 2)
+        with pytest.raises(ValueError, match="holds"):
+            popxl.remote_variable(np.ones(3, np.float32), buffer, 0)
+        with pytest.raises(ValueError, match="holds"):
+            ops.remote_store(buffer, 0, popxl.constant(1.0))
+    session = popxl.Session(ir)
+    with session:
+        session.run()
+    assert [session.get_tensor_data(t).tolist() for t in v] == [[6, 6], [1, 1]]
+
+
+@pytest.mark.parametrize("shard_over", [None, 2])
+def test_sharded_variables_round_trip_and_update(shard_over: int | None) -> None:
+    ir = popxl.Ir(4)
+    data = np.arange(15, dtype=np.float32).reshape(3, 5)
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.replica_sharded_buffer((3, 5), popxl.float32, shard_over=shard_over)
+        length = -(-15 // (shard_over or 4))
+        assert (buffer.tensor_shape, buffer.meta_shape) == ((length,), (3, 5))
+        remote = popxl.remote_replica_sharded_variable(data, buffer, 0, name="remote")
+        shard = ops.remote_load(buffer, 0)
+        assert shard.meta_shape == (3, 5)
+        shard += 1
+        ops.remote_store(buffer, 0, shard)
+        _, chip = popxl.replica_sharded_variable(data, name="chip", shard_over=shard_over)
+        assert chip.shape == (length,)
+        chip += 2
+    session = popxl.Session(ir)
+    with session:
+        session.run()
+    np.testing.assert_array_equal(session.get_tensor_data(remote), data + 1)
+    np.testing.assert_array_equal(session.get_tensor_data(ir.main_graph.get_tensor("chip")), data + 2)
+
+
+def test_sharding_needs_replicas() -> None:
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="replication factor above 1"):
+        popxl.replica_sharded_variable(np.ones(4))
+    ir = popxl.Ir(4)
+    with ir.main_graph, pytest.raises(ValueError, match="shard_over=3"):
+        popxl.replica_sharded_buffer((4,), popxl.float32, shard_over=3)

@@ -1,0 +1,127 @@
+"""``ops.var_updates`` and ``scaled_add`` through sessions, against formulas; losses against PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl
+from ipuperf.popxl import ops
+
+RNG = np.random.default_rng(5)
+T, X = (RNG.normal(size=(7,)).astype(np.float32) for _ in range(2))
+update = ops.var_updates
+
+
+def changed(fn: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
+    """The variables' values after one run of ``fn`` on them."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        variables = [popxl.variable(a) for a in arrays]
+        fn(*variables)
+    session = popxl.Session(ir)
+    with session:
+        session.run()
+    return [session.get_tensor_data(v) for v in variables]
+
+
+@pytest.mark.parametrize("tensor_factor", [False, True])
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (update.accumulate_, lambda f: T + f * X),
+        (update.accumulate_square_, lambda f: T + f * X * X),
+        (update.accumulate_mean_, lambda f: T * f / (f + 1) + X / (f + 1)),
+        (update.accumulate_moving_average_, lambda f: f * T + (1 - f) * X),
+        (update.accumulate_moving_average_square_, lambda f: f * T + (1 - f) * X * X),
+        (lambda t, x, f: update.accumulator_scale_(t, f), lambda f: f * T),
+        (lambda t, x, f: ops.scaled_add_(t, x, b=f), lambda f: T + f * X),
+        (lambda t, x, f: ops.scaled_add_(t, x, a=f, b=2), lambda f: f * T + 2 * X),
+    ],
+)
+def test_updates_with_a_factor(fn: Any, expected: Any, tensor_factor: bool) -> None:
+    if tensor_factor:
+        result = changed(fn, T, X, np.float32(0.75))
+    else:
+        result = changed(lambda t, x: fn(t, x, 0.75), T, X)
+    np.testing.assert_allclose(result[0], expected(np.float32(0.75)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result[1], X)
+
+
+def test_updates_without_a_factor() -> None:
+    np.testing.assert_array_equal(changed(update.accumulate_, T, X)[0], T + X)
+    np.testing.assert_array_equal(changed(update.accumulator_zero_, np.full(3, np.nan, np.float32))[0], 0)
+    np.testing.assert_array_equal(changed(update.copy_var_update_, T, X)[0], X)
+
+
+def test_mixed_dtypes() -> None:
+    half = T.astype(np.float16)
+    result = changed(lambda t, x: update.accumulate_(t, x), half, X)[0]
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, half + X, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["adam", "adamax", "lamb"])
+def test_updaters(name: str, decay: float, corrected: bool) -> None:
+    m, v, w = T, np.abs(X) + np.float32(0.1), RNG.normal(size=(7,)).astype(np.float32)
+    fn = getattr(update, f"{name}_updater")
+
+    def program(m: Any, v: Any, w: Any, step: Any, out: Any) -> None:
+        betas = {"beta1": 0.9} if name == "adamax" else {"beta1": 0.9, "beta2": 0.99}
+        time_step = step if corrected else None
+        term = fn(m, v, weight=w, weight_decay=decay, time_step=time_step, epsilon=1e-6, **betas)
+        assert term.dtype is popxl.float32
+        update.copy_var_update_(out, term)
+
+    *_, step, out = changed(program, m, v, w, np.float32(2.0), np.zeros_like(m))
+    count = 3 if corrected else np.inf
+    first = m / (1 - 0.9**count)
+    second = v if name == "adamax" else np.sqrt(v / (1 - 0.99**count))
+    np.testing.assert_allclose(out, first / (second + 1e-6) + decay * w, rtol=1e-4)
+    assert step == (3 if corrected else 2)
+
+
+def test_updater_errors_and_dtypes() -> None:
+    with popxl.Ir().main_graph:
+        m, v = popxl.variable(T.astype(np.float16)), popxl.variable(np.abs(X))
+        step = popxl.variable(np.float32(0))
+        with pytest.raises(ValueError, match="needs the weight"):
+            update.adam_updater(m, v, weight_decay=0.1)
+        with pytest.raises(ValueError, match="beta1 and beta2"):
+            update.adam_updater(m, v, time_step=step)
+        assert update.adam_updater(m, v).dtype is popxl.float16
+        assert update.adam_updater(m, v, weight=v, weight_decay=0.5).dtype is popxl.float32
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("ignore", [None, 2])
+def test_losses(reduction: Any, ignore: int | None) -> None:
+    torch = pytest.importorskip("torch")
+    logits = RNG.normal(size=(6, 4)).astype(np.float32)
+    labels = np.array([0, 2, 1, 3, 2, 0], np.int32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        probs = ops.softmax(popxl.variable(logits), axis=-1)
+        target = popxl.variable(labels)
+        alone = ops.nll_loss(probs, target, ignore_index=ignore, reduction=reduction)
+        scale = 3.0 if reduction != "none" else np.full(6, 3.0)
+        loss, grad = ops.nll_loss_with_softmax_grad(probs, target, scale, ignore, reduction)
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in (alone, loss, grad)]
+        for stream, t in zip(streams, (alone, loss, grad)):
+            ops.host_store(stream, t)
+        with pytest.raises(ValueError, match="reduction"):
+            ops.nll_loss(probs, target, reduction="median")  # type: ignore[arg-type]
+    with popxl.Session(ir) as session:
+        results = session.run()
+    t = torch.tensor(logits, requires_grad=True)
+    ignored = {} if ignore is None else {"ignore_index": ignore}
+    expected = torch.nn.functional.cross_entropy(t, torch.tensor(labels).long(), reduction=reduction, **ignored)
+    (3 * expected.sum()).backward()
+    for stream in streams[:2]:
+        np.testing.assert_allclose(results[stream], expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(results[streams[2]], t.grad.numpy(), rtol=1e-4, atol=1e-6)

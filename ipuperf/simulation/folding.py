@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .ipu import IpuProcess, World
 
 _KEPT = 512  # different states kept for comparison
+_BACKLOG = 1024  # a host queue longer than this is taken to be growing: no steady state is looked for
 _SAME = 4  # snapshots kept of one state
 
 
@@ -77,6 +78,8 @@ class Folder:
     def look(self) -> None:
         """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
         now = self._world.kernel.now
+        if self._world.host.backlog(now) > _BACKLOG:
+            return
         state = (
             tuple(process.state(now) for process in self._processes),
             self._world.network.state(now),

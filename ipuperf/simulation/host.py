@@ -11,6 +11,7 @@ not wait for the host to handle it, only the run does.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ class Host:
         self._channels = {key: _Channel(total) for key, total in sorted(totals.items())}
         self._inbox: list[tuple[int, int, int, int, Callable[[], None] | None]] = []
         self._due: list[ChannelKey] = []  # slices being prepared, in order
-        self._served: list[tuple[int, int, int]] = []  # end, replica, stream of callbacks not over yet, in order
+        self._served: deque[tuple[int, int, int]] = deque()  # end, replica, stream of callbacks not over yet, in order
         self.busy_until = 0
 
     # -- what IPUs say -----------------------------------------------------------------------------------------------
@@ -87,9 +88,15 @@ class Host:
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
+    def backlog(self, now: int) -> int:
+        """Callbacks asked for that are not over yet."""
+        while self._served and self._served[0][0] <= now:
+            self._served.popleft()
+        return len(self._served)
+
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``, but for the slices left (end of an instant)."""
-        self._served = [item for item in self._served if item[0] > now]
+        self.backlog(now)
         return (
             tuple((end - now, replica, stream) for end, replica, stream in self._served),
             tuple(channel.state() for channel in self._channels.values()),

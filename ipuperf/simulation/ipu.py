@@ -80,7 +80,7 @@ class IpuProcess:
         self.pc = 0
         self.loops: list[int] = []  # index of the Enter of each open loop
         self.counters: list[int] = []  # its iteration
-        self.ahead: list[tuple[int, int]] = []  # instruction and start of what is laid out up to `until`
+        self.ahead: list[tuple[int, int]] = []  # way taken up to `until`: instruction and its time
         self.until = -1  # end of the timeout this process waits for, -1 if it waits for something else
         self.mark = 0  # up to here the parts of the step are known
         self.parts: list[Part] = []
@@ -120,11 +120,12 @@ class IpuProcess:
                     yield from self._run_tiles(instruction)
                     time = kernel.now
             elif isinstance(instruction, Enter):
+                self.ahead.append((self.pc, time))
                 self.loops.append(self.pc)
                 self.counters.append(0)
                 self.world.looped = True
             elif isinstance(instruction, Next):
-                self._next(instruction)
+                self._next(instruction, time)
             else:
                 yield from self._catch_up(time)
                 yield from self._shared(instruction)
@@ -133,12 +134,15 @@ class IpuProcess:
         yield from self._catch_up(time)
         self.finish = kernel.now
 
-    def _next(self, instruction: Next) -> None:
+    def _next(self, instruction: Next, time: int) -> None:
+        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``)."""
         if self.counters[-1] + 1 < instruction.count:
+            self.ahead.append((self.pc, time))
             self.counters[-1] += 1
             self.pc = instruction.begin
             self.world.looped = True
         else:
+            self.ahead.append((-1 - self.pc, time))
             self.counters.pop()
             self.loops.pop()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import numpy as np
 
 from ipuperf.lowering.program import (
+    Call,
     Collective,
     DeviceProgram,
     InterIpuCopy,
@@ -66,7 +68,9 @@ def repeat(count, *steps):
 
 def no_memory(ipus):
     empty = {i: np.zeros(0, dtype=np.int64) for i in range(ipus)}
-    return MemoryReport({i: {} for i in range(ipus)}, (), {i: () for i in range(ipus)}, empty, empty, empty, empty, 638976)
+    return MemoryReport(
+        {i: {} for i in range(ipus)}, (), dict.fromkeys(range(ipus), ()), empty, empty, empty, empty, 638976
+    )
 
 
 def program(*ipus, replicas=1, placement=None, functions=None, streams=None, memory=None):
@@ -84,10 +88,10 @@ def program(*ipus, replicas=1, placement=None, functions=None, streams=None, mem
 DDR, GATEWAY, PCIE, LINK = 16_000_000_000, 32_000_000_000, 5_500_000_000, 13_600_000_000
 
 
-def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, latency=0):
-    """A preset with pinned bandwidths and a clock of 1.325 GHz; all fixed costs are zero unless given (seconds, cycles)."""
+def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, latency=0, ddr=DDR):
+    """A preset with pinned bandwidths and a clock of 1.325 GHz; fixed costs (seconds, cycles) are zero unless given."""
     made = load_machine(name)
-    rates = {"ddr": lambda link: DDR, "ipu_link": lambda link: LINK * link.count}
+    rates = {"ddr": lambda link: ddr, "ipu_link": lambda link: LINK * link.count}
     rates["pcie"] = lambda link: GATEWAY if "ipu" in link.source + link.destination else PCIE
     links = tuple(
         dataclasses.replace(
@@ -106,6 +110,56 @@ def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=
         ipu_machine=dataclasses.replace(made.ipu_machine, streaming_memory=memory),
         topology=Topology(links, made.topology.ipus),
     )
+
+
+def random_step(rng):
+    """Any step that needs no partner on another IPU of the replica."""
+    nine = [rng.randint(0, 30) for _ in range(3)]
+    choices = [
+        lambda: phase(nine, rng.choice(["compute", "exchange"])),
+        lambda: sync(rng.randint(0, 5)),
+        lambda: load(rng.randint(0, 3000)),
+        lambda: store(rng.randint(0, 3000)),
+        lambda: h2d(rng.randint(0, 900), rng.choice(["image", "label"])),
+        lambda: d2h(rng.randint(0, 900)),
+        lambda: collective(
+            rng.choice(["all_reduce", "reduce_scatter", "all_gather"]),
+            rng.randint(0, 5000),
+            rng.choice([((0, 1),), ((0,), (1,))]),
+            rng.randint(0, 9),
+        ),
+        lambda: Call(-1, "call", "f"),
+    ]
+    return rng.choice([choices[0], *choices])()
+
+
+def random_bodies(rng, depth):
+    """Matching steps for the two IPUs of a replica, with nested loops on one or both of them."""
+    both = ([], [])
+    for _ in range(rng.randint(1, 4)):
+        what, ipu = rng.randint(0, 6), rng.randint(0, 1)
+        if what <= 2:
+            both[ipu].append(random_step(rng))
+        elif what == 3:
+            step = copy(ipu, 1 - ipu, rng.randint(0, 5000))
+            both[0].append(step)
+            both[1].append(step)
+        elif what == 4 and depth:
+            steps = [random_step(rng) for _ in range(rng.randint(1, 3))]
+            both[ipu].append(repeat(rng.randint(1, 25), *steps))
+        elif depth:
+            count, inner = rng.randint(1, 20), random_bodies(rng, depth - 1)
+            for steps, own in zip(both, inner):
+                steps.append(repeat(count, *own))
+    return both
+
+
+def random_program(seed):
+    """Two replicas of two IPUs that loop, copy, reduce and talk to host and DDR; the same for the same seed."""
+    rng = random.Random(seed)
+    one, two = random_bodies(rng, rng.choice([1, 2, 2, 3]))
+    function = seq(*(phase([rng.randint(0, 30)] * 2) for _ in range(rng.randint(0, 3))), name="f")
+    return program(seq(*one), seq(*two), replicas=2, functions={"f": function})
 
 
 def slices(trace, **where):

@@ -101,6 +101,18 @@ def test_folding_and_shuffling_change_nothing(program, depth):
     same(plain, simulate(program, POD, prefetch_depth=depth, seed=2, fold=False))
 
 
+@pytest.mark.parametrize("block", range(8))
+def test_long_loops_fold_exactly(block):
+    """Programs with long nested loops, of which most reach a steady state somewhere."""
+    for seed in range(20 * block, 20 * block + 20):
+        program = s.random_program(seed)
+        if max(sum(1 for _ in program.walk(ipu)) for ipu in range(2)) <= 1500:
+            depth = seed % 4
+            plain = simulate(program, POD, fold=False, prefetch_depth=depth)
+            same(plain, simulate(program, POD, prefetch_depth=depth))
+            same(plain, simulate(program, POD, prefetch_depth=depth, seed=seed))
+
+
 @many
 @given(programs())
 def test_tiles_give_the_same_cycles_as_phases(program):
@@ -154,7 +166,9 @@ def test_every_leaf_is_executed_as_often_as_the_program_says(program):
         for replica in range(2):
             ipu = program.placement[replica][index]
             slices = trace.expand()
-            mine = slices[(slices["ipu"] == ipu) & slices["kind"].isin(["compute", "exchange"]) & (slices["program"] == "p")]
+            mine = slices[
+                (slices["ipu"] == ipu) & slices["kind"].isin(["compute", "exchange"]) & (slices["program"] == "p")
+            ]
             assert list(mine["kind"]) == [step.kind for step in wanted]
             assert list(mine["dur"]) == [step.cycles.max for step in wanted]
 

@@ -58,9 +58,8 @@ def training_session() -> tuple[Any, Any, Any, Any]:
     ipuperf.install()
     import popxl
     import popxl_addons as addons
-    from popxl import ops
-
     from ipuperf.models.mnist_mlp import Classifier
+    from popxl import ops
 
     ir = popxl.Ir(replication=1)
     with ir.main_graph:
@@ -100,9 +99,7 @@ def training(repeats: int, steps: int = 100) -> dict[str, Any]:
                 numpy_mlp.step(parameters, image, label, LEARNING_RATE)
 
         seconds, reference_seconds = interleaved(ours, reference, repeats)
-    return row(
-        "tutorial 003 training step", seconds / steps, "hand-written NumPy loop", reference_seconds / steps
-    )
+    return row("tutorial 003 training step", seconds / steps, "hand-written NumPy loop", reference_seconds / steps)
 
 
 def simulation() -> list[dict[str, Any]]:
@@ -170,7 +167,9 @@ def main(json_path: Path | None, repeats: int) -> None:
     width = max(len(r["name"]) for r in rows)
     for r in rows:
         click.echo(f"{r['name']:{width}}  {r['seconds']:10.6f}  {r['ratio']:6.2f} x {r['reference']}")
-    click.echo(f"peak resident memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    click.echo(
+        f"peak resident memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"
+    )
     if json_path is not None:
         from ipuperf.trace import replacing
 

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from ipuperf import __version__
 from ipuperf.commands.demo import demo
 from ipuperf.commands.machines import machines
 from ipuperf.commands.run import run
+from ipuperf.version import __version__
 
 
 @click.group()

@@ -167,9 +167,7 @@ def _update(options: TrainingOptions, variables: NamedTensors, accumulators: Nam
     reduce, _ = reduce_replica_sharded_graph(named, "mean", threshold=threshold)
     reduced = reduce.bind(named).call()
     shards = [
-        ops.collectives.replica_sharded_slice(v)
-        if v.nelms >= threshold and v.nelms % options.replicas == 0
-        else v
+        ops.collectives.replica_sharded_slice(v) if v.nelms >= threshold and v.nelms % options.replicas == 0 else v
         for v in variables.tensors
     ]
     for shard, grad in zip(shards, reduced, strict=True):

@@ -83,9 +83,7 @@ class GradientBuilder:
     def derivative_of(self, callee: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> Derivative:
         """The derivative of a called graph, made on first need and shared by all its calls."""
         if callee not in self.known:
-            self.known[callee] = differentiate(
-                callee, provided, required, add_class=self.add_class, known=self.known
-            )
+            self.known[callee] = differentiate(callee, provided, required, add_class=self.add_class, known=self.known)
         found = self.known[callee]
         wanted = set(required)
         have = {c.tensor for c in found.outputs}

@@ -60,8 +60,7 @@ FLOAT32 = DType("float32", "float32", 4, "float")
 FLOAT64 = DType("float64", "float64", 8, "float")
 
 ALL_DTYPES: dict[str, DType] = {
-    d.name: d
-    for d in (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
+    d.name: d for d in (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
 }
 
 

@@ -117,9 +117,7 @@ class Graph:
 
     # -- ops -------------------------------------------------------------------------------------------------------
 
-    def create(
-        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any
-    ) -> OpT:
+    def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """Append an op: number it, apply its shape rule, create its outputs (named by ``names``), order and place it.
 
         Raises:
@@ -235,7 +233,9 @@ class Ir:
     ) -> RemoteBuffer:
         """A new remote buffer; ids start at 1."""
         if entries < 1:
-            raise ValueError(f"remote buffer of {tuple(shape)} {dtype.name}: entries is {entries}, at least 1 is needed")
+            raise ValueError(
+                f"remote buffer of {tuple(shape)} {dtype.name}: entries is {entries}, at least 1 is needed"
+            )
         buffer = RemoteBuffer(len(self.remote_buffers) + 1, shape, dtype, entries, meta_shape)
         self.remote_buffers.append(buffer)
         return buffer

@@ -30,9 +30,7 @@ def format_schedule(graph: Graph, names: Mapping[Tensor, str] | None = None) -> 
     """The ops of ``graph`` in execution order; ``names`` labels graph inputs (``name=%n``)."""
     names = names or {}
     numbers = _Numbers()
-    inputs = ", ".join(
-        f"{names[t]}={numbers.ref(t)}" if t in names else numbers.ref(t) for t in graph.inputs
-    )
+    inputs = ", ".join(f"{names[t]}={numbers.ref(t)}" if t in names else numbers.ref(t) for t in graph.inputs)
     lines = [_op_line(op, numbers) for op in schedule(graph)]
     outputs = ", ".join(numbers.ref(t) for t in graph.outputs)
     body = "".join(f"    {line}\n" for line in lines)

@@ -92,8 +92,7 @@ def host_exchange_code(share: TileVector) -> CodeBytes:
     packets = _packets(share)
     return CodeBytes(
         {
-            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2)
-            * INSTRUCTION_BYTES,
+            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2) * INSTRUCTION_BYTES,
             "hostExchangePacketHeader": packets * PACKET_HEADER_BYTES,
             "controlCode": 3 * STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
         }
@@ -105,8 +104,7 @@ def remote_exchange_code(share: TileVector) -> CodeBytes:
     packets = _packets(share)
     return CodeBytes(
         {
-            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2)
-            * INSTRUCTION_BYTES,
+            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2) * INSTRUCTION_BYTES,
             "hostExchangePacketHeader": packets * PACKET_HEADER_BYTES,
             "controlCode": 3 * STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
         }

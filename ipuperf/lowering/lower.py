@@ -22,7 +22,7 @@ from ipuperf.ops.base import Op
 from .code import CodeBytes
 from .layout import Layout, even, linear
 from .memory import MemoryModel
-from .program import Call, DeviceProgram, OpInfo, Repeat, Sequence, Step
+from .program import Call, DeviceProgram, MemoryReport, OpInfo, Repeat, Sequence, Step
 from .supersteps import OpSteps, Superstepper, local_copy
 
 if TYPE_CHECKING:
@@ -91,9 +91,7 @@ class Lowering:
         self.low_confidence.update(dict.fromkeys(steps.low_confidence))
         return LoweredOp(op, op.ipu or 0, steps)
 
-    def lower_call(
-        self, op: Op, op_id: int, calls: list[w.CallGraph], layouts: dict[Tensor, Layout]
-    ) -> LoweredOp:
+    def lower_call(self, op: Op, op_id: int, calls: list[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp:
         """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
         lowered = LoweredOp(op, op.ipu or 0, OpSteps())
         for item in calls:
@@ -217,7 +215,7 @@ def _matmul_parameters(ir: Ir) -> set[Tensor]:
     return found
 
 
-def memory_warnings(memory, machine: Machine) -> list[str]:  # type: ignore[no-untyped-def]
+def memory_warnings(memory: MemoryReport, machine: Machine) -> list[str]:
     """One line per IPU that does not fit: which tile, how much over, the largest contributors."""
     lines = []
     for ipu, series in memory.max_tile.items():
@@ -235,7 +233,7 @@ def memory_warnings(memory, machine: Machine) -> list[str]:  # type: ignore[no-u
     return lines
 
 
-def largest_contributors(memory, ipu: int, step: int, tile: int, count: int = 5) -> list[str]:  # type: ignore[no-untyped-def]
+def largest_contributors(memory: MemoryReport, ipu: int, step: int, tile: int, count: int = 5) -> list[str]:
     """What takes most bytes on one tile at one step."""
     sizes: dict[str, int] = {}
     for variable in memory.variables:

@@ -63,7 +63,11 @@ def _shared(item: LoweredOp) -> dict[int, int]:
         return op.aliases()
     if item.steps.steps:
         return {}
-    if not op.aliases() and len(op.inputs) == len(op.outputs) == 1 and op.inputs[0].spec.bytes == op.outputs[0].spec.bytes:
+    if (
+        not op.aliases()
+        and len(op.inputs) == len(op.outputs) == 1
+        and op.inputs[0].spec.bytes == op.outputs[0].spec.bytes
+    ):
         return {0: 0}
     return op.aliases()
 

@@ -216,9 +216,7 @@ def plan_matmul(
         serial *= 2
 
 
-def _search(
-    chip: Chip, groups: int, m: int, k: int, n: int, method: _Method, serial: int, limit: int
-) -> MatMulPlan:
+def _search(chip: Chip, groups: int, m: int, k: int, n: int, method: _Method, serial: int, limit: int) -> MatMulPlan:
     """Best splits for one method: everything is computed on the grid (groups, field, out, in) at once."""
     out_groups, in_groups = -(-m // method.out_grouping), -(-k // method.in_grouping)
     grid = np.meshgrid(
@@ -306,9 +304,7 @@ def _reduction(
     return exchange, reduce, stages
 
 
-def _transform(
-    groups: int, m: int, k: int, n: int, tiles: np.ndarray, method: _Method, chip: Chip
-) -> np.ndarray:
+def _transform(groups: int, m: int, k: int, n: int, tiles: np.ndarray, method: _Method, chip: Chip) -> np.ndarray:
     """Rearrangement when channels have to be padded to their grouping (copy and exchange of the padded operand)."""
     cycles = np.zeros_like(tiles)
     padded: list[tuple[int, int]] = []

@@ -15,7 +15,6 @@ import numpy as np
 from .tilevector import TileVector
 
 
-
 @dataclass(frozen=True)
 class Cost:
     """What a piece of work costs on one IPU; add two to have both.

@@ -91,7 +91,9 @@ class Op(ir.Op):
         """Raise :class:`DTypeError` unless all ``tensors`` are floating point."""
         for tensor in tensors:
             if not tensor.dtype.is_floating_point:
-                raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; a floating-point type is needed")
+                raise DTypeError(
+                    f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; a floating-point type is needed"
+                )
 
     def broadcast(self, *tensors: Tensor) -> tuple[int, ...]:
         """The NumPy broadcast of the shapes or :class:`ShapeError`."""

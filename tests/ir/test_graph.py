@@ -76,8 +76,10 @@ def test_operand_of_another_graph_is_refused():
 
 
 def test_graphs_of_two_irs_do_not_nest():
-    with CONTEXT.use_graph(ir.Ir().main_graph), pytest.raises(RuntimeError, match="another Ir"), CONTEXT.use_graph(
-        ir.Ir().main_graph
+    with (
+        CONTEXT.use_graph(ir.Ir().main_graph),
+        pytest.raises(RuntimeError, match="another Ir"),
+        CONTEXT.use_graph(ir.Ir().main_graph),
     ):
         pass
 

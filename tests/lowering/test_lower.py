@@ -86,7 +86,9 @@ def test_views_take_no_steps_and_no_memory():
     add(graph, flat, flat)
     lowered = lower(program, GC200)
     assert kinds(lowered) == ["compute", "compute"]
-    assert lowered.memory.peak_not_always_live() == 3 * 4096 * 4  # the variable, the sum (reshaped in place), the result
+    assert (
+        lowered.memory.peak_not_always_live() == 3 * 4096 * 4
+    )  # the variable, the sum (reshaped in place), the result
 
 
 def test_matmul_phases_follow_the_plan():

@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [--json FILE] [--repeats N]
 
-Rows: ``{"name", "seconds", "reference", "reference_seconds", "ratio"}``; a ratio below one is better than the reference.
+Rows: ``{"name", "seconds", "reference", "reference_seconds", "ratio"}``;
+a ratio below one is better than the reference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ipuperf: run IPU programs without an IPU, with real numbers and simulated time.
 
-The rooms of the package and who may import whom are described in ``docs/design.md``. ``import ipuperf`` itself is cheap:
-everything below is loaded when it is first used.
+The rooms of the package and who may import whom are described in ``docs/design.md``. ``import ipuperf`` itself is
+cheap: everything below is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def install(**options: Any) -> None:
-    """Make ``import popxl`` and ``import popxl_addons`` find ipuperf's front ends; see :mod:`ipuperf.runtime.install`."""
+    """Make ``import popxl`` and ``import popxl_addons`` find the front ends; see :mod:`ipuperf.runtime.install`."""
     from ipuperf.runtime.install import install as install_front_ends
 
     install_front_ends(**options)

@@ -1,4 +1,4 @@
-"""The command line: ``ipuperf run``, ``ipuperf machines``, ``ipuperf demo``. Each command has a file in ``commands/``."""
+"""The command line: ``ipuperf run``, ``ipuperf machines``, ``ipuperf demo``. One file each in ``commands/``."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ remote variables with replicated tensor sharding (RTS); where the optimiser stat
 
 - ``on_chip``: Adam's moments are ordinary variables, gradients are all-reduced in place;
 - ``off_chip``: the moments live in Streaming Memory and are loaded, used and stored once per step. Tensors with at
-  least ``threshold`` elements are sharded over the replicas: their gradients are reduce-scattered, every replica updates
-  its shard with its shard of the state, and the weights are gathered again.
+  least ``threshold`` elements are sharded over the replicas: their gradients are reduce-scattered, every replica
+  updates its shard with its shard of the state, and the weights are gathered again.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines[1] = "-" * len(lines[0])
     for row in rows:
         error = row["predicted"] / row["measured"] - 1
-        left = f"{row['name']:34}{row['predicted']:11.1f}{row['measured']:11.1f}{error:+8.1%}{row['step_seconds'] * 1e3:9.3f}"
+        left = f"{row['name']:34}{row['predicted']:11.1f}{row['measured']:11.1f}{error:+8.1%}"
+        left += f"{row['step_seconds'] * 1e3:9.3f}"
         lines.append(f"{left} |" + "".join(f"{row['breakdown'][part] * 1e3:10.3f}" for part in parts))
     lines.append("predicted and measured in samples/s; the columns on the right split the step, in ms")
     return "\n".join(lines)

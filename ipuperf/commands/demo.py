@@ -25,7 +25,7 @@ def demo(steps: int, machine: str, seed: int) -> None:
     import ipuperf
 
     ipuperf.install()
-    np.random.seed(seed)  # the factories of the model draw their weights from NumPy's global generator
+    np.random.seed(seed)  # noqa: NPY002 - the factories of the model draw their weights from NumPy's global generator
     source, train, test = _data()
     click.echo(f"data: {source}")
     accuracy = _train(train, test, steps, np.random.default_rng(seed))

@@ -2,7 +2,8 @@
 
 For each IPU of one replica a tree of steps, the subgraph functions they call, the op each step came from, and the
 memory of every tile. All replicas run the same program. Times are cycles of the tile clock, sizes bytes; steps that
-touch something shared (links, DDR, host) state what they move, not how long it takes: that is the simulation's business.
+touch something shared (links, DDR, host) state what they move, not how long it takes: that is for the
+simulation to find out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Training timetables of an ``N``-stage pipeline over ``M`` micro-batches.
 
-Formulas: ``../shared/reference/pipelines.md`` 2.4. TensorFlow's schedules place forward stage ``i`` at position ``i`` and
-backward stage ``i`` at position ``2N - 1 - i``; PopART merges the last forward with the first backward, so its positions
-are ``i`` and ``2N - 2 - i``. The two families are different schedules and stay separate functions.
+Formulas: ``../shared/reference/pipelines.md`` 2.4. TensorFlow's schedules place forward stage ``i`` at position ``i``
+and backward stage ``i`` at position ``2N - 1 - i``; PopART merges the last forward with the first backward, so its
+positions are ``i`` and ``2N - 2 - i``. The two families are different schedules and stay separate functions.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _divisible(name: str, stages: int, micro_batches: int, by: int) -> None:
     _positive(name, stages, micro_batches)
     if micro_batches % by:
         raise ScheduleError(
-            f"{name} with {stages} stages: the number of micro-batches (gradient accumulation count) must be a multiple "
-            f"of {by}, but it is {micro_batches}"
+            f"{name} with {stages} stages: the number of micro-batches (gradient accumulation count) must be a "
+            f"multiple of {by}, but it is {micro_batches}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -10,6 +11,10 @@ from ipuperf.commands.demo import demo
 from ipuperf.commands.machines import machines
 from ipuperf.commands.run import run
 from ipuperf.version import __version__
+
+# Matrix products of simulated programs are small: a second BLAS thread gains little, and where cores are shared with
+# other work its busy waiting costs a factor of ten. Read when NumPy is loaded, which no import above does.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @click.group()

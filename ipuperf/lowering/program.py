@@ -18,18 +18,16 @@ from .tilevector import TileVector
 
 @dataclass(frozen=True)
 class Cost:
-    """What a piece of work costs on one IPU; add two to have both.
+    """What local work costs on one IPU; add two to have both.
 
-    ``cycles`` are those of the slowest tile; ``bytes_in`` / ``bytes_out`` go over the internal exchange; ``code_bytes``
-    and ``state_bytes`` are always-live bytes on the fullest tile.
+    ``cycles`` are those of the slowest tile of each phase, syncs included; ``bytes_in`` / ``bytes_out`` go over the
+    internal exchange; ``flops`` are floating-point operations.
     """
 
     cycles: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     flops: int = 0
-    code_bytes: int = 0
-    state_bytes: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -37,8 +35,6 @@ class Cost:
             self.bytes_in + other.bytes_in,
             self.bytes_out + other.bytes_out,
             self.flops + other.flops,
-            self.code_bytes + other.code_bytes,
-            self.state_bytes + other.state_bytes,
         )
 
 
@@ -69,12 +65,22 @@ class Phase(Step):
     flops: int = 0
     vertex: str = ""
 
+    @property
+    def cost(self) -> Cost:
+        """As a value to add up."""
+        return Cost(self.cycles.max, self.bytes_in, self.bytes_out, self.flops)
+
 
 @dataclass(frozen=True)
 class Sync(Step):
     """Internal sync: every tile of the IPU waits for the others, for ``cycles``."""
 
     cycles: int
+
+    @property
+    def cost(self) -> Cost:
+        """As a value to add up."""
+        return Cost(self.cycles)
 
 
 @dataclass(frozen=True)
@@ -252,6 +258,14 @@ class DeviceProgram:
             yield from self._walk(self.functions[step.function])
         else:
             yield step
+
+    def costs(self, ipu: int = 0) -> dict[int, Cost]:
+        """Cost of all local phases and syncs of one run by op (index into :attr:`ops`); transfers are not in it."""
+        total: dict[int, Cost] = {}
+        for step in self.walk(ipu):
+            if isinstance(step, (Phase, Sync)):
+                total[step.op_id] = total.get(step.op_id, Cost()) + step.cost
+        return total
 
     def describe(self) -> str:
         """The tree of steps as text."""

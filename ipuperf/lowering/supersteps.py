@@ -297,6 +297,10 @@ class Superstepper:
             Collective(self.op_id, f"{self.op.type}[{item.reduce or 'gather'}]", item.kind, item.bytes,
                        item.group.groups, reduce)
         )  # fmt: skip
+        if item.reduce == "mean":
+            held = chunk if item.kind == "reduce_scatter" else self.layouts[tensor].elements
+            scale = vertices.broadcast_scalar("MULTIPLY", tensor.dtype, held.total, in_place=True)
+            self.compute(scale.vertex, self.tile_cycles(scale.cycles, held), flops=held.total)
         self.out.need(TileVector(chunk.stops, tuple(v * tensor.dtype.size for v in chunk.values)))
         rounds = (size - 1) * (2 if item.kind == "all_reduce" else 1)
         self.out.code += code.collective_code(chunk, tensor.dtype.size, rounds)

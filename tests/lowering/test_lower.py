@@ -236,3 +236,17 @@ def test_syncs_precede_exchanges():
     for before, step in zip(steps, steps[1:], strict=False):
         if isinstance(step, Phase) and step.kind == "exchange":
             assert isinstance(before, Sync)
+
+
+def test_costs_by_op_add_up_to_the_program():
+    program = ir.Ir()
+    a, b = variable(program, "a", (64, 784)), variable(program, "b", (784, 128))
+    product = program.main_graph.create(ops.MatMul, [a, b], ["c"]).outputs[0]
+    add(program.main_graph, product, product)
+    lowered = lower(program, GC200)
+    costs = lowered.costs()
+    steps = [s for s in lowered.walk() if isinstance(s, (Phase, Sync))]
+    assert set(costs) == {0, 1}
+    assert sum(c.cycles for c in costs.values()) == sum(s.cost.cycles for s in steps)
+    assert costs[0].flops == 2 * 64 * 784 * 128
+    assert costs[1].flops == 64 * 128

@@ -9,6 +9,7 @@ a ratio below one is better than the reference.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -17,6 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# One BLAS thread for both sides: with more, a machine shared with other work measures the threads' busy waiting.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import click
 import numpy as np

@@ -32,11 +32,14 @@ def run(
     script: Path, machine: str, clock: str, report: Path | None, strict_memory: bool, args: tuple[str, ...]
 ) -> None:
     """Run SCRIPT (.py or .ipynb) unmodified: popxl and popxl_addons resolve to ipuperf. ARGS go to the script."""
+    from ipuperf.machine import load_machine
     from ipuperf.runtime.executable import write_reports
     from ipuperf.runtime.install import InstallError
     from ipuperf.runtime.script import ScriptError, run_script
-    from ipuperf.runtime.settings import RunSettings, use_settings
+    from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
+    if machine != AUTO:
+        load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
     settings = RunSettings(machine=machine, report_directory=report, strict_memory=strict_memory)
     with use_settings(settings):
         try:

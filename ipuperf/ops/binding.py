@@ -52,7 +52,9 @@ def scalar(value: float, dtype: np.dtype) -> np.ndarray:
 
 def align(array: np.ndarray, rank: int) -> np.ndarray:
     """``array`` of shape ``(R, *s)`` with axes of length 1 inserted after the replica axis, ``rank`` axes in all."""
-    return array[(slice(None), *(None,) * (rank - array.ndim))]
+    added = [np.newaxis] * (rank - array.ndim)
+    index = (slice(None), *added)
+    return array[index]
 
 
 def operands(arrays: Sequence[np.ndarray], out: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,0 +1,126 @@
+"""``ipuperf --version``, ``ipuperf machines`` and what happens with names that are not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ipuperf
+from ipuperf.cli import cli, main
+
+PRESETS = ("gc200-1", "pod4", "pod16", "pod64", "bow-pod4", "bow-pod16", "bow-pod64", "gc2-1")
+
+
+def test_version_of_the_installed_command(run_ipuperf: Callable, tmp_path: Path) -> None:
+    done = run_ipuperf("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"ipuperf, version {ipuperf.__version__}\n", "")
+
+
+def test_help_names_every_command(run_ipuperf: Callable, tmp_path: Path) -> None:
+    done = run_ipuperf("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(f"\n  {command} " in done.stdout for command in ("run", "machines", "demo"))
+
+
+def test_machines_lists_the_presets() -> None:
+    result = CliRunner().invoke(cli, ["machines"])
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.output.splitlines()[1:]]
+    ipus = {row[0]: int(row[1]) for row in rows}
+    assert {name: ipus[name] for name in PRESETS} == {
+        **dict.fromkeys(("gc200-1", "gc2-1"), 1),
+        **dict.fromkeys(("pod4", "bow-pod4"), 4),
+        **dict.fromkeys(("pod16", "bow-pod16"), 16),
+        **dict.fromkeys(("pod64", "bow-pod64"), 64),
+    }
+
+
+def test_machines_describes_one_with_its_links_and_sources(run_ipuperf: Callable, tmp_path: Path) -> None:
+    done = run_ipuperf("machines", "pod4", cwd=tmp_path)
+    assert done.returncode == 0
+    text = done.stdout
+    assert "1,472 with 6 workers" in text
+    assert "638,976 bytes per tile" in text
+    for link in ("pod4/ipu0->ipu1", "pod4/ipu1->ipu3", "pod4/ipu3->gateway0", "pod4/gateway0->ddr0"):
+        assert link in text
+    figures = text[text.index("\nFigures\n") :].splitlines()[3:]
+    kinds = {"datasheet", "measured", "calibrated", "assumed"}
+    assert len(figures) > 20
+    for line in figures:
+        assert kinds & set(line.split()), f"no kind in {line!r}"
+    ddr = next(line for line in figures if "ipu_machine.ddr_bandwidth" in line)
+    assert "calibrated" in ddr
+    assert "POPXL-MNIST" in ddr, "a calibrated figure names the measurements it was fitted to"
+
+
+def test_machines_as_json() -> None:
+    result = CliRunner().invoke(cli, ["machines", "pod4", "--json"])
+    machine = json.loads(result.output)
+    assert machine["name"] == "pod4"
+    assert [m["name"] for m in json.loads(CliRunner().invoke(cli, ["machines", "--json"]).output)].count("pod4") == 1
+
+
+def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'extends = "pod4"\nname = "mine"\n[ipu_machine]\n'
+        'ddr_bandwidth = { value = 20, unit = "GB/s", source = "what if", kind = "assumed" }\n'
+    )
+    done = run_ipuperf("machines", "mine.toml", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("mine: ")
+    assert "what if" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nosuch", "unknown machine 'nosuch', presets: bow-1, "),
+        ("pod5", "unknown machine 'pod5' (did you mean pod4"),
+        ("gone.toml", "gone.toml: cannot be read"),
+    ],
+)
+def test_an_unknown_machine_is_one_clear_line(
+    run_ipuperf: Callable, tmp_path: Path, name: str, expected: str
+) -> None:
+    done = run_ipuperf("machines", name, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_wrong_machine_file_names_file_and_key(run_ipuperf: Callable, tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text('extends = "pod4"\n[ipu_machine]\nddr_speed = 3\n')
+    done = run_ipuperf("machines", "wrong.toml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: wrong.toml: ipu_machine.ddr_speed: unknown key")
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_of_ipuperf_outside_a_users_program_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ipuperf", "demo", "--steps", "1", "--machine", "nosuch"])
+    monkeypatch.setattr("ipuperf.commands.demo.demo.callback", lambda **options: ipuperf_error())
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "ipuperf: load_machine: no such thing\n"
+
+
+def ipuperf_error() -> None:
+    """As a room of ipuperf would fail."""
+    from ipuperf.machine import MachineError
+
+    raise MachineError("load_machine: no such thing")
+
+
+def test_an_unknown_command_is_refused(run_ipuperf: Callable, tmp_path: Path) -> None:
+    done = run_ipuperf("fly", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "No such command 'fly'" in done.stderr
+    assert "Traceback" not in done.stderr

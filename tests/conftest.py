@@ -1,0 +1,131 @@
+"""Fixtures that several rooms of the tests share: data, tutorials, the front ends, the installed command line.
+
+Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Leave out what is marked ``slow`` unless the command line has a ``-m`` of its own."""
+    if config.option.markexpr:
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
+
+
+def _data_folders() -> list[Path]:
+    given = os.environ.get("IPUPERF_DATA")
+    return [*([Path(given).expanduser()] if given else []), SHARED / "data"]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """What ``IPUPERF_DATA`` shall name: a folder that holds MNIST (``mnist/`` or the files themselves)."""
+    for folder in _data_folders():
+        for place in (folder / "mnist", folder):
+            if len({p.name.removesuffix(".gz") for p in place.glob("*-ubyte*")}) == 4:
+                return folder.resolve()
+    pytest.skip(f"no MNIST in {', '.join(map(str, _data_folders()))}; set IPUPERF_DATA")
+
+
+@pytest.fixture(scope="session")
+def mnist_folder(data_folder: Path) -> Path:
+    """The folder of the four IDX files."""
+    return data_folder / "mnist" if (data_folder / "mnist").is_dir() else data_folder
+
+
+@pytest.fixture(scope="session")
+def seeds_folder() -> Path:
+    """The folder of the tutorials (``000_*.txt`` ...), beside the data."""
+    candidates = [folder.parent / "seeds" for folder in _data_folders()]
+    for folder in candidates:
+        if any(folder.glob("003_*.txt")):
+            return folder.resolve()
+    pytest.skip(f"no tutorials in {', '.join(map(str, candidates))}")
+
+
+@contextmanager
+def _front_ends() -> Iterator[None]:
+    from ipuperf.runtime.install import install, installed_names, uninstall
+
+    before = set(installed_names())
+    install()
+    try:
+        yield
+    finally:
+        uninstall(set(installed_names()) - before)
+
+
+@pytest.fixture(scope="session")
+def installed_front_ends() -> Callable[[], object]:
+    """A context manager: within it ``import popxl`` finds ipuperf; afterwards all is as before."""
+    return _front_ends
+
+
+@pytest.fixture
+def upstream_names() -> Iterator[None]:
+    """``import popxl`` finds ipuperf for the duration of the test."""
+    with _front_ends():
+        yield
+
+
+@pytest.fixture(scope="session")
+def ipuperf_command() -> list[str]:
+    """The installed console script, else the module it calls."""
+    script = Path(sys.executable).with_name("ipuperf")
+    found = str(script) if script.is_file() else shutil.which("ipuperf")
+    return [found] if found else [sys.executable, "-m", "ipuperf.cli"]
+
+
+@pytest.fixture(scope="session")
+def child_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of child processes: an empty home, no data set, one thread for each linear algebra library.
+
+    The products of the tutorials are small: where more threads than free cores wait for each other in them, a run takes
+    up to fifty times as long, and its duration says nothing.
+    """
+    home = tmp_path_factory.mktemp("home")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("IPUPERF_", "COV_", "PYTHONPATH"))}
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**environment, **threads, "HOME": str(home), "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(scope="session")
+def run_ipuperf(ipuperf_command: list[str], child_environment: dict[str, str]) -> RunIpuperf:
+    """``run_ipuperf("machines", cwd=folder, env={...})``: the finished process with its texts; the exit code is the
+    caller's to check."""
+
+    def run(*args: object, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ipuperf_command, *map(str, args)],
+            cwd=cwd,
+            env={**child_environment, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    return run

@@ -29,13 +29,15 @@ for command in (run, machines, demo):
 
 def main() -> None:
     """Entry point of the console script: errors of ipuperf are one line, not a traceback."""
+    from ipuperf.datasets.errors import DatasetError
     from ipuperf.ir import IrError
     from ipuperf.machine import MachineError
+    from ipuperf.simulation import SimulationError
     from ipuperf.trace import TraceError
 
     try:
         cli()
-    except (IrError, MachineError, TraceError) as error:
+    except (DatasetError, IrError, MachineError, SimulationError, TraceError) as error:
         click.echo(f"ipuperf: {error}", err=True)
         sys.exit(1)
 

@@ -23,7 +23,9 @@ def demo(steps: int, machine: str, seed: int) -> None:
     import numpy as np
 
     import ipuperf
+    from ipuperf.machine import load_machine
 
+    load_machine(machine).place(4, 1)  # before the training, not after it
     ipuperf.install()
     np.random.seed(seed)  # noqa: NPY002 - the factories of the model draw their weights from NumPy's global generator
     source, train, test = _data()

@@ -46,6 +46,9 @@ def run(
             result = run_script(script, args, clock=clock)
         except (InstallError, ScriptError) as error:
             raise click.ClickException(str(error)) from error
+        for executable in settings.executables:
+            for line in executable.memory_problems():
+                click.echo(f"ipuperf: {executable.name}: {line}", err=True)
         for folder in write_reports(settings):
             click.echo(f"report: {folder}", err=True)
     raise SystemExit(result.exit_code)

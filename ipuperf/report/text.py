@@ -82,10 +82,12 @@ def _memory(memory: dict[str, Any]) -> list[str]:
     total = sum(memory["categories"].values())
     fullest, limit = memory["max_tile"], memory["bytes_per_tile"]
     lines = ["Memory Usage:"]
+    stored = len(memory["ipus"])
+    whose = f"the {stored} IPUs of one replica" if stored > 1 else "the IPU of one replica"
     if total:
         lines += [
-            _line("Total for all IPUs, including gaps", size(total)),
-            _line("Total for all IPUs, excluding gaps", size(total - memory["categories"]["gaps"])),
+            _line(f"Total for {whose}, including gaps", size(total)),
+            _line(f"Total for {whose}, excluding gaps", size(total - memory["categories"]["gaps"])),
             "  By category:",
             *(_line(name, size(count), 4) for name, count in memory["categories"].items() if count),
         ]

@@ -124,10 +124,17 @@ class Executable:
         """Seconds that one run takes."""
         return self.trace.seconds(self.simulated_run_cycles)
 
+    def memory_problems(self) -> list[str]:
+        """One line per IPU that the program does not fit; empty when it fits or was never lowered."""
+        lowered: DeviceProgram | None = self.__dict__.get("device_program")
+        return [] if lowered is None else [w for w in lowered.warnings if w.startswith("does not fit")]
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
         """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances."""
+        if self.settings.strict_memory:
+            _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
         self.runs += 1
         clock = active_clock()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.lowering.program import Phase, Sync
+from ipuperf.lowering.program import Collective, Phase, RemoteTransfer, Sync
 
 from .folding import Unfolding
 from .recorder import HostEvent, Moved, Ran
@@ -118,12 +118,23 @@ class Executions:
             "segment": names[columns["segment"]],
             "ipu": ipus[columns["process"]],
             "replica": replicas[columns["process"]],
-            "micro_batch": columns["batch"],
+            "micro_batch": np.where(self._outside()[columns["segment"]], -1, columns["batch"]),
             "iteration": columns["iteration"],
             "start": columns["start"],
             "dur": columns["dur"],
             "parent": np.zeros(len(columns["start"]), dtype=np.int64),
         }
+
+    def _outside(self) -> np.ndarray:
+        """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
+        tree = self._tree
+        phases = {op.op_id: op.phase for op in tree.program.ops}
+
+        def outside(leaf: Leaf) -> bool:
+            return isinstance(leaf.step, (RemoteTransfer, Collective)) or phases.get(leaf.step.op_id) == "update"
+
+        leaves = [outside(leaf) for leaf in tree.leaves]
+        return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int) -> Columns:
         """Table ``steps``: the segments that were executed, numbered by first appearance."""

@@ -88,15 +88,15 @@ def test_vector_width():
         POD4.chip.vector_width(3)
 
 
-def test_host_and_streaming_memory_start_values():
+def test_host_and_streaming_memory_values():
     memory = POD4.ipu_machine
-    assert memory.ddr_bandwidth_bytes_per_s == 16_000_000_000
+    assert memory.ddr_bandwidth_bytes_per_s == 15_000_000_000
     assert memory.ddr_bandwidth_bytes_per_s < 38.4e9
-    assert memory.remote_transfer_seconds == 15e-6
-    assert memory.remote_packet_bytes == 512
+    assert memory.remote_transfer_seconds == 10.5e-6
+    assert memory.remote_packet_bytes == 64
     assert memory.ddr_capacity_bytes == 256_000_000_000
     host = POD4.host
-    assert (host.run_seconds, host.callback_seconds, host.stream_latency_seconds) == (350e-6, 10e-6, 3e-6)
+    assert (host.run_seconds, host.callback_seconds, host.stream_latency_seconds) == (118e-6, 22.8e-6, 3e-6)
     assert host.pcie_bandwidth_bytes_per_s == 5_500_000_000
     assert load_machine("pod4").ipu_machine.link_latency_cycles == 20  # 15 ns of 1.325 GHz is 19.875
 

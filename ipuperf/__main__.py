@@ -1,0 +1,5 @@
+"""``python -m ipuperf`` is the command ``ipuperf``."""
+
+from ipuperf.cli import main
+
+main()

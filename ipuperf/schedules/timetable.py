@@ -1,22 +1,29 @@
-"""Training timetables of an ``N``-stage pipeline over ``M`` micro-batches.
+"""What every schedule hands back: a :class:`Timetable` of cells, with its counts and its text.
 
-Formulas: ``../shared/reference/pipelines.md`` 2.4. TensorFlow's schedules place forward stage ``i`` at position ``i``
-and backward stage ``i`` at position ``2N - 1 - i``; PopART merges the last forward with the first backward, so its
-positions are ``i`` and ``2N - 2 - i``. The two families are different schedules and stay separate functions.
+A timetable knows no cycles: it says which stage runs which micro-batch in which time step and in which order inside
+the step. The rules that fill it are in the family modules (``tensorflow_family``, ``popart_family``, ``phased``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 class ScheduleError(ValueError):
-    """A number of stages or micro-batches that the schedule cannot run."""
+    """Stages, micro-batches, devices or options that the schedule cannot run; the message says what is allowed."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One stage execution: ``kind`` is ``F`` or ``B``, ``stage`` and ``micro_batch`` count from 0."""
+    """One stage execution.
+
+    Attributes:
+        kind: ``F`` forward, ``B`` backward, ``R`` recomputation of the forward, ``I`` infeed and ``O`` outfeed on I/O
+            tiles (only with overlapped I/O).
+        stage: the forward stage (or forward phase) it belongs to, from 0.
+        micro_batch: from 0.
+    """
 
     kind: str
     stage: int
@@ -30,8 +37,14 @@ class Timetable:
     Attributes:
         name: schedule name.
         stages, micro_batches: N and M.
-        steps: for each time step, for each stage, the cells in the order the IPU executes them.
-        stash: per stage, how many micro-batches' activations wait between forward and backward (FIFO depth).
+        steps: for each time step, for each IPU of ``ipus``, the cells in the order the IPU executes them (``I`` and
+            ``O`` cells run on I/O tiles, beside the others).
+        stash: per stage, how many micro-batches wait between forward and backward (TensorFlow: FIFO depth).
+        stashed: what waits there: ``"activations"``, ``"stage inputs"`` (with recomputation) or ``"nothing"``.
+        devices: per stage, the IPUs it runs on; more than one for a concurrent stage or a phase.
+        inference: no backward cells.
+        ramp_up, ramp_down: time steps before the first and after the last steady step.
+        period: time steps after which the steady part repeats itself.
     """
 
     name: str
@@ -39,74 +52,77 @@ class Timetable:
     micro_batches: int
     steps: tuple[tuple[tuple[Cell, ...], ...], ...]
     stash: tuple[int, ...]
+    stashed: str
+    devices: tuple[tuple[int, ...], ...]
+    inference: bool
+    ramp_up: int
+    ramp_down: int
+    period: int
+
+    @cached_property
+    def ipus(self) -> tuple[int, ...]:
+        """The IPUs of the rows, ascending."""
+        return tuple(sorted({ipu for group in self.devices for ipu in group}))
+
+    @property
+    def steady(self) -> int:
+        """Time steps between ramp-up and ramp-down."""
+        return len(self.steps) - self.ramp_up - self.ramp_down
+
+    @cached_property
+    def shared_ipus(self) -> bool:
+        """Whether some IPU runs more than one stage."""
+        return sum(len(group) for group in self.devices) > len(self.ipus)
+
+    @cached_property
+    def when(self) -> dict[Cell, int]:
+        """Time step of every cell."""
+        return {cell: time for time, step in enumerate(self.steps) for cells in step for cell in cells}
+
+    @cached_property
+    def bubble_count(self) -> int:
+        """Empty boxes of the figure: (time step, IPU) pairs in which the compute tiles run nothing."""
+        return sum(not any(cell.kind in "FBR" for cell in cells) for step in self.steps for cells in step)
+
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """Per stage, the most micro-batches whose forward has run and whose backward has not finished.
+
+        Counted by walking the cells in execution order, so it is independent of ``stash`` (reference, 2.4: grouped and
+        PopART ``2(N-1-i) + 1``, interleaved ``N - i``, sequential 1). In inference a stage holds one at a time.
+        """
+        if self.inference:
+            return (1,) * self.stages
+        row = {ipu: index for index, ipu in enumerate(self.ipus)}
+        peaks = []
+        for stage, group in enumerate(self.devices):
+            count = peak = 0
+            for step in self.steps:
+                for cell in step[row[group[0]]]:
+                    if cell.stage == stage and cell.kind in "FB":
+                        count += 1 if cell.kind == "F" else -1
+                        peak = max(peak, count)
+            peaks.append(peak)
+        return tuple(peaks)
+
+    @cached_property
+    def in_flight_per_step(self) -> tuple[int, ...]:
+        """Per time step, the micro-batches that have entered the pipeline and not yet left it."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for cell, time in self.when.items():
+            first[cell.micro_batch] = min(first.get(cell.micro_batch, time), time)
+            last[cell.micro_batch] = max(last.get(cell.micro_batch, time), time)
+        return tuple(sum(first[m] <= t <= last[m] for m in first) for t in range(len(self.steps)))
+
+    def label(self, cell: Cell) -> str:
+        """``F1``: micro-batches count from 1; ``F1.s2`` names the stage where an IPU runs several."""
+        return f"{cell.kind}{cell.micro_batch + 1}" + (f".s{cell.stage}" if self.shared_ipus else "")
 
     def text(self) -> str:
-        """One row per stage: ``F1``, ``B1+F4`` ... (micro-batches counted from 1), empty for a bubble."""
+        """One row per IPU: ``F1``, ``B1+F4`` ... in the order of execution, empty for a bubble."""
         rows = []
-        for stage in range(self.stages):
-            cells = ["+".join(f"{c.kind}{c.micro_batch + 1}" for c in step[stage]) for step in self.steps]
-            rows.append([f"IPU{stage}", *cells])
+        for row, ipu in enumerate(self.ipus):
+            rows.append([f"IPU{ipu}", *("+".join(self.label(cell) for cell in step[row]) for step in self.steps)])
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         return "\n".join("|".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + "|" for row in rows)
-
-
-def _positive(name: str, stages: int, micro_batches: int) -> None:
-    if stages < 1 or micro_batches < 1:
-        raise ScheduleError(f"{name}: {stages} stages and {micro_batches} micro-batches; both have to be at least 1")
-
-
-def _divisible(name: str, stages: int, micro_batches: int, by: int) -> None:
-    _positive(name, stages, micro_batches)
-    if micro_batches % by:
-        raise ScheduleError(
-            f"{name} with {stages} stages: the number of micro-batches (gradient accumulation count) must be a "
-            f"multiple of {by}, but it is {micro_batches}"
-        )
-
-
-def _build(
-    name: str, stages: int, micro_batches: int, stride: int, last: int, order: str, stash: tuple[int, ...]
-) -> Timetable:
-    """Place position ``p`` of micro-batch ``m`` at step ``p + stride * m``; ``last`` is backward stage 0's position."""
-    total = last + stride * (micro_batches - 1) + 1
-    grid: list[list[list[Cell]]] = [[[] for _ in range(stages)] for _ in range(total)]
-    for micro_batch in range(micro_batches):
-        for stage in range(stages):
-            grid[stage + stride * micro_batch][stage].append(Cell("F", stage, micro_batch))
-            grid[last - stage + stride * micro_batch][stage].append(Cell("B", stage, micro_batch))
-    for step in grid:
-        for cells in step:
-            cells.sort(key=lambda c: (order.index(c.kind), c.micro_batch))
-    return Timetable(name, stages, micro_batches, tuple(tuple(tuple(c) for c in step) for step in grid), stash)
-
-
-def grouped(stages: int, micro_batches: int) -> Timetable:
-    """TensorFlow Grouped: ``M + 2N - 1`` steps, backward before forward in a step; M a multiple of 2N."""
-    _divisible("grouped", stages, micro_batches, 2 * stages)
-    stash = tuple(2 * (stages - 1 - i) for i in range(stages))
-    return _build("grouped", stages, micro_batches, 1, 2 * stages - 1, "BF", stash)
-
-
-def interleaved(stages: int, micro_batches: int) -> Timetable:
-    """TensorFlow Interleaved: ``2(M + N - 1)`` steps, one of forward and backward in a step; M a multiple of N."""
-    _divisible("interleaved", stages, micro_batches, stages)
-    stash = tuple(stages - 1 - i for i in range(stages))
-    return _build("interleaved", stages, micro_batches, 2, 2 * stages - 1, "BF", stash)
-
-
-def sequential(stages: int, micro_batches: int) -> Timetable:
-    """TensorFlow Sequential: ``2NM`` steps, one stage of one IPU at a time; any M."""
-    _positive("sequential", stages, micro_batches)
-    return _build("sequential", stages, micro_batches, 2 * stages, 2 * stages - 1, "FB", (0,) * stages)
-
-
-def popart_pipeline(stages: int, micro_batches: int) -> Timetable:
-    """PopART (PopTorch): ``M + 2N - 2`` pipeline cycles, forward before backward; M at least ``2N - 1``."""
-    _positive("popart_pipeline", stages, micro_batches)
-    if micro_batches < 2 * stages - 1:
-        raise ScheduleError(
-            f"popart_pipeline with {stages} stages: gradient accumulation has to be at least {2 * stages - 1} "
-            f"(2N - 1), but it is {micro_batches}"
-        )
-    stash = tuple(2 * (stages - 1 - i) + 1 if i < stages - 1 else 0 for i in range(stages))
-    return _build("popart_pipeline", stages, micro_batches, 1, 2 * stages - 2, "FB", stash)

@@ -121,6 +121,7 @@ class Running:
 
     process: subprocess.Popen[str]
     folder: Path
+    reports: Path
     _texts: tuple[str, str] | None = field(default=None, init=False)
 
     def wait(self) -> tuple[int, str, str]:
@@ -138,25 +139,31 @@ def tutorial_runs(
     child_environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Running]]:
-    """All three tutorials at once, each from an empty folder with its script elsewhere; with reports."""
+    """All three tutorials at once, each from an empty folder with its script elsewhere; 000 writes reports.
+
+    The scripts are the documents' cells and nothing else. Their loaders shuffle without a seed, so PyTorch is seeded
+    from outside (``sitecustomize``), and every test run sees the same order of samples.
+    """
     pytest.importorskip("torch")
-    programs = tmp_path_factory.mktemp("programs")
-    environment = {**child_environment, "IPUPERF_DATA": str(data_folder)}
+    programs, outside = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("outside")
+    (outside / "sitecustomize.py").write_text("import torch\n\ntorch.manual_seed(0)\n", encoding="utf-8")
+    environment = {**child_environment, "IPUPERF_DATA": str(data_folder), "PYTHONPATH": str(outside)}
     running = {}
     for number, document in documents.items():
         script = programs / f"tutorial_{number}.py"
         script.write_text("\n".join(document.cells), encoding="utf-8")
         folder = tmp_path_factory.mktemp(f"run_{number}")
-        reports = ["--report", str(programs / f"report_{number}")] if number == "000" else []
+        reports = programs / f"report_{number}"
+        options = ["--report", str(reports)] if number == "000" else []
         process = subprocess.Popen(
-            [*ipuperf_command, "run", str(script), *reports],
+            [*ipuperf_command, "run", str(script), *options],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        running[number] = Running(process, folder)
+        running[number] = Running(process, folder, reports)
     yield running
     for each in running.values():
         if each.process.poll() is None:

@@ -35,7 +35,7 @@ def _finished(runs: Runs, number: str) -> str:
 def test_cells_are_taken_whole(documents: dict[str, Any]) -> None:
     """Every cell compiles, and the illustrations that are left out are those known."""
     counts = {number: len(document.cells) for number, document in documents.items()}
-    assert counts == {"000": 15, "001": 1, "003": 16}
+    assert counts == {"000": 16, "001": 1, "003": 19}
     for number, document in documents.items():
         for position, cell in enumerate(document.cells):
             compile(cell, f"{number}[{position}]", "exec")
@@ -78,11 +78,11 @@ def test_basic_concepts_prints_what_the_document_shows(tutorial_runs: Runs, docu
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("Graph : Linear_subgraph(0)", 9),
+        ("Graph : Linear_subgraph(0)", 10),
         ("two different bound graphs", 2),
-        ("Graph : Net_subgraph(0)", 17),
-        ("Graph : NetOutlined_subgraph(0)", 15),
-        ("DotTree functionalities", 8),
+        ("Graph : Net_subgraph(0)", 16),
+        ("Graph : NetOutlined_subgraph(0)", 14),
+        ("DotTree functionalities", 9),
     ],
 )
 def test_every_output_of_basic_concepts_is_compared(
@@ -110,6 +110,11 @@ def test_sgd_reaches_the_published_accuracy(tutorial_runs: Runs) -> None:
 
 
 def test_adam_on_four_replicas_learns(tutorial_runs: Runs) -> None:
+    """With the order of samples that PyTorch's seed 0 gives (see ``tutorial_runs``).
+
+    The document leaves the order to chance, and one epoch of Adam ends where it ends: plain PyTorch, from the same first
+    weights, gave 95.33 to 97.33 % over 70 orders.
+    """
     assert _accuracy(_finished(tutorial_runs, "000")) >= 95.0
 
 
@@ -120,9 +125,8 @@ def test_printed_throughput_is_that_of_the_simulated_step(tutorial_runs: Runs, w
     found = re.search(rf"{which} session\nMean duration: (\S+) s Throughput: +([\d.]+) samples/s", text)
     assert found is not None, text[-500:]
     duration, throughput = float(found[1]), float(found[2])
-    reports = tutorial_runs["000"].folder.parent.glob(f"programs*/report_000/*-{which}_program/summary.json")
-    (path,) = [p for p in reports if p.is_file()]
-    (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    (path,) = tutorial_runs["000"].reports.glob(f"*-{which}_program")
+    (run,) = json.loads((path / "summary.json").read_text(encoding="utf-8"))["runs"]
     expected = run["seconds"] + CLOCK_QUERY_SECONDS
     assert duration == pytest.approx(expected, abs=0.3e-6), "time() resolves about 0.2 us"
     assert throughput == pytest.approx(SAMPLES_PER_STEP[which] / expected, rel=2e-3)
@@ -130,10 +134,9 @@ def test_printed_throughput_is_that_of_the_simulated_step(tutorial_runs: Runs, w
 
 def test_the_replicas_of_the_tutorial_get_a_pod(tutorial_runs: Runs) -> None:
     _finished(tutorial_runs, "000")
-    folder = next(tutorial_runs["000"].folder.parent.glob("programs*/report_000"))
     machines = {
         path.name.split("-", 1)[1]: json.loads((path / "summary.json").read_text(encoding="utf-8"))["machine"]
-        for path in folder.iterdir()
+        for path in tutorial_runs["000"].reports.iterdir()
     }
     assert machines["train_program"] == "pod4"
     assert machines["test_program"] == "gc200-1"

@@ -1,0 +1,87 @@
+"""Time of a schedule whose stages all take the same: by walking the table, and in closed form.
+
+``f``, ``b`` and ``r`` (forward, backward, recomputation) are any non-negative numbers in any one unit; copies, I/O and
+weight update are free. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
+"""
+
+from __future__ import annotations
+
+from .timetable import ScheduleError, Timetable
+
+Number = float
+"""Integers stay integers."""
+
+
+def _busy(table: Timetable, f: Number, b: Number) -> list[list[Number]]:
+    cost = {"F": f, "R": f, "B": b, "I": 0, "O": 0}
+    return [[sum(cost[cell.kind] for cell in cells) for cells in step] for step in table.steps]
+
+
+def equal_stage_time(table: Timetable, f: Number, b: Number) -> Number:
+    """Sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
+    return sum(max(step) for step in _busy(table, f, b))
+
+
+def bubble_fraction(table: Timetable, f: Number, b: Number) -> float:
+    """Part of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
+    busy = _busy(table, f, b)
+    total = len(table.ipus) * sum(max(step) for step in busy)
+    return 1 - sum(map(sum, busy)) / total if total else 0.0
+
+
+def _popart_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
+    return (n - 1) * f + 2 * (f + b) + (m - 2) * (2 * f + b) + (n - 1) * (f + b)
+
+
+def _grouped_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
+    return n * f + max(2 * f, f + b) + (m - 3) * (2 * f + b) + n * (f + b) + b
+
+
+def closed_form_time(
+    f: Number,
+    b: Number,
+    *,
+    schedule: str,
+    stages: int,
+    micro_batches: int,
+    inference: bool = False,
+    recompute: bool = False,
+) -> Number:
+    """Time for N equal stages on N IPUs, M micro-batches (reference, 2.4, row "time, equal stages").
+
+    - ``grouped``, ``grouped_overlapped``, ``popart_pipeline``: ``(M + N - 1)(f + b)``, inference ``(M + N - 1) f``.
+    - ``interleaved``: ``N f + (2M + N - 2) b`` for ``b >= f``; the table read backwards gives f and b exchanged for
+      ``f > b``. That holds for N of 2 and more; one stage alone just alternates, ``M (f + b)``. Inference
+      ``(M + N - 1) f``.
+    - ``sequential``, ``sharded``, ``phased_serial``, ``phased_parallel``: ``N M (f + b)``, inference ``N M f``.
+    - with recomputation (N of 2 and more; nothing is recomputed for N = 1): ``popart_pipeline``
+      ``(N-1) f + 2(f+b) + (G-2)(2f+b) + (N-1)(f+b)`` (reference); ``sequential`` ``M ((2N-1) f + N b)`` and ``grouped``
+      in its ``Auto`` mode ``N f + max(2f, f+b) + (M-3)(2f+b) + N (f+b) + b`` (both derived here from the tables).
+
+    M is not checked against the schedule's rules; the schedule functions do that.
+
+    Raises:
+        ScheduleError: an unknown schedule, or recomputation where there is no closed form (use
+            :func:`equal_stage_time`).
+    """
+    n, m = stages, micro_batches
+    overlapping = ("grouped", "grouped_overlapped", "interleaved", "popart_pipeline")
+    serial = ("sequential", "sharded", "phased_serial", "phased_parallel")
+    if schedule not in overlapping + serial:
+        raise ScheduleError(f"closed_form_time: schedule {schedule!r}; allowed: {', '.join(overlapping + serial)}")
+    if recompute and n > 1:
+        if inference or schedule not in ("grouped", "grouped_overlapped", "popart_pipeline", "sequential"):
+            raise ScheduleError(
+                f"closed_form_time: no closed form for {schedule}{' inference' if inference else ''} with "
+                "recomputation; allowed: training with grouped, grouped_overlapped, popart_pipeline, sequential"
+            )
+        if schedule == "sequential":
+            return m * ((2 * n - 1) * f + n * b)
+        return (_popart_recomputed if schedule == "popart_pipeline" else _grouped_recomputed)(f, b, n, m)
+    if schedule in serial:
+        return n * m * (f if inference else f + b)
+    if inference:
+        return (m + n - 1) * f
+    if schedule == "interleaved" and n > 1:
+        return n * min(f, b) + (2 * m + n - 2) * max(f, b)
+    return (m + n - 1) * (f + b)

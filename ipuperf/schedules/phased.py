@@ -1,0 +1,173 @@
+"""PopTorch's phased executions: phases one after the other, tensors off chip in between.
+
+Source: ``../shared/reference/pipelines.md`` 4, which traces
+``poptorch:popart_compiler/source/Compiler.cpp:604-645`` and ``:1257-1276`` and
+``popart:willow/src/transforms/autodiff/gradgrowerop.cpp:70-74``. Forward phase ``k`` of P gets the PopART phase
+``stride * k``; PopART is told ``phases = stride * (P-1) + 1``, plus 3 if tensors leave the chip, else plus 1 for a
+separate backward phase (the source has these as if and else-if); the backward of PopART phase ``p`` is phase
+``2 * phases - 2 - p``. A time step of the timetable is one PopART phase; phases without a cell are the gaps in which
+tensors go off chip and come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from .assembly import Placement, assemble
+from .checks import check_counts, check_devices
+from .timetable import Cell, ScheduleError, Timetable
+
+
+class Liveness(Enum):
+    """``poptorch.Liveness``: when activations leave the chip (reference, 4: the table of phases)."""
+
+    AlwaysLive = "AlwaysLive"
+    OffChipAfterFwd = "OffChipAfterFwd"
+    OffChipAfterFwdNoOverlap = "OffChipAfterFwdNoOverlap"
+    OffChipAfterEachPhase = "OffChipAfterEachPhase"
+
+
+_STRIDE = {
+    Liveness.AlwaysLive: 1,
+    Liveness.OffChipAfterFwd: 1,
+    Liveness.OffChipAfterFwdNoOverlap: 2,
+    Liveness.OffChipAfterEachPhase: 4,
+}
+
+
+@dataclass(frozen=True)
+class PhaseNumbers:
+    """PopART's numbers: ``executionPhaseSettings.phases`` and each forward phase's own and backward number."""
+
+    phases: int
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+
+
+def phase_numbers(
+    phases: int, liveness: Liveness = Liveness.AlwaysLive, separate_backward_phase: bool = False
+) -> PhaseNumbers:
+    """PopART phase numbers of ``phases`` forward phases.
+
+    ``separate_backward_phase`` matters with ``AlwaysLive`` only: the other modes leave a gap of three anyway.
+
+    Raises:
+        ScheduleError: no phase, or an unknown liveness.
+    """
+    check_counts("phased", phases, 1, "phases")
+    if not isinstance(liveness, Liveness):
+        names = ", ".join(mode.name for mode in Liveness)
+        raise ScheduleError(f"phased: liveness {liveness!r}; allowed are the members of Liveness: {names}")
+    forward = tuple(_STRIDE[liveness] * k for k in range(phases))
+    count = forward[-1] + 1
+    if liveness is not Liveness.AlwaysLive:
+        count += 3
+    elif separate_backward_phase:
+        count += 1
+    return PhaseNumbers(count, forward, tuple(2 * count - 2 - p for p in forward))
+
+
+def _phased(
+    name: str,
+    micro_batches: int,
+    groups: tuple[tuple[int, ...], ...],
+    numbers: PhaseNumbers,
+    inference: bool,
+) -> Timetable:
+    length = numbers.forward[-1] + 1 if inference else numbers.backward[0] + 1
+
+    def cells() -> Iterator[Placement]:
+        for micro_batch in range(micro_batches):
+            for phase, number in enumerate(numbers.forward):
+                yield micro_batch * length + number, 0, Cell("F", phase, micro_batch)
+                if not inference:
+                    yield micro_batch * length + numbers.backward[phase], 1, Cell("B", phase, micro_batch)
+
+    return assemble(
+        name,
+        micro_batches,
+        groups,
+        cells(),
+        length * micro_batches,
+        (0,) * len(groups),
+        stashed="nothing",
+        inference=inference,
+        ramp=0,
+        period=length,
+    )
+
+
+def phased_serial(
+    phases: int,
+    micro_batches: int,
+    *,
+    stages_per_phase: int = 1,
+    ipus: Sequence[Sequence[int]] | None = None,
+    liveness: Liveness = Liveness.AlwaysLive,
+    separate_backward_phase: bool = False,
+    inference: bool = False,
+) -> Timetable:
+    """``SerialPhasedExecution``: every phase on one group of IPUs, the stages of a phase side by side.
+
+    Stash is 0 on chip: activations, weights, optimiser state and accumulators are off chip by default. Any M.
+
+    Args:
+        phases: forward phases.
+        micro_batches: M, run one after the other.
+        stages_per_phase: IPUs of the group (0..n-1), if ``ipus`` is not given.
+        ipus: per phase the IPUs of its stages; all have to come from the same group as phase 0.
+        liveness, separate_backward_phase: see :func:`phase_numbers`.
+        inference: forward phases only.
+
+    Raises:
+        ScheduleError: counts below 1, or a phase on other IPUs than phase 0.
+    """
+    name = "phased_serial"
+    check_counts(name, phases, micro_batches, "phases")
+    check_counts(name, stages_per_phase, micro_batches, "stages per phase")
+    group = tuple(range(stages_per_phase))
+    groups = check_devices(name, phases, ipus if ipus is not None else [group] * phases, concurrent=True)
+    for phase, used in enumerate(groups):
+        if not set(used) <= set(groups[0]):
+            raise ScheduleError(
+                f"{name}: phase {phase} is on IPUs {list(used)}; allowed are the IPUs of phase 0: {list(groups[0])}"
+            )
+    return _phased(name, micro_batches, groups, phase_numbers(phases, liveness, separate_backward_phase), inference)
+
+
+def phased_parallel(
+    phases: int,
+    micro_batches: int,
+    *,
+    stages_per_phase: int = 1,
+    ipus: Sequence[Sequence[int]] | None = None,
+    inference: bool = False,
+) -> Timetable:
+    """``ParallelPhasedExecution`` ("ping-pong"): even phases on even IPUs, odd phases on odd IPUs.
+
+    The phases still follow one another for a micro-batch; the idle group loads and stores meanwhile. Always live, last
+    forward and first backward in one phase. Any M.
+
+    Args:
+        phases, micro_batches, inference: as in :func:`phased_serial`.
+        stages_per_phase: stages side by side in a phase, on IPUs ``0, 2, 4 ...`` or ``1, 3, 5 ...``.
+        ipus: per phase the IPUs of its stages instead.
+
+    Raises:
+        ScheduleError: counts below 1, or an even phase on an odd IPU or the reverse.
+    """
+    name = "phased_parallel"
+    check_counts(name, phases, micro_batches, "phases")
+    check_counts(name, stages_per_phase, micro_batches, "stages per phase")
+    default = [tuple(2 * k + phase % 2 for k in range(stages_per_phase)) for phase in range(phases)]
+    groups = check_devices(name, phases, ipus if ipus is not None else default, concurrent=True)
+    for phase, used in enumerate(groups):
+        wrong = [ipu for ipu in used if ipu % 2 != phase % 2]
+        if wrong:
+            parity = "odd" if phase % 2 else "even"
+            raise ScheduleError(
+                f"{name}: phase {phase} is on IPU {wrong[0]}; {parity} phases are allowed on {parity} IPUs only"
+            )
+    return _phased(name, micro_batches, groups, phase_numbers(phases), inference)

@@ -63,8 +63,9 @@ def training_session() -> tuple[Any, Any, Any, Any]:
     ipuperf.install()
     import popxl
     import popxl_addons as addons
-    from ipuperf.models.mnist_mlp import Classifier
     from popxl import ops
+
+    from ipuperf.models.mnist_mlp import Classifier
 
     ir = popxl.Ir(replication=1)
     with ir.main_graph:

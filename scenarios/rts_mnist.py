@@ -47,7 +47,6 @@ def simulate_placement(placement: Placement, machine: str = "pod4") -> tuple[dic
     """The row of the table and the trace of one training step for one placement."""
     ipuperf.install()
     from ipuperf.models.mnist_mlp import TrainingOptions, training_session
-
     from ipuperf.report import breakdown
 
     options = TrainingOptions(threshold=placement.threshold)

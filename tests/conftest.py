@@ -15,6 +15,15 @@ from pathlib import Path
 
 import pytest
 
+THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""One thread for each linear algebra library, unless the environment says otherwise.
+
+The products of the tests are small: where more threads than free cores wait for each other in them, a run takes up to
+fifty times as long.
+"""
+for _name, _count in THREADS.items():  # before anything imports NumPy
+    os.environ.setdefault(_name, _count)
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -101,15 +110,10 @@ def ipuperf_command() -> list[str]:
 
 @pytest.fixture(scope="session")
 def child_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment of child processes: an empty home, no data set, one thread for each linear algebra library.
-
-    The products of the tutorials are small: where more threads than free cores wait for each other in them, a run takes
-    up to fifty times as long, and its duration says nothing.
-    """
+    """Environment of child processes: an empty home, no data set, :data:`THREADS`."""
     home = tmp_path_factory.mktemp("home")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("IPUPERF_", "COV_", "PYTHONPATH"))}
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**environment, **threads, "HOME": str(home), "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
+    return {**environment, **THREADS, "HOME": str(home), "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,11 @@ def run(
 
     if machine != AUTO:
         load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
+    if report is not None:
+        try:
+            report.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.ClickException(f"--report {report}: the folder cannot be made: {error}") from error
     settings = RunSettings(machine=machine, report_directory=report, strict_memory=strict_memory)
     with use_settings(settings):
         try:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import Constant, DTypeError, IrError, RemoteBuffer, Tensor, TensorSpec
+from ipuperf.ir import Constant, DTypeError, Graph, Ir, IrError, RemoteBuffer, Tensor, TensorSpec
 
 from .base import Environment, Kernel, Op
 from .work import RemoteTransfer, Work
@@ -27,6 +27,29 @@ def _check_entry(where: str, buffer: RemoteBuffer, entry: int) -> None:
         raise RemoteEntryError(
             f"{where}: entry {entry} of {buffer}; allowed are 0 to {buffer.entries - 1} ({buffer.entries} entries)"
         )
+
+
+def check_entries(program: Ir) -> None:
+    """Raise :class:`RemoteEntryError` where a constant entry, passed on through calls, is not in its buffer."""
+    _check_graph(program.main_graph, {})
+
+
+def _check_graph(graph: Graph, known: dict[Tensor, int]) -> None:
+    """``known`` holds the inputs of ``graph`` that are constants at this call."""
+
+    def constant(tensor: Tensor) -> int | None:
+        if isinstance(tensor, Constant) and tensor.dtype.is_integer and tensor.spec.elements == 1:
+            return int(tensor.data.reshape(()))
+        return known.get(tensor)
+
+    for op in graph.ops:
+        if isinstance(op, _RemoteOp):
+            entry = constant(op.inputs[1])
+            if entry is not None:
+                _check_entry(op.where(), op.buffer, entry)
+        for callee in op.called_graphs():
+            entries = ((inner, constant(outer)) for inner, outer in zip(callee.inputs, op.inputs, strict=False))
+            _check_graph(callee, {inner: entry for inner, entry in entries if entry is not None})
 
 
 class _RemoteOp(Op):

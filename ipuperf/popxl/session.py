@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.ops.remote import check_entries
 from ipuperf.runtime.executable import Executable
 
 from .handle import Constant, Tensor, Variable
@@ -33,6 +34,14 @@ def _caller() -> str:
             return name if name.isidentifier() else "session"
         frame = frame.f_back
     return "session"
+
+
+def _given_name(given: Any, wanted: Iterable[Any]) -> str:
+    """A stream that is not wanted, for an error message; one of another program is called so."""
+    name = getattr(given, "tensor_id", None)
+    if name is None:
+        return repr(given)
+    return f"{name!r} of another Ir" if name in {s.tensor_id for s in wanted} else repr(name)
 
 
 class Session:
@@ -57,6 +66,7 @@ class Session:
         self.weights_to_host_on_exit = weights_to_host_on_exit
         seal(ir._ir)
         ir._ir.freeze_check()
+        check_entries(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())
         self._attached = False
         self._was_attached: list[bool] = []
@@ -236,9 +246,12 @@ class Session:
     def _same_streams(what: str, given: set[Any], expected: Iterable[Any]) -> None:
         wanted = list(expected)
         missing = ", ".join(repr(s.tensor_id) for s in wanted if s not in given)
+        surplus = ", ".join(_given_name(s, wanted) for s in given if s not in wanted)
         if missing:
-            raise ValueError(f"run: {what} stream(s) missing: {missing}; expected {[s.tensor_id for s in wanted]}")
-        surplus = ", ".join(str(getattr(s, "tensor_id", s)) for s in given if s not in wanted)
+            instead = f"; given instead: {surplus}" if surplus else ""
+            raise ValueError(
+                f"run: {what} stream(s) missing: {missing}; expected {[s.tensor_id for s in wanted]}{instead}"
+            )
         if surplus:
             raise ValueError(
                 f"run: unexpected {what} stream(s): {surplus}; expected {[s.tensor_id for s in wanted]} (a stream "
@@ -246,7 +259,13 @@ class Session:
             )
 
     def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(
+                f"run: input stream {stream.tensor_id!r}: {error}; "
+                f"expected shape {self._full_input_shape(stream.shape)}"
+            ) from error
         if array.dtype in downcast_np_dtypes and array.dtype != stream.dtype.as_numpy():
             array = array.astype(downcast_np_dtypes[array.dtype])
         if array.dtype != stream.dtype.as_numpy():

@@ -94,8 +94,9 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, dict[s
             return head["meta"], tables
     except TraceError as error:
         raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from None
+    except OSError as error:
+        raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from error
     except (
-        OSError,
         EOFError,
         KeyError,
         IndexError,
@@ -107,5 +108,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, dict[s
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        reason = str(error) or type(error).__name__
-        raise TraceError(f"cannot read trace {os.fspath(path)}: {type(error).__name__}: {reason}") from error
+        reason = " ".join(str(part) for part in error.args) or "it ends early"
+        raise TraceError(
+            f"cannot read trace {os.fspath(path)}: the file is truncated, damaged or not a trace ({reason})"
+        ) from error

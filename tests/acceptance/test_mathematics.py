@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 CLASSES = 10
 SMALL = (24, 16)
 STEPS = 3
+LEARNING_RATE = 0.5
 THRESHOLDS = (None, math.inf, 262145, 1024, 512)
 Named = dict[str, np.ndarray]
 
@@ -63,12 +64,22 @@ def batches(steps: int, samples: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return images, rng.integers(0, CLASSES, (steps, samples)).astype(np.int32)
 
 
+def assert_moved_alike(start: Named, found: Named, expected: Named) -> None:
+    """Training moved every weight as expected, to 1e-5 of the largest move of its tensor and the rounding of fp32."""
+    for name, weight in expected.items():
+        largest = np.abs(weight - start[name]).max()
+        assert largest > 1e-5, f"{name} was not trained"
+        slack = 1e-5 * largest + STEPS * np.spacing(np.abs(weight).astype(np.float32))
+        difference = np.abs(found[name] - weight)
+        assert (difference <= slack).all(), f"{name}: off by {difference.max()}, moved by {largest}"
+
+
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
-def _names(upstream_names: None) -> Iterator[None]:
-    yield
+def _names(upstream_names: None) -> None:
+    """Every test imports ``popxl``."""
 
 
 @dataclass
@@ -98,7 +109,7 @@ class Program:
             )
 
 
-def sgd_program(micro_batch: int, accumulation: int = 1, replicas: int = 1, lr: float = 0.05) -> Program:
+def sgd_program(micro_batch: int, accumulation: int = 1, replicas: int = 1, lr: float = LEARNING_RATE) -> Program:
     """SGD on the model, with gradients accumulated and reduced over replicas; they also go to the host."""
     import popxl
     import popxl_addons as addons
@@ -125,9 +136,10 @@ def sgd_program(micro_batch: int, accumulation: int = 1, replicas: int = 1, lr: 
             activations = backward.grad_graph_info.inputs_dict(info)
             backward.bind(accumulators).call(gradient, args=activations)
         streams = {}
-        for name, grad in list(accumulators.named_tensors.items()):
-            if name == "mean_accum_counter":
+        for key, grad in accumulators.named_tensors.items():
+            if key == "mean_accum_counter":
                 continue
+            name = key.removeprefix("accum.")
             ops.collectives.replicated_all_reduce_(grad, op="mean")
             streams[name] = _store_once(grad, accumulation)
             ops.scaled_add_(variables[name], grad, b=-lr)
@@ -161,7 +173,8 @@ def test_losses_gradients_and_sgd_updates_equal_numpy(micro_batch: int, accumula
     program = sgd_program(micro_batch, accumulation, replicas)
     samples = micro_batch * accumulation * replicas
     images, labels = batches(STEPS, samples)
-    expected = {name: w.astype(np.float64) for name, w in program.weights().items()}
+    start = program.weights()
+    expected = {name: w.astype(np.float64) for name, w in start.items()}
     for step in range(STEPS):
         losses, grads = loss_and_gradients(expected, images[step], labels[step])
         outputs = program.run(images[step], labels[step])
@@ -171,9 +184,8 @@ def test_losses_gradients_and_sgd_updates_equal_numpy(micro_batch: int, accumula
             scale = np.abs(grads[name]).max()
             found = first(outputs[stream], program, stream)
             np.testing.assert_allclose(found, grads[name], rtol=1e-5, atol=2e-6 * scale, err_msg=f"{name}, step {step}")
-            expected[name] -= 0.05 * grads[name]
-        for name, weight in program.weights().items():
-            np.testing.assert_allclose(weight, expected[name], rtol=1e-5, atol=1e-7, err_msg=f"{name}, step {step}")
+            expected[name] -= LEARNING_RATE * grads[name]
+        assert_moved_alike(start, program.weights(), expected)
 
 
 def test_gradients_equal_pytorch() -> None:
@@ -226,9 +238,7 @@ def test_replicas_and_accumulation_equal_one_replica_on_the_global_batch(
     for step in range(STEPS):
         many.run(images[step], labels[step])
         one.run(images[step], labels[step])
-    for name, weight in one.weights().items():
-        assert np.abs(weight - start[name]).max() > 1e-4, f"{name} was trained"
-        np.testing.assert_allclose(many.weights()[name], weight, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert_moved_alike(start, many.weights(), one.weights())
 
 
 # -- Adam --------------------------------------------------------------------------------------------------------------
@@ -309,9 +319,7 @@ def adam_runs(installed_front_ends: Callable) -> dict[Any, tuple[Named, Named, n
             np.random.seed(7)  # noqa: NPY002 - the model draws its weights from the global generator
             options = TrainingOptions(threshold=threshold, gradient_accumulation=2)
             training = training_session(options)
-            program = Program(
-                training.session, training.images, training.labels, training.loss, training.variables, {}
-            )
+            program = Program(training.session, training.images, training.labels, training.loss, training.variables, {})
             images, labels = batches(STEPS, options.global_batch_size)
             before = program.weights()
             losses = [program.run(i, n)[program.loss] for i, n in zip(images, labels, strict=True)]

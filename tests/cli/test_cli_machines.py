@@ -83,9 +83,7 @@ def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Pat
         ("gone.toml", "gone.toml: cannot be read"),
     ],
 )
-def test_an_unknown_machine_is_one_clear_line(
-    run_ipuperf: Callable, tmp_path: Path, name: str, expected: str
-) -> None:
+def test_an_unknown_machine_is_one_clear_line(run_ipuperf: Callable, tmp_path: Path, name: str, expected: str) -> None:
     done = run_ipuperf("machines", name, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DOUBLER = '''
+DOUBLER = """
 import sys, time
 import numpy as np
 import popxl
@@ -31,7 +31,7 @@ with session:
     result = session.run()[out]
     print("ns", time.perf_counter_ns() - start)
 print("values", result.tolist())
-'''
+"""
 
 CLOCK_QUERY_NS = 50  # what asking for the time costs on the simulated host
 
@@ -63,9 +63,7 @@ def test_options_of_run_stand_before_the_dashes_and_those_of_the_script_after(
     assert done.stdout == "['--clock', 'mine']\n"
 
 
-def test_a_script_finds_its_neighbours_and_leaves_the_folder_alone(
-    run_ipuperf: Callable, tmp_path: Path
-) -> None:
+def test_a_script_finds_its_neighbours_and_leaves_the_folder_alone(run_ipuperf: Callable, tmp_path: Path) -> None:
     place = tmp_path / "programs"
     place.mkdir()
     (place / "neighbour.py").write_text("value = 7\n")
@@ -139,7 +137,7 @@ def test_a_failing_notebook_names_the_cell(run_ipuperf: Callable, tmp_path: Path
     (tmp_path / "book.ipynb").write_text(_notebook("a = 1", "b = 2\n1 / 0"))
     done = run_ipuperf("run", "book.ipynb", cwd=tmp_path)
     assert done.returncode == 1
-    assert "book.ipynb[cell 2]\", line 2" in done.stderr
+    assert 'book.ipynb[cell 2]", line 2' in done.stderr
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
 
 
@@ -267,7 +265,6 @@ def test_the_trace_of_a_report_can_be_read_and_adds_up(run_ipuperf: Callable, tm
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a path that cannot be made")
-@pytest.mark.xfail(strict=True, reason="--report is only tried after the script has run; then a traceback of OSError")
 def test_a_report_folder_that_cannot_be_made_is_refused_before_the_script_starts(
     run_ipuperf: Callable, tmp_path: Path, script: Path
 ) -> None:

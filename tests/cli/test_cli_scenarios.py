@@ -106,7 +106,6 @@ def test_demo_refuses_no_steps(run_ipuperf: Callable, tmp_path: Path) -> None:
     assert "--steps" in done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="demo trains first and looks at --machine only for the table")
 def test_demo_of_an_unknown_machine_stops_before_training(run_ipuperf: Callable, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     done = run_ipuperf("demo", "--steps", "1", "--machine", "nosuch", cwd=tmp_path)

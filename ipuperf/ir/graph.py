@@ -214,7 +214,11 @@ class Ir:
 
     def create_graph(self, stem: str) -> Graph:
         """A new empty subgraph named ``<stem>_subgraph(k)``."""
-        return self.create_named_graph(f"{stem}_subgraph({next(self._subgraph_counter)})")
+        return self.create_named_graph(f"{stem}_subgraph({self.take_subgraph_number()})")
+
+    def take_subgraph_number(self) -> int:
+        """Consume the next ``k`` of ``_subgraph(k)`` (also for graphs that only upstream makes)."""
+        return next(self._subgraph_counter)
 
     def create_named_graph(self, name: str) -> Graph:
         """A new empty subgraph with exactly this name."""

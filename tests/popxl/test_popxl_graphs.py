@@ -306,8 +306,8 @@ def test_repeat_carries_outputs(ir: popxl.Ir) -> None:
     with ir.main_graph:
         x, w = popxl.variable(np.float32(1.0)), popxl.variable(np.float32(3.0))
         graph = ir.create_graph(lambda a, b: a * b, x, w)
-        many = ops.repeat(graph, 4, x, w)
-        none = ops.repeat(graph, 0, x, w)
+        (many,) = ops.repeat(graph, 4, x, w)
+        (none,) = ops.repeat(graph, 0, x, w)
         assert ops.repeat_with_info(graph, 2, x, w).called_graph == graph
         with pytest.raises(ValueError, match="repeat_count"):
             ops.repeat(graph, -1, x, w)
@@ -317,8 +317,11 @@ def test_repeat_carries_outputs(ir: popxl.Ir) -> None:
 def test_repeat_consumes_the_name_counter(ir: popxl.Ir) -> None:
     with ir.main_graph:
         x = popxl.variable(np.float32(1.0), name="x")
-        ops.repeat(ir.create_graph(square, x), 2, x)
+        (y,) = ops.repeat(ir.create_graph(square, x), 2, x)
         assert popxl.variable(1.0, name="x").id == "x__t2"
+        # upstream makes a wrapper graph and a call in it: one more subgraph number, one more op id
+        assert ir.create_graph(square, x).name.endswith("_subgraph(2)")
+        assert y._ir_tensor.producer.id == 102
 
 
 def test_repeat_changes_by_reference_inputs(ir: popxl.Ir) -> None:

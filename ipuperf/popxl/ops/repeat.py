@@ -9,7 +9,7 @@ from ipuperf import ops as _k
 
 from ..graph import Graph
 from ..handle import Tensor
-from .call import CallSiteInfo, resolve_operands, single_or_tuple
+from .call import CallSiteInfo, resolve_operands
 from .operands import create
 
 
@@ -38,6 +38,8 @@ def repeat_with_info(
     for _ in outputs:
         next(graph._ir.ir.clash_counter)
     names = [f"{t.name}__t{next(graph._ir.ir.clash_counter)}" for t in outputs]
+    graph._ir.ir.take_subgraph_number()  # upstream's wrapper graph
+    graph._ir.ir.take_op_id()  # and the call in it
     op = create(_k.Loop, operands, names, callee=graph._ir, trip_count=repeat_count)
     assert isinstance(op, _k.Op)
     return CallSiteInfo(op)
@@ -45,6 +47,6 @@ def repeat_with_info(
 
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
-) -> Tensor | tuple[Tensor, ...] | None:
-    """As :func:`repeat_with_info`, giving the result: None, one tensor, or a tuple."""
-    return single_or_tuple(repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs)
+) -> tuple[Tensor, ...]:
+    """As :func:`repeat_with_info`, giving the results: always a tuple, unlike :func:`call`."""
+    return tuple(repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs)

@@ -125,10 +125,7 @@ class Graph:
         """
         for tensor in inputs:
             if tensor.graph is not self:
-                raise IrError(
-                    f"{op_class.type}: operand {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r}, not to "
-                    f"{self.name or 'main'!r}; pass it in as a graph input"
-                )
+                raise IrError(self._foreign(op_class.type, tensor))
         op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
         op.location = _user_location()
         specs = op.infer()
@@ -145,6 +142,15 @@ class Graph:
         for hook in list(self.created_hooks.values()):
             hook(op)
         return op
+
+    def _foreign(self, what: str, tensor: Tensor) -> str:
+        """Message for an operand that does not belong here."""
+        here, there = self.name or "main", tensor.graph.name or "main"
+        if tensor.graph.ir is not self.ir:
+            return (
+                f"{what}: operand {tensor.id!r} belongs to another Ir (its graph {there!r}); tensors cannot be shared"
+            )
+        return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
         tensor = self.intermediate(spec, name)

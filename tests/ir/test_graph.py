@@ -75,6 +75,11 @@ def test_operand_of_another_graph_is_refused():
         join(program.create_graph("f"), a)
 
 
+def test_operand_of_another_ir_is_refused():
+    with pytest.raises(IrError, match="belongs to another Ir"):
+        join(ir.Ir().main_graph, join(ir.Ir().main_graph))
+
+
 def test_graphs_of_two_irs_do_not_nest():
     with (
         CONTEXT.use_graph(ir.Ir().main_graph),

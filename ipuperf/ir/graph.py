@@ -147,9 +147,7 @@ class Graph:
         """Message for an operand that does not belong here."""
         here, there = self.name or "main", tensor.graph.name or "main"
         if tensor.graph.ir is not self.ir:
-            return (
-                f"{what}: operand {tensor.id!r} belongs to another Ir (its graph {there!r}); tensors cannot be shared"
-            )
+            return f"{what}: operand {tensor.id!r} belongs to another Ir (graph {there!r}); it cannot be shared"
         return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:

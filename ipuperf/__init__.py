@@ -30,15 +30,15 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
         machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
         options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``).
     """
-    from ipuperf.lowering import lower
-    from ipuperf.machine import Machine, load_machine
+    from ipuperf.lowering import ipus_per_replica, lower
+    from ipuperf.runtime.executable import choose_machine
     from ipuperf.simulation import simulate
 
-    if machine is None:
-        target = session.executable.machine
-    else:
-        target = machine if isinstance(machine, Machine) else load_machine(machine)
-    program = lower(session.executable.ir, target, name=session.executable.name)
+    executable = session.executable
+    target = executable.machine
+    if machine is not None:
+        target = choose_machine(machine, executable.ir.replication_factor, ipus_per_replica(executable.ir))
+    program = lower(executable.ir, target, name=executable.name)
     return simulate(program, target, **options)
 
 

@@ -1,7 +1,7 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
 from .layout import Layout, linear
-from .lower import DoesNotFitError, lower
+from .lower import DoesNotFitError, ipus_per_replica, lower
 from .planner import MatMulPlan, plan_matmul
 from .program import (
     Call,
@@ -42,6 +42,7 @@ __all__ = [
     "Sync",
     "TileVector",
     "VariableInfo",
+    "ipus_per_replica",
     "linear",
     "lower",
     "plan_matmul",

@@ -3,8 +3,9 @@
 PopLibs and Poplar publish no size model; the figures below are those of public Poplar reports
 (``../shared/reference/cost-model.md`` section 4: stack 3,168 B, control 700 B, vertex code 140 B, internal exchange
 50 B and host exchange 289 B per tile for a minimal program; 4 B per exchange instruction, 64 words per send; 8 B of
-state per vertex and 4 B per edge). The bytes per program step were calibrated once, globally, against the always-live
-figures of the remote-variables tutorial (``POPXL5-MEM-*`` in ``measurements.csv``); see ``docs/accuracy.md``.
+state per vertex and 4 B per edge). The fixed instructions of a step and of an exchange and the bytes of a vertex
+type were calibrated once, globally, against the always-live figures of the remote-variables tutorial
+(``POPXL5-MEM-*`` in ``measurements.csv``); see ``docs/accuracy.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STEP_INSTRUCTIONS = 2
 PACKET_HEADER_BYTES = 16
 PACKET_BYTES = 1024
 
-#: Code of one vertex type on a tile that runs it (assumed: small assembly codelets; AMP and reductions are larger).
+#: Code of one vertex type on a tile that runs it (calibrated; AMP and reductions are larger).
 VERTEX_CODE_BYTES = 240
 LARGE_VERTEX_CODE_BYTES = 1000
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")

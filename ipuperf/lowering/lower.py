@@ -4,9 +4,9 @@ Each graph becomes one function per IPU that takes part in it; its operand layou
 call with operands laid out differently copies them into place. Layouts of variables follow their first use: the
 parameter operand of a matrix product lies as the product reads it, everything else linearly.
 
-Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs (unchanged operands and
-results are aliased, which PopART and Poplar do for most calls); code is never shared between functions; element-wise
-ops are not fused.
+Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
+them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); code is never shared
+between functions; element-wise ops are not fused.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 from ipuperf.ir import Constant, Graph, Ir, IrError, RemoteBuffer, Stream, Tensor, Variable, schedule
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
+from ipuperf.ops.control import Call as CallOp
+from ipuperf.ops.control import Loop, modified_graph_inputs
 
 from .code import CodeBytes
 from .layout import Layout, even, linear
 from .memory import MemoryModel
 from .program import Call, DeviceProgram, MemoryReport, OpInfo, Repeat, Sequence, Step
-from .supersteps import OpSteps, Superstepper, local_copy
+from .supersteps import OpSteps, Superstepper, local_copy, on_tile_copy
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -34,12 +36,18 @@ _IO_TYPES = ("HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "Init")
 
 @dataclass
 class LoweredOp:
-    """One op of a lowered graph: its local steps on ``ipu``, or the calls it makes."""
+    """One op of a lowered graph: its local steps on ``ipu``, or the calls it makes.
+
+    ``after_trip`` are the copies of loop-carried values at the end of each trip; ``copied`` the indices of operands
+    that the callee changes although they are passed by value, and that are therefore copied first (in ``steps``).
+    """
 
     op: Op
     ipu: int
     steps: OpSteps
     calls: list[tuple[LoweredGraph, int]] = field(default_factory=list)
+    after_trip: list[Step] = field(default_factory=list)
+    copied: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -93,18 +101,26 @@ class Lowering:
 
     def lower_call(self, op: Op, op_id: int, calls: list[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp:
         """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
+        assert isinstance(op, (CallOp, Loop))
         lowered = LoweredOp(op, op.ipu or 0, OpSteps())
         for item in calls:
             callee = item.graph
             operands = dict(zip(callee.inputs, (layouts[t] for t in op.inputs), strict=True))
             body = self.lower_graph(callee, operands)
-            for inner, outer in zip(callee.inputs, op.inputs, strict=True):
+            changed = modified_graph_inputs(callee)
+            for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+                if index in changed and not op.by_reference(index):
+                    lowered.copied.add(index)
+                    lowered.steps.steps += on_tile_copy(op_id, inner, body.layouts[inner], self.machine)
                 if body.layouts[inner].key != layouts[outer].key:
                     lowered.steps.steps += local_copy(
                         op_id, f"{op.type}/operand {inner.name}", body.layouts[inner], inner.dtype.size, self.machine
                     )
             for inner, outer in zip(callee.outputs, op.outputs, strict=True):
                 layouts[outer] = body.layouts[inner]
+            if item.trips > 1:
+                for inner, result in zip(callee.inputs, callee.outputs, strict=False):
+                    lowered.after_trip += on_tile_copy(op_id, result, body.layouts[inner], self.machine)
             lowered.calls.append((body, item.trips))
         return lowered
 
@@ -133,16 +149,16 @@ class Lowering:
 
     def program(self) -> DeviceProgram:
         """Lower the main graph and assemble the device program."""
-        placement = self.machine.place(self.ir.replication_factor, self.ipus_per_replica())
+        placement = self.machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
         main = self.lower_graph(self.ir.main_graph, {})
-        ipus = range(self.ipus_per_replica())
+        ipus = range(ipus_per_replica(self.ir))
         functions = {
             f"{graph.name}@{ipu}": Sequence(-1, graph.name, tuple(self.steps_of(lowered, ipu)))
             for graph, lowered in self.graphs.items()
             if not graph.is_main
             for ipu in ipus
         }
-        memory = MemoryModel(self, main).report()
+        memory = MemoryModel(self, main, len(ipus)).report()
         warnings = [f"low confidence: {name}" for name in self.low_confidence]
         warnings += memory_warnings(memory, self.machine)
         return DeviceProgram(
@@ -158,10 +174,6 @@ class Lowering:
             warnings=tuple(warnings),
         )
 
-    def ipus_per_replica(self) -> int:
-        """Highest IPU number that any op names, plus one."""
-        return 1 + max((op.ipu or 0 for graph in self.ir.all_graphs() for op in graph.ops), default=0)
-
     def steps_of(self, lowered: LoweredGraph, ipu: int) -> Iterable[Step]:
         """The steps of ``lowered`` on IPU ``ipu``, calls as :class:`Call` of the callee's function there."""
         for item in lowered.ops:
@@ -170,7 +182,9 @@ class Lowering:
             for body, trips in item.calls:
                 if ipu in ipus_of(body):
                     call = Call(-1, body.graph.name, f"{body.graph.name}@{ipu}")
-                    yield call if trips == 1 else Repeat(-1, body.graph.name, trips, Sequence(-1, "body", (call,)))
+                    copies = tuple(item.after_trip) if ipu == item.ipu else ()
+                    trip = Sequence(-1, "body", (call, *copies))
+                    yield call if trips == 1 else Repeat(-1, body.graph.name, trips, trip)
 
     def code_of(self, lowered: LoweredGraph, ipu: int) -> CodeBytes:
         """Always-live code of one graph on one IPU (each graph's code exists once, however often it is called)."""
@@ -179,6 +193,14 @@ class Lowering:
             if item.ipu == ipu:
                 total += item.steps.code
         return total
+
+
+def ipus_per_replica(program: Ir) -> int:
+    """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
+    used = 0
+    for graph in program.all_graphs():
+        used = max([used, *(op.ipu or 0 for op in graph.ops), *(t.ipu or 0 for t in graph.tensors.values())])
+    return used + 1
 
 
 def ipus_of(lowered: LoweredGraph) -> set[int]:

@@ -81,11 +81,11 @@ def aligned(bytes_each: TileVector) -> TileVector:
 class MemoryModel:
     """Builds the :class:`MemoryReport` of a lowered program."""
 
-    def __init__(self, lowering: Lowering, main: LoweredGraph) -> None:
+    def __init__(self, lowering: Lowering, main: LoweredGraph, ipus: int) -> None:
         self.lowering = lowering
         self.main = main
         self.chip = lowering.machine.chip
-        self.ipus = range(lowering.ipus_per_replica())
+        self.ipus = range(ipus)
         self.timelines = {ipu: _Timeline() for ipu in self.ipus}
         self.persistent: list[_Storage] = []
 
@@ -157,11 +157,12 @@ class MemoryModel:
         names += [step.name for step in item.steps.steps]
         for body, _ in item.calls:  # every trip has the same live set, so one is enough
             inner = {
-                callee: held[caller]
-                for callee, caller in zip(body.graph.inputs, op.inputs, strict=True)
+                callee: held[caller] if index not in item.copied else self._copy(body, callee, item.ipu)
+                for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
                 if caller in held
             }
             self._walk(body, inner)
+            names += [step.name for step in item.after_trip]
             now = {ipu: len(timeline.names) for ipu, timeline in self.timelines.items()}
             for tensor in op.inputs:
                 if tensor in held:
@@ -170,6 +171,13 @@ class MemoryModel:
                 if callee in inner:
                     inner[callee].last = max(inner[callee].last, now[inner[callee].ipu])
                     held[caller] = inner[callee]
+
+    def _copy(self, body: LoweredGraph, tensor: Tensor, ipu: int) -> _Storage:
+        """Storage of an operand that is copied for the callee, alive until its last use there."""
+        timeline = self.timelines[ipu]
+        storage = self._storage(tensor, body.layouts[tensor], ipu, "intermediate", len(timeline.names))
+        timeline.storages.append(storage)
+        return storage
 
     # -- totals ----------------------------------------------------------------------------------------------------
 

@@ -308,6 +308,14 @@ class Superstepper:
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
 
 
+def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:
+    """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
+    rate, share = machine.chip.memcpy_bytes_per_cycle, layout.bytes(tensor.dtype.size)
+    cycles = TileVector(share.stops, tuple(code.COPY_SETUP_CYCLES - (-v // rate) if v else 0 for v in share.values))
+    name = f"poplar::Memcpy{tensor.dtype.size * 8}"
+    return [Phase(op_id, name, "compute", cycles, vertex=name)]
+
+
 def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:
     """Steps that bring a tensor of elements of ``size`` bytes into ``layout`` from another one (call operands)."""
     chip = machine.chip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import Ir, Stream
+from ipuperf.lowering import ipus_per_replica
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, RunSettings, current_settings
 
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
     from ipuperf.trace import Trace
-
-
-def ipus_per_replica(program: Ir) -> int:
-    """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
-    used = 0
-    for graph in program.all_graphs():
-        used = max([used, *(op.ipu or 0 for op in graph.ops), *(t.ipu or 0 for t in graph.tensors.values())])
-    return used + 1
 
 
 def choose_machine(machine: str | Machine | None, replicas: int, ipus: int) -> Machine:

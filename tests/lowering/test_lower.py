@@ -137,7 +137,22 @@ def test_loop_becomes_a_repeat():
     main.create(ops.Loop, [a], ["y"], callee=sub, trip_count=5)
     lowered = lower(program, GC200)
     assert any(isinstance(s, Repeat) and s.count == 5 for s in lowered.ipus[0].steps)
-    assert kinds(lowered) == ["compute"] * 5
+    assert [s.name.partition("::")[2][:6] for s in lowered.walk()] == ["Binary", "Memcpy"] * 5  # carried values
+
+
+def test_operand_by_value_that_the_callee_changes_is_copied_first():
+    def lowered(by_ref):
+        program = ir.Ir()
+        main, sub = program.main_graph, program.create_graph("change")
+        x = sub.add_input(TensorSpec((4096,), FLOAT32), "x", by_ref=by_ref)
+        sub.create(ops.AccumulatorScale, [x], ["y"], factor=2.0)
+        main.create(ops.Call, [variable(program, "a", (4096,))], [], callee=sub)
+        return lower(program, GC200)
+
+    value, reference = lowered(False), lowered(True)
+    assert next(s.name for s in value.walk()) == "poplar::Memcpy32"
+    assert len(list(value.walk())) == len(list(reference.walk())) + 1
+    assert value.memory.peak_not_always_live() == 2 * reference.memory.peak_not_always_live() == 2 * 4096 * 4
 
 
 def test_collective_states_groups_and_bytes():

@@ -135,6 +135,9 @@ class Graph:
         for spec, name in zip(specs, names, strict=True):
             self._define(op, spec, name)
         CONTEXT.place(op)
+        fixed = op.fixed_ipu()
+        if fixed is not None:
+            op.ipu = fixed
         for output in op.outputs:
             output.ipu = op.ipu
         self.ops.append(op)

@@ -64,6 +64,10 @@ class Op:
         """Subgraphs that this op executes."""
         return ()
 
+    def fixed_ipu(self) -> int | None:
+        """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
+        return None
+
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Build ops in the gradient graph: gradients of the outputs in, gradients of the inputs out.
 

@@ -167,10 +167,14 @@ class RemoteBuffer:
 
 
 class Stream(Tensor):
-    """A host stream. ``direction`` is ``h2d`` or ``d2h``; each execution of a load or store moves one slice of it."""
+    """A host stream. ``direction`` is ``h2d`` or ``d2h``; each execution of a load or store moves one slice of it.
+
+    ``transfers`` is how many slices a run moves; None: as many as the Ir's ``num_host_transfers``.
+    """
 
     def __init__(self, tensor_id: str, spec: TensorSpec, graph: Graph, direction: str) -> None:
         super().__init__(tensor_id, spec, graph)
+        self.transfers: int | None = None
         if direction not in ("h2d", "d2h"):
             raise ValueError(f"stream {tensor_id!r}: direction {direction!r}; allowed: 'h2d', 'd2h'")
         self.direction = direction

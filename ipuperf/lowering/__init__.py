@@ -1,5 +1,6 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
+from .convolution_planner import ConvolutionPlan, plan_convolution
 from .layout import Layout, linear
 from .lower import DoesNotFitError, ipus_per_replica, lower
 from .planner import MatMulPlan, plan_matmul
@@ -8,7 +9,10 @@ from .program import (
     Collective,
     Cost,
     DeviceProgram,
+    HostCopy,
+    HostExchange,
     InterIpuCopy,
+    IpuTransfer,
     MemoryReport,
     OpInfo,
     Phase,
@@ -25,10 +29,14 @@ from .tilevector import TileVector
 __all__ = [
     "Call",
     "Collective",
+    "ConvolutionPlan",
     "Cost",
     "DeviceProgram",
     "DoesNotFitError",
+    "HostCopy",
+    "HostExchange",
     "InterIpuCopy",
+    "IpuTransfer",
     "Layout",
     "MatMulPlan",
     "MemoryReport",
@@ -45,5 +53,6 @@ __all__ = [
     "ipus_per_replica",
     "linear",
     "lower",
+    "plan_convolution",
     "plan_matmul",
 ]

@@ -8,7 +8,7 @@ band: both totals are in the report). Code, vertex state, stack, headers and con
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ipuperf.ir import Constant, Stream, Tensor, Variable
 
 from . import code
 from .layout import Layout
-from .program import MemoryReport, VariableInfo
+from .program import MemoryReport, Step, VariableInfo
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _shared(item: LoweredOp) -> dict[int, int]:
     op = item.op
     if op.modified_inputs():
         return op.aliases()
-    if item.steps.steps:
+    if item.steps.steps or item.shared is not None or item.joined:
         return {}
     if (
         not op.aliases()
@@ -110,7 +110,7 @@ class MemoryModel:
             if isinstance(tensor, Stream) or (isinstance(tensor, Variable) and tensor.remote is not None):
                 continue
             if isinstance(tensor, Variable):
-                storage = self._storage(tensor, self.main.layouts[tensor], tensor.ipu or 0, "variable", 1)
+                storage = self._storage(tensor, self.main.layouts[tensor], self.lowering.home(tensor), "variable", 1)
                 self.persistent.append(storage)
                 held[tensor] = storage
         return held
@@ -130,12 +130,13 @@ class MemoryModel:
     def _walk_op(self, item: LoweredOp, lowered: LoweredGraph, held: dict[Tensor, _Storage]) -> None:
         op, ipu = item.op, item.ipu
         timeline = self.timelines[ipu]
-        first = len(timeline.names)
+        first = len(timeline.names) - item.joined  # a joined copy happens in the step that is already there
         timeline.names += [step.name for step in item.steps.steps]
+        if item.shared is not None:
+            for party in item.shared.participants:
+                self.timelines[party].names.append(item.shared.name)
         last = len(timeline.names)
-        for tensor in op.inputs:
-            if tensor in held:
-                held[tensor].last = max(held[tensor].last, last)
+        self._use(op.inputs, held)
         aliases = _shared(item)
         for index, tensor in enumerate(op.outputs):
             source = op.inputs[aliases[index]] if index in aliases else None
@@ -151,29 +152,38 @@ class MemoryModel:
                 _Storage(None, f"{op.label}/temporary", aligned(item.steps.temp), ipu, "temporary", first, last)
             )
 
+    def _use(self, tensors: Iterable[Tensor], held: dict[Tensor, _Storage]) -> None:
+        """Keep the storages of ``tensors`` alive until now."""
+        for tensor in tensors:
+            if tensor in held:
+                storage = held[tensor]
+                storage.last = max(storage.last, len(self.timelines[storage.ipu].names))
+
     def _walk_call(self, item: LoweredOp, held: dict[Tensor, _Storage]) -> None:
         op = item.op
-        names = self.timelines[item.ipu].names
-        names += [step.name for step in item.steps.steps]
+        self._pass(item.before)
         for body, _ in item.calls:  # every trip has the same live set, so one is enough
             inner = {
-                callee: held[caller] if index not in item.copied else self._copy(body, callee, item.ipu)
+                callee: held[caller] if index not in item.copied else self._copy(body, callee)
                 for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
                 if caller in held
             }
             self._walk(body, inner)
-            names += [step.name for step in item.after_trip]
-            now = {ipu: len(timeline.names) for ipu, timeline in self.timelines.items()}
-            for tensor in op.inputs:
-                if tensor in held:
-                    held[tensor].last = max(held[tensor].last, now[held[tensor].ipu])
+            self._pass(item.after_trip)
+            self._use(op.inputs, held)
+            self._use(body.graph.outputs, inner)
             for callee, caller in zip(body.graph.outputs, op.outputs, strict=True):
                 if callee in inner:
-                    inner[callee].last = max(inner[callee].last, now[inner[callee].ipu])
                     held[caller] = inner[callee]
 
-    def _copy(self, body: LoweredGraph, tensor: Tensor, ipu: int) -> _Storage:
+    def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
+        """Program steps of each IPU."""
+        for ipu, own in steps.items():
+            self.timelines[ipu].names += [step.name for step in own]
+
+    def _copy(self, body: LoweredGraph, tensor: Tensor) -> _Storage:
         """Storage of an operand that is copied for the callee, alive until its last use there."""
+        ipu = self.lowering.home(tensor)
         timeline = self.timelines[ipu]
         storage = self._storage(tensor, body.layouts[tensor], ipu, "intermediate", len(timeline.names))
         timeline.storages.append(storage)
@@ -213,7 +223,7 @@ class MemoryModel:
                     for name, active in item.steps.vertices.items():
                         vertex_types[name] = max(vertex_types.get(name, 0), active)
             for tensor in graph.tensors.values():
-                if isinstance(tensor, Constant) and (tensor.ipu or 0) == ipu:
+                if isinstance(tensor, Constant) and ipu in self.lowering.holders(tensor):
                     constants += aligned(lowered.layouts[tensor].bytes(tensor.dtype.size)).dense()
         vertex_code = np.zeros(tiles, dtype=np.int64)
         for name, active in vertex_types.items():

@@ -84,12 +84,35 @@ class Sync(Step):
 
 
 @dataclass(frozen=True)
-class InterIpuCopy(Step):
-    """``bytes`` from IPU ``source`` to IPU ``destination`` of the same replica; both IPUs have this step."""
+class IpuTransfer:
+    """``bytes`` from IPU ``source`` to IPU ``destination`` of one replica."""
 
     source: int
     destination: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class InterIpuCopy(Step):
+    """One exchange between IPUs of a replica: all ``copies`` (each pair of IPUs at most once) start together.
+
+    Every IPU that sends or receives has this step at its place and goes on when its own transfers are done.
+    """
+
+    copies: tuple[IpuTransfer, ...]
+
+    @property
+    def participants(self) -> tuple[int, ...]:
+        """IPUs of the replica that send or receive, ascending."""
+        return tuple(sorted({end for copy in self.copies for end in (copy.source, copy.destination)}))
+
+    def received(self, ipu: int) -> int:
+        """Bytes that ``ipu`` receives."""
+        return sum(copy.bytes for copy in self.copies if copy.destination == ipu)
+
+    def sent(self, ipu: int) -> int:
+        """Bytes that ``ipu`` sends."""
+        return sum(copy.bytes for copy in self.copies if copy.source == ipu)
 
 
 @dataclass(frozen=True)
@@ -129,6 +152,33 @@ class StreamCopy(Step):
     direction: str
     bytes: int
     stream: str
+
+
+@dataclass(frozen=True)
+class HostCopy:
+    """``bytes`` per replica between host and IPU ``ipu`` of the replica; otherwise as :class:`StreamCopy`."""
+
+    ipu: int
+    direction: str
+    bytes: int
+    stream: str
+
+
+@dataclass(frozen=True)
+class HostExchange(Step):
+    """Stream copies during which all ``participants`` (IPUs of the replica) stand, also those that copy nothing.
+
+    They meet, each does its own ``copies``, and they meet again before anyone goes on: what host I/O is under the sync
+    patterns ``full`` (all IPUs of the replica) and ``replica_and_ladder`` (one side of the ladder). An IPU asks for
+    all its slices at once and transfers them together.
+    """
+
+    copies: tuple[HostCopy, ...]
+    participants: tuple[int, ...]
+
+    def of(self, ipu: int) -> tuple[HostCopy, ...]:
+        """The copies of one IPU, in order."""
+        return tuple(copy for copy in self.copies if copy.ipu == ipu)
 
 
 @dataclass(frozen=True)
@@ -289,6 +339,12 @@ def _describe(step: Step, depth: int) -> list[str]:
         return [f"{pad}{step.kind} {step.name}: {step.cycles.max} cycles, {step.cycles.active} tiles"]
     if isinstance(step, Call):
         return [f"{pad}Call {step.function}"]
+    if isinstance(step, InterIpuCopy):
+        moves = ", ".join(f"{c.bytes} bytes {c.source}->{c.destination}" for c in step.copies)
+        return [f"{pad}InterIpuCopy {step.name}: {moves}"]
+    if isinstance(step, HostExchange):
+        moves = ", ".join(f"{c.direction} {c.stream} {c.bytes} bytes on IPU {c.ipu}" for c in step.copies)
+        return [f"{pad}HostExchange {step.name} of IPUs {', '.join(map(str, step.participants))}: {moves}"]
     detail = {k: v for k, v in vars(step).items() if k not in ("op_id", "name")}
     return [f"{pad}{type(step).__name__} {step.name}: {detail}"]
 
@@ -298,7 +354,10 @@ __all__ = [
     "Collective",
     "Cost",
     "DeviceProgram",
+    "HostCopy",
+    "HostExchange",
     "InterIpuCopy",
+    "IpuTransfer",
     "MemoryReport",
     "OpInfo",
     "Phase",

@@ -7,6 +7,7 @@ its operands and the chip.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,16 @@ from ipuperf.ir import IrError, Tensor
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
+from ipuperf.ops.dynamic import Dynamic, SliceVertices
+from ipuperf.ops.ipu_copy import InterIpuTransfer
 
 from . import code
+from .code import CodeBytes
+from .convolution_form import describe
+from .convolution_planner import ConvolutionPlan, plan_convolution
 from .layout import Layout, even, linear
 from .planner import plan_matmul
-from .program import Collective, Phase, RemoteTransfer, Step, StreamCopy, Sync
+from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -37,13 +43,15 @@ class OpSteps:
         code: always-live code and state bytes per tile by category.
         vertices: vertex types whose code the op needs, with the tiles that hold it.
         low_confidence: names of costs without a primary source.
+        elsewhere: always-live code of the op on other IPUs (the sender of a copy between IPUs).
     """
 
     steps: list[Step] = field(default_factory=list)
     temp: TileVector | None = None
-    code: code.CodeBytes = field(default_factory=code.CodeBytes)
+    code: CodeBytes = field(default_factory=CodeBytes)
     vertices: dict[str, int] = field(default_factory=dict)
     low_confidence: list[str] = field(default_factory=list)
+    elsewhere: dict[int, CodeBytes] = field(default_factory=dict)
 
     def need(self, temp: TileVector) -> None:
         """Raise the temporary memory to at least ``temp`` on every tile."""
@@ -88,6 +96,8 @@ class Superstepper:
             return self.layouts[op.inputs[modified[0]]]
         if op.outputs:
             result = op.outputs[0]
+            if not op.inputs and result in self.layouts:
+                return self.layouts[result]
             for tensor in op.inputs:
                 if tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1:
                     return self.layouts[tensor]
@@ -161,6 +171,8 @@ class Superstepper:
         for item in self.op.work():
             if isinstance(item, w.MatMul):
                 self.matmul(item)
+            elif isinstance(item, w.Convolution):
+                self.convolution(item)
             elif isinstance(item, w.Vertices):
                 anchor = anchor or self.anchor()
                 self.vertices(item, anchor)
@@ -174,6 +186,10 @@ class Superstepper:
                 self.remote(item)
             elif isinstance(item, w.Collective):
                 self.collective(item)
+            elif isinstance(item, InterIpuTransfer):
+                self.inter_ipu(item)
+            elif isinstance(item, SliceVertices):
+                self.dynamic_slice(item)
             else:
                 raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
@@ -260,6 +276,49 @@ class Superstepper:
         key = ("matmul", plan, result.spec.elements)
         self.layouts[result] = even(key, result.spec.elements, tiles, plan.tiles, grain)
 
+    def convolution(self, item: w.Convolution) -> None:
+        """The planner's phases, in each serial pass: rearrangement, operands and zeros in, vertices, partials in,
+        reduction (or cast). The weights of an input gradient are transposed and flipped first. The rearrangement of the
+        result is put together with that of the operands."""
+        plan, name = plan_convolution(self.chip, item), f"Convolution[{describe(item)}]"
+        if item.pass_ == "bwd":
+            self.flip_weights(item, plan, name)
+        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
+        for _ in range(plan.serial):
+            self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
+            self.planned_exchange(f"{name}/transform", plan.bytes_transform, plan.transform_exchange, plan)
+            self.planned_compute("poplin::Transform", plan.transform, plan)
+            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan)
+            self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
+            self.planned_compute(plan.vertex, plan.compute, plan, item.flops // plan.serial)
+            self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
+            self.planned_compute("poplin::ConvReduce" if plan.reduce_stages else "popops::Cast", plan.reduce, plan)
+            self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
+        self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
+        result = self.op.outputs[0]
+        grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
+        key = ("convolution", plan, result.spec.elements)
+        self.layouts[result] = even(key, result.spec.elements, self.chip.tiles, plan.tiles, grain)
+
+    def flip_weights(self, item: w.Convolution, plan: ConvolutionPlan, name: str) -> None:
+        """Transpose channels and flip the kernel (PopART ConvFlipWeights): an exchange and copies of single elements,
+        at the rate that PopLibs assumes for rearrangements (reference 3.3)."""
+        size = item.input_dtype.size
+        elements = item.channels_in * item.channels_out // item.groups * math.prod(item.kernel_size)
+        share = -(-elements // plan.tiles) * size
+        self.planned_exchange(f"{name}/flip", share, -(-share // self.chip.exchange_bytes_per_cycle), plan)
+        rate = min(size, self.chip.memcpy_bytes_per_cycle)
+        self.planned_compute("poplin::FlipWeights", code.COPY_SETUP_CYCLES - (-share * 5 // (4 * rate)), plan)
+
+    def planned_exchange(self, name: str, size: int, cycles: int, plan: ConvolutionPlan) -> None:
+        """An exchange in which each tile of the plan receives ``size`` bytes; none for no bytes."""
+        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles)
+
+    def planned_compute(self, vertex: str, cycles: int, plan: ConvolutionPlan, flops: int = 0) -> None:
+        """A compute phase on the tiles of the plan; none for no cycles."""
+        if cycles:
+            self.compute(vertex, TileVector.uniform(cycles, self.chip.tiles, plan.tiles), flops=flops)
+
     def host(self, item: w.HostTransfer) -> None:
         """A stream copy."""
         self.out.steps.append(
@@ -277,6 +336,51 @@ class Superstepper:
         name = f"{self.op.type}(buffer {item.buffer.id})"
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.remote_exchange_code(share)
+
+    def inter_ipu(self, item: InterIpuTransfer) -> None:
+        """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the
+        exchange reaches any tile, so another layout costs nothing more)."""
+        tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
+        name = f"{self.op.type}({item.source}->{item.destination})"
+        self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(item.source, item.destination, item.bytes),)))
+        one_way = code.collective_code(source.elements, tensor.dtype.size, 1)
+        self.out.code += one_way
+        self.out.elsewhere[item.source] = one_way
+        if not self.op.aliases():
+            self.layouts[self.op.outputs[0]] = source
+
+    def dynamic_slice(self, item: SliceVertices) -> None:
+        """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is
+        not laid out for slicing is brought into such a layout first (and back after an update in place)."""
+        op = self.op
+        assert isinstance(op, Dynamic)
+        base, part, size = op.base, op.part, op.base.dtype.size
+        positions, count = positions_of(op)
+        lies = self.layouts.get(base)
+        unit = unit_layout(lies, op.axes, positions) if lies is not None else None
+        moves = unit is None and base in op.inputs
+        if unit is None:
+            written = part is not None and part in self.layouts and count == 1
+            unit = self.layouts[part] if written and part is not None else self.unit(base, positions)
+        stacked, slices = stack(unit, op.axes, positions), stack(unit, op.axes, count)
+        arriving = np.where(unit.elements.dense() > 0, len(op.axes) * op.inputs[1].dtype.size, 0)
+        if part is not None and part in op.inputs and self.layouts[part].key != slices.key:
+            arriving = arriving + slices.bytes(size).dense()
+            self.out.need(slices.bytes(size))
+        if moves:
+            arriving = arriving + stacked.bytes(size).dense()
+            self.out.need(stacked.bytes(size))
+        self.exchange(f"{op.type}/index", TileVector.of(arriving))
+        self.compute(item.vertex, self.tile_cycles(item.cycles, slices.elements))
+        if moves and lies is not None and op.modified_inputs():
+            self.exchange(f"{op.type}/base", lies.bytes(size))
+        if op.outputs[0] not in self.layouts and not op.aliases():
+            self.layouts[op.outputs[0]] = slices if op.outputs[0] is part else stacked
+
+    def unit(self, base: Tensor, positions: int) -> Layout:
+        """Linear mapping of one position of a tensor that is to be sliced."""
+        size = base.dtype.size
+        return linear(base.spec.elements // positions, size, self.chip.vector_width(size), self.chip.tiles)
 
     def collective(self, item: w.Collective) -> None:
         """Rearrange to the ring's layout, the ring rounds, and back when the result is not sharded."""
@@ -306,6 +410,30 @@ class Superstepper:
         self.out.code += code.collective_code(chunk, tensor.dtype.size, rounds)
         if item.kind == "all_reduce":
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
+
+
+def positions_of(op: Dynamic) -> tuple[int, int]:
+    """Positions of the base along the sliced axes, and how many of them a slice has."""
+    return math.prod(op.base_shape()[axis] for axis in op.axes), math.prod(op.sizes)
+
+
+def stack(unit: Layout, axes: tuple[int, ...], positions: int) -> Layout:
+    """A tensor of ``positions`` slices along ``axes`` that all lie as ``unit``, so that slicing moves nothing between
+    tiles (``popops::createSliceableTensorFromSlice``)."""
+    if positions == 1:
+        return unit
+    elements = TileVector(unit.elements.stops, tuple(v * positions for v in unit.elements.values))
+    return Layout(("stacked", axes, positions, unit), elements)
+
+
+def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout | None:
+    """How one position lies in ``layout``; None when it is not stacked along ``axes``."""
+    if positions == 1:
+        return layout
+    key = layout.key
+    if isinstance(key, tuple) and key[:3] == ("stacked", axes, positions):
+        return key[3]
+    return None
 
 
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:

@@ -96,16 +96,17 @@ class Evaluator:
                 per run needs as many slices.
 
         Returns:
-            For each written stream an array ``(num_host_transfers, R, *shape)``, new in each run.
+            For each written stream an array ``(transfers, R, *shape)``, new in each run; ``transfers`` is the stream's
+            or the program's ``num_host_transfers``.
 
         Raises:
             EvaluationError: missing or unexpected streams, wrong shape or type, too few slices.
         """
         self._open_inputs({} if inputs is None else inputs)
-        replicas, transfers = self.program.replication_factor, self.program.num_host_transfers
+        replicas = self.program.replication_factor
         outputs: dict[ir.Stream, np.ndarray] = {}
         for stream, writer in self._writers.items():
-            outputs[stream] = np.empty((transfers, replicas, *stream.shape), stream.dtype.numpy)
+            outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
             writer.open(outputs[stream])
         with np.errstate(all="ignore"):
             for step in self._code:
@@ -113,6 +114,10 @@ class Evaluator:
         for writer in self._writers.values():
             writer.close()
         return outputs
+
+    def _transfers(self, stream: ir.Stream) -> int:
+        """Slices of a stream in one run."""
+        return self.program.num_host_transfers if stream.transfers is None else stream.transfers
 
     def _open_inputs(self, inputs: Mapping[ir.Stream, np.ndarray]) -> None:
         if inputs.keys() != self._readers.keys():
@@ -132,7 +137,7 @@ class Evaluator:
                     f"run: stream {stream.id!r} needs (transfers, {', '.join(map(str, expected))}) "
                     f"{stream.dtype.name}, got {array.shape} {array.dtype.name}"
                 )
-            transfers = self.program.num_host_transfers
+            transfers = self._transfers(stream)
             if len(array) < transfers:
                 raise EvaluationError(
                     f"run: stream {stream.id!r} needs at least {transfers} transfers, got {len(array)}"

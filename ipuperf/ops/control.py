@@ -104,7 +104,7 @@ class Call(_Control):
             known = {c.tensor for c in builder.known[callee].outputs}
             required = [t for t in callee.inputs if t in known]
         else:
-            reached = _reached_by_gradients(callee, provided)
+            reached = reached_by_gradients(callee, provided)
             required = [t for t in callee.inputs if t in reached]
         if not required:
             return [None] * len(self.inputs)
@@ -131,7 +131,7 @@ class Call(_Control):
 _STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil"})
 
 
-def _reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:
+def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:
     """Floating-point tensors of ``graph`` on which an output in ``provided`` depends differentiably."""
     reached = {t for t in provided if t.dtype.is_floating_point}
     for op in reversed(graph.ops):  # creation order defines before use
@@ -142,7 +142,7 @@ def _reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tenso
             continue
         if isinstance(op, Call):
             indices = [op.outputs.index(t) for t in arriving]
-            inner = _reached_by_gradients(op.callee, [op.callee.outputs[i] for i in indices])
+            inner = reached_by_gradients(op.callee, [op.callee.outputs[i] for i in indices])
             reached.update(t for t, parameter in zip(op.inputs, op.callee.inputs) if parameter in inner)
         else:
             reached.update(t for t in op.inputs if t.dtype.is_floating_point)

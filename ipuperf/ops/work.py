@@ -7,6 +7,7 @@ works is executed in order; each :class:`Vertices`, :class:`Reduction` or :class
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -86,6 +87,52 @@ class MatMul(Work):
     def flops(self) -> int:
         """Multiplications and additions."""
         return 2 * self.groups * self.m * self.k * self.n
+
+
+@dataclass(frozen=True)
+class Convolution(Work):
+    """One pass of a convolution; the planner chooses splits and vertices.
+
+    The fields describe the *forward* convolution whatever the pass is (``fwd``, ``bwd``: gradient of the input, ``wu``:
+    gradient of the weights), so that the three passes of a layer can be planned together.
+
+    Attributes:
+        batch, channels_in, channels_out: totals over all groups.
+        input_size, kernel_size, strides, dilation: per spatial axis (one or more axes).
+        padding: per spatial axis, elements before and after.
+        groups: channel groups.
+    """
+
+    batch: int
+    channels_in: int
+    channels_out: int
+    input_size: tuple[int, ...]
+    kernel_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+    input_dtype: DType
+    output_dtype: DType
+    partials_dtype: DType
+    pass_: str = "fwd"
+    available_memory_proportion: float = 0.6
+
+    @property
+    def output_size(self) -> tuple[int, ...]:
+        """Spatial shape of the forward result."""
+        return tuple(
+            (n + before + after - d * (k - 1) - 1) // s + 1
+            for n, k, s, (before, after), d in zip(
+                self.input_size, self.kernel_size, self.strides, self.padding, self.dilation, strict=True
+            )
+        )
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions (the same in each pass)."""
+        positions = math.prod(self.output_size) * math.prod(self.kernel_size)
+        return 2 * self.batch * positions * self.channels_in * self.channels_out // self.groups
 
 
 @dataclass(frozen=True)

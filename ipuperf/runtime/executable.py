@@ -62,6 +62,8 @@ class Executable:
         machine: see :func:`choose_machine`; None takes the machine of the settings in force.
         name: name in reports.
         settings: settings to use (default: those in force); the executable is added to their list.
+        sync_pattern: see :func:`ipuperf.lowering.lower`.
+        prefetch_depth: see :func:`ipuperf.simulation.simulate`.
 
     Raises:
         MachineError: the program's replicas do not fit the machine.
@@ -74,7 +76,11 @@ class Executable:
         *,
         name: str = "program",
         settings: RunSettings | None = None,
+        sync_pattern: str = "single_pipeline",
+        prefetch_depth: int = 1,
     ) -> None:
+        self.sync_pattern = sync_pattern
+        self.prefetch_depth = prefetch_depth
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
         self.name = name
@@ -97,14 +103,15 @@ class Executable:
         """The program lowered for the machine."""
         from ipuperf.lowering import lower
 
-        return lower(self.ir, self.machine, name=self.name, strict_memory=self.settings.strict_memory)
+        strict = self.settings.strict_memory
+        return lower(self.ir, self.machine, name=self.name, strict_memory=strict, sync_pattern=self.sync_pattern)
 
     @cached_property
     def trace(self) -> Trace:
         """The trace of one simulated run."""
         from ipuperf.simulation import simulate
 
-        return simulate(self.device_program, self.machine)
+        return simulate(self.device_program, self.machine, prefetch_depth=self.prefetch_depth)
 
     @cached_property
     def simulated_run_cycles(self) -> int:

@@ -6,14 +6,15 @@ iterations they span. A shared step is taken apart into parts (`Part`): waiting 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from simpy.events import Event
 
-from ipuperf.lowering.program import Collective, InterIpuCopy, RemoteTransfer, StreamCopy
+from ipuperf.lowering.program import Collective, HostCopy, HostExchange, InterIpuCopy, RemoteTransfer, StreamCopy
 
 from .network import Label
 from .recorder import Ran
@@ -34,6 +35,8 @@ _EMPTY = np.empty(0, dtype=np.int64)
 _NOTHING = Stretch(-1, _EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
 
 Waiting = Generator[Event, object, None]
+Ask = Callable[[Callable[[], None]], None]
+"""Hands over what to call when something has happened."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +190,11 @@ class IpuProcess:
         self.inside = True
         self.serial += 1
         step, tree = leaf.step, self.world.tree
-        if isinstance(step, StreamCopy) and step.direction == "h2d":
-            self.last_stream = self.world.streams[step.direction, step.stream]
-            self.loaded[self.last_stream] = self.loaded.get(self.last_stream, 0) + 1
+        copies = step.of(self.index) if isinstance(step, HostExchange) else (step,)
+        for copy in copies:
+            if isinstance(copy, (StreamCopy, HostCopy)) and copy.direction == "h2d":
+                self.last_stream = self.world.streams[copy.direction, copy.stream]
+                self.loaded[self.last_stream] = self.loaded.get(self.last_stream, 0) + 1
         begun = self._row(_NOTHING, start)  # a fold while this step is under way moves the counters on
         if isinstance(step, Collective):
             yield from self.wait(lambda done: self.world.meetings.collective(self, leaf, done))
@@ -197,6 +202,8 @@ class IpuProcess:
             yield from self.wait(lambda done: self.world.meetings.copy(self, leaf, done))
         elif isinstance(step, RemoteTransfer):
             yield from self._remote(leaf, step)
+        elif isinstance(step, HostExchange):
+            yield from self._host_exchange(leaf, step)
         else:
             assert isinstance(step, StreamCopy)
             yield from self._stream(leaf, step)
@@ -236,15 +243,62 @@ class IpuProcess:
         if not load:
             host.take(self.replica, stream, self.index)
 
+    def _host_exchange(self, leaf: Leaf, step: HostExchange) -> Waiting:
+        """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
+        own, host, meetings = step.of(self.index), self.world.host, self.world.meetings
+        numbers = [(copy, self.world.streams[copy.direction, copy.stream]) for copy in own]
+        loads = [stream for copy, stream in numbers if copy.direction == "h2d"]
+        yield from self.wait(lambda done: meetings.host(self, leaf, "begin", done))
+        self.close_part("sync_external")
+        if own:
+            self.open_wait = "the host to prepare slices" if loads else ""
+            yield from self.wait_all([partial(host.claim, self.replica, stream, self.index) for stream in loads])
+            self.open_wait = ""
+            yield from self._sleep(self.world.delays.stream)
+            self.close_part("host_begin", 0)
+            yield from self.wait_all([partial(self._send_host, step, copy, n) for n, copy in enumerate(own)])
+            arrived = sum(copy.bytes for copy in own if copy.direction == "h2d")
+            self.close_part("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
+            for stream in loads:
+                host.release(self.replica, stream, self.index)
+        yield from self.wait(lambda done: meetings.host(self, leaf, "end", done))
+        self.close_part("host_end", 2)
+        for copy, stream in numbers:
+            if copy.direction == "d2h":
+                host.take(self.replica, stream, self.index)
+
+    def _send_host(self, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
+        """Start the transfer of one of the own copies of a host exchange."""
+        route = self.world.topology.host_route(self.ipu, copy.direction == "d2h")
+        label = Label("stream", step.op_id, self.ipu)
+        self.world.network.send((0, self.number, number, 0, 0), route, copy.bytes, label, done)
+
     def _transfer(self, route: tuple[Link, ...], size: int, kind: str, op_id: int) -> Waiting:
         label = Label(kind, op_id, self.ipu)
         yield from self.wait(lambda done: self.world.network.send((0, self.number, 0, 0, 0), route, size, label, done))
 
-    def wait(self, ask: Callable[[Callable[[], None]], None]) -> Waiting:
+    def wait(self, ask: Ask) -> Waiting:
         """Hand ``ask`` something to call when this process may go on, and wait for that."""
         event = self.world.kernel.event()
         ask(lambda: _succeed(event))
         yield event
+
+    def wait_all(self, asks: Sequence[Ask]) -> Waiting:
+        """Ask for all at once and wait for the last."""
+        left = len(asks)
+
+        def ask_all(done: Callable[[], None]) -> None:
+            def one() -> None:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    done()
+
+            for ask in asks:
+                ask(one)
+
+        if asks:
+            yield from self.wait(ask_all)
 
     def close_part(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind; a part of no cycles and no bytes is left out."""

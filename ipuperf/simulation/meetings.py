@@ -1,8 +1,12 @@
-"""Where IPUs meet: collectives of a replica group, and copies from one IPU of a replica to another.
+"""Where IPUs meet: collectives of a replica group, exchanges between the IPUs of a replica, and host exchanges.
 
 A meeting begins when its last party arrives; until then the others wait (kind ``sync_external``). Nobody can arrive at
-the next meeting of the same key before leaving this one, so a key (which step, which group; which pair of IPUs)
+the next meeting of the same key before leaving this one, so a key (which step, which group; which pairs of IPUs)
 identifies a meeting, and a party that waits for ever can be named.
+
+In an exchange between IPUs all transfers start together, one external sync after the last party arrived, as flows of
+the network: the two directions of a link do not disturb each other, transfers over the same direction share it. Each
+IPU goes on when its own transfers are done.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ipuperf.lowering.program import Collective, InterIpuCopy
+from ipuperf.lowering.program import Collective, HostExchange, InterIpuCopy, IpuTransfer
 
 from .collectives import RingRun
 from .errors import SimulationError
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
     from .walk import Leaf
 
 Party = tuple["IpuProcess", "Leaf", Callable[[], None]]
+CopyKey = tuple[int, tuple[tuple[int, int], ...]]
+"""Replica and the pairs of IPUs between which something is copied."""
+HostKey = tuple[int, tuple[int, ...], str]
+"""Replica, participants, and ``begin`` or ``end``."""
 
 
 class Meetings:
@@ -50,8 +58,10 @@ class Meetings:
         self._sync = external_sync
         self._gathering: dict[tuple[int, int, int], list[Party]] = {}
         self._rings: dict[tuple[int, int, int], RingRun] = {}
-        self._copies: dict[tuple[int, int, int], dict[int, Party]] = {}
-        self._copy_starts: dict[tuple[int, int, int], int] = {}
+        self._copies: dict[CopyKey, dict[int, Party]] = {}
+        self._copy_starts: dict[CopyKey, int] = {}
+        self._host: dict[HostKey, dict[int, Party]] = {}
+        self._host_starts: dict[HostKey, int] = {}
 
     def collective(self, process: IpuProcess, leaf: Leaf, done: Callable[[], None]) -> None:
         """``process`` has arrived at the collective ``leaf``; ``done`` is called when its part is over."""
@@ -79,54 +89,77 @@ class Meetings:
         del self._rings[key]
 
     def copy(self, process: IpuProcess, leaf: Leaf, done: Callable[[], None]) -> None:
-        """``process`` has arrived at a copy between two IPUs of its replica; ``done`` is called when it is over."""
+        """``process`` has arrived at an exchange between IPUs of its replica; ``done`` is called when its own transfers
+        are over."""
         step = leaf.step
         assert isinstance(step, InterIpuCopy)
-        key = (process.replica, step.source, step.destination)
+        key = (process.replica, tuple(sorted((copy.source, copy.destination) for copy in step.copies)))
         parties = self._copies.setdefault(key, {})
         parties[process.index] = (process, leaf, done)
-        partner = step.destination if process.index == step.source else step.source
-        process.open_wait = (
-            f"copy {step.name!r} with IPU {partner} of its replica (IPU {step.source} to {step.destination})"
-        )
-        if len(parties) == 2:
+        others = [f"IPU {ipu}" for ipu in step.participants if ipu != process.index]
+        pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
+        process.open_wait = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
+        if len(parties) == len(step.participants):
             del self._copies[key]
-            self._check_sizes(parties, step)
+            _check_sizes(parties)
             for party, _, _ in parties.values():
                 party.open_wait = ""
             self._copy_starts[key] = self._kernel.now + self._sync
             self._kernel.after(self._sync, lambda: self._move(key, parties))
 
-    def _check_sizes(self, parties: Mapping[int, Party], step: InterIpuCopy) -> None:
-        """Both sides have to mean the same copy."""
-        sizes = {}
-        for party, leaf, _ in parties.values():
-            assert isinstance(leaf.step, InterIpuCopy)
-            sizes[leaf.step.bytes] = f"{leaf.step.bytes} bytes in {leaf.step.name!r} on {party.name}"
-        if len(sizes) > 1:
-            raise SimulationError(
-                f"IPU {step.source} and IPU {step.destination} meet in different copies: {'; '.join(sizes.values())}; "
-                "both have to execute the copies between them in the same order"
-            )
-
-    def _move(self, key: tuple[int, int, int], parties: Mapping[int, Party]) -> None:
+    def _move(self, key: CopyKey, parties: Mapping[int, Party]) -> None:
+        """All meet: start every transfer."""
         del self._copy_starts[key]
-        replica, source, destination = key
-        step = parties[source][1].step
+        step = parties[key[1][0][0]][1].step
         assert isinstance(step, InterIpuCopy)
+        left = {index: sum(index in pair for pair in key[1]) for index in parties}
         for party, _, _ in parties.values():
             party.close_part("sync_external")
+        for copy in sorted(step.copies, key=lambda copy: (copy.source, copy.destination)):
+            self._send(key[0], step, copy, lambda copy=copy: self._arrived(copy, parties, left))  # type: ignore[misc]
 
-        def arrived() -> None:
-            parties[source][0].close_part("link", 0, 0, step.bytes)
-            parties[destination][0].close_part("link", 0, step.bytes, 0)
-            for _, _, done in parties.values():
+    def _send(self, replica: int, step: InterIpuCopy, copy: IpuTransfer, done: Callable[[], None]) -> None:
+        source, destination = (self._placement[replica][end] for end in (copy.source, copy.destination))
+        label = Label("p2p", step.op_id, source)
+        owner = (2, replica, copy.source, copy.destination, 0)
+        self._network.send(owner, self._topology.route(source, destination), copy.bytes, label, done)
+
+    def _arrived(self, copy: IpuTransfer, parties: Mapping[int, Party], left: dict[int, int]) -> None:
+        """One transfer is over; an end without further transfers goes on."""
+        for index in (copy.source, copy.destination):
+            left[index] -= 1
+            if left[index] == 0:
+                process, leaf, done = parties[index]
+                assert isinstance(leaf.step, InterIpuCopy)
+                process.close_part("link", 0, leaf.step.received(index), leaf.step.sent(index))
                 done()
 
-        ipus = self._placement[replica]
-        route = self._topology.route(ipus[source], ipus[destination])
-        label = Label("p2p", step.op_id, ipus[source])
-        self._network.send((2, *key, 0), route, step.bytes, label, arrived)
+    def host(self, process: IpuProcess, leaf: Leaf, end: str, done: Callable[[], None]) -> None:
+        """``process`` has arrived at the ``begin`` or ``end`` of a host exchange; ``done`` is called when all have met.
+
+        Raises:
+            SimulationError: the IPUs mean different exchanges.
+        """
+        step = leaf.step
+        assert isinstance(step, HostExchange)
+        key = (process.replica, step.participants, end)
+        parties = self._host.setdefault(key, {})
+        parties[process.index] = (process, leaf, done)
+        process.open_wait = (
+            f"the {end} of host exchange {step.name!r} of IPUs {', '.join(map(str, step.participants))} of its replica"
+        )
+        if len(parties) == len(step.participants):
+            del self._host[key]
+            _check_host(parties)
+            for party, _, _ in parties.values():
+                party.open_wait = ""
+            self._host_starts[key] = self._kernel.now + self._sync
+            self._kernel.after(self._sync, lambda: self._met(key, parties))
+
+    def _met(self, key: HostKey, parties: Mapping[int, Party]) -> None:
+        del self._host_starts[key]
+        for index in sorted(parties):
+            parties[index][2]()
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
@@ -135,4 +168,34 @@ class Meetings:
         return (
             tuple(self._rings[key].state(now) for key in sorted(self._rings)),
             tuple(sorted((key, start - now) for key, start in self._copy_starts.items())),
+            tuple(sorted((key, start - now) for key, start in self._host_starts.items())),
+        )
+
+
+def _check_sizes(parties: Mapping[int, Party]) -> None:
+    """All sides have to mean the same copies."""
+    meant: dict[tuple[int, int], dict[int, str]] = {}
+    for process, leaf, _ in parties.values():
+        assert isinstance(leaf.step, InterIpuCopy)
+        for copy in leaf.step.copies:
+            sizes = meant.setdefault((copy.source, copy.destination), {})
+            sizes[copy.bytes] = f"{copy.bytes} bytes in {leaf.step.name!r} on {process.name}"
+    for (source, destination), sizes in meant.items():
+        if len(sizes) > 1:
+            raise SimulationError(
+                f"IPU {source} and IPU {destination} meet in different copies: {'; '.join(sizes.values())}; "
+                "all have to execute the copies between them in the same order"
+            )
+
+
+def _check_host(parties: Mapping[int, Party]) -> None:
+    """All participants have to mean the same host exchange."""
+    meant = {}
+    for process, leaf, _ in parties.values():
+        assert isinstance(leaf.step, HostExchange)
+        meant[leaf.step.copies] = f"{leaf.step.name!r} on {process.name}"
+    if len(meant) > 1:
+        raise SimulationError(
+            f"the IPUs of a replica meet in different host exchanges: {'; '.join(meant.values())}; all have to execute "
+            "them in the same order"
         )

@@ -98,7 +98,7 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
 
 def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:
     """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
-    used = dict.fromkeys(key for instructions in tree.instructions for key in count_copies(instructions))
+    used = dict.fromkeys(key for ipu, own in enumerate(tree.instructions) for key in count_copies(own, ipu))
     listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
@@ -106,8 +106,8 @@ def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str],
 def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[ChannelKey, int]:
     """Slices of each host-to-device stream that a replica takes in the run."""
     slices: dict[int, int] = {}
-    for instructions in tree.instructions:
-        for key, number in count_copies(instructions).items():
+    for ipu, instructions in enumerate(tree.instructions):
+        for key, number in count_copies(instructions, ipu).items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
     return {(replica, stream): n for replica in range(program.replicas) for stream, n in slices.items()}

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ipuperf.lowering.program import Collective, InterIpuCopy, Phase, RemoteTransfer, Step, StreamCopy, Sync
+from ipuperf.lowering.program import (
+    Collective,
+    HostExchange,
+    InterIpuCopy,
+    Phase,
+    RemoteTransfer,
+    Step,
+    StreamCopy,
+    Sync,
+)
 
 from .errors import SimulationError
 from .walk import Instruction, ProgramTree, Shared, Stretch
@@ -88,6 +97,8 @@ def _check_step(step: Step, index: int, program: DeviceProgram, machine: Machine
         raise SimulationError(f"{where}: {step.cycles} cycles")
     elif isinstance(step, InterIpuCopy):
         _check_copy(where, step, index, len(program.ipus))
+    elif isinstance(step, HostExchange):
+        _check_host(where, step, index, len(program.ipus))
     elif isinstance(step, Collective):
         _check_groups(where, step, program.replicas)
     elif isinstance(step, RemoteTransfer):
@@ -95,11 +106,50 @@ def _check_step(step: Step, index: int, program: DeviceProgram, machine: Machine
 
 
 def _check_copy(where: str, step: InterIpuCopy, index: int, ipus: int) -> None:
-    ends = (step.source, step.destination)
-    if step.source == step.destination or not all(0 <= end < ipus for end in ends):
-        raise SimulationError(f"{where}: from IPU {ends[0]} to IPU {ends[1]}, allowed: two of IPUs 0 to {ipus - 1}")
-    if index not in ends:
-        raise SimulationError(f"{where}: it is between IPU {ends[0]} and IPU {ends[1]}")
+    if not step.copies:
+        raise SimulationError(f"{where}: it has no copies, at least 1 is needed")
+    for copy in step.copies:
+        ends = (copy.source, copy.destination)
+        if copy.source == copy.destination or not all(0 <= end < ipus for end in ends):
+            raise SimulationError(f"{where}: from IPU {ends[0]} to IPU {ends[1]}, allowed: two of IPUs 0 to {ipus - 1}")
+        if copy.bytes < 0:
+            raise SimulationError(f"{where}: bytes is {copy.bytes}, it must not be negative")
+        if sum((other.source, other.destination) == ends for other in step.copies) > 1:
+            raise SimulationError(f"{where}: two copies from IPU {ends[0]} to IPU {ends[1]}, allowed: 1 for each pair")
+    if index not in step.participants:
+        raise SimulationError(f"{where}: it is between {_ipus(step.participants)}")
+
+
+def _check_host(where: str, step: HostExchange, index: int, ipus: int) -> None:
+    if index not in step.participants or not all(0 <= ipu < ipus for ipu in step.participants):
+        raise SimulationError(
+            f"{where}: the participants are {_ipus(step.participants)}, allowed: IPU {index} and others of IPUs 0 to "
+            f"{ipus - 1}"
+        )
+    for copy in step.copies:
+        if copy.ipu not in step.participants:
+            raise SimulationError(f"{where}: a copy on IPU {copy.ipu}, allowed: {_ipus(step.participants)}")
+        if copy.direction not in _KINDS[StreamCopy][1]:
+            raise SimulationError(f"{where}: direction is {copy.direction!r}, allowed: h2d, d2h")
+        if copy.bytes < 0:
+            raise SimulationError(f"{where}: bytes is {copy.bytes}, it must not be negative")
+        if (
+            sum(
+                (other.ipu, other.direction, other.stream) == (copy.ipu, copy.direction, copy.stream)
+                for other in step.copies
+            )
+            > 1
+        ):
+            raise SimulationError(
+                f"{where}: two copies of stream {copy.stream!r} on IPU {copy.ipu}, allowed: 1 (the buffer of a stream "
+                "is free again only after a transfer)"
+            )
+
+
+def _ipus(numbers: Sequence[int]) -> str:
+    """``IPU 0 and IPU 1``."""
+    names = [f"IPU {number}" for number in numbers]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _check_groups(where: str, step: Collective, replicas: int) -> None:

@@ -17,6 +17,8 @@ import numpy as np
 from ipuperf.lowering.program import (
     Call,
     Collective,
+    HostCopy,
+    HostExchange,
     InterIpuCopy,
     Phase,
     RemoteTransfer,
@@ -38,13 +40,14 @@ _TYPES: dict[type[Step], tuple[str, ...]] = {
     InterIpuCopy: ("GlobalExchange",),
     RemoteTransfer: ("StreamCopyMid",),
     StreamCopy: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
+    HostExchange: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
 }
 """Type of the control programs of a leaf step, as libpva calls them."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf of the program tree: the step and the ids of its control programs (three for a stream copy)."""
+    """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy)."""
 
     leaf_id: int
     step: Step
@@ -290,8 +293,8 @@ def local_cycles(step: Step) -> int:
     return step.cycles
 
 
-def count_copies(instructions: Sequence[Instruction]) -> dict[tuple[str, str], int]:
-    """How many slices of each (direction, stream) one run of these instructions copies."""
+def count_copies(instructions: Sequence[Instruction], ipu: int) -> dict[tuple[str, str], int]:
+    """How many slices of each (direction, stream) IPU ``ipu`` copies in one run of its instructions."""
     counts: dict[tuple[str, str], int] = {}
     factors = [1]
     for instruction in instructions:
@@ -299,11 +302,18 @@ def count_copies(instructions: Sequence[Instruction]) -> dict[tuple[str, str], i
             factors.append(factors[-1] * instruction.count)
         elif isinstance(instruction, Next):
             factors.pop()
-        elif isinstance(instruction, Shared) and isinstance(instruction.leaf.step, StreamCopy):
-            step = instruction.leaf.step
-            key = (step.direction, step.stream)
-            counts[key] = counts.get(key, 0) + factors[-1]
+        elif isinstance(instruction, Shared):
+            for copy in _copies(instruction.leaf.step, ipu):
+                key = (copy.direction, copy.stream)
+                counts[key] = counts.get(key, 0) + factors[-1]
     return counts
+
+
+def _copies(step: Step, ipu: int) -> tuple[StreamCopy | HostCopy, ...]:
+    """Host copies that IPU ``ipu`` makes in a step."""
+    if isinstance(step, HostExchange):
+        return step.of(ipu)
+    return (step,) if isinstance(step, StreamCopy) else ()
 
 
 def _repeat(step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:

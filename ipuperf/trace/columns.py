@@ -47,6 +47,10 @@ def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) 
 
 def _strings(where: str, column: Column, values: Any) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
+    if set(map(type, values)) == {str}:  # the common case, without a look at each row
+        array[:] = values
+        if not column.values or set(values) <= set(column.values):
+            return array
     array[:] = [str(value) if isinstance(value, str) else value for value in values]
     allowed = frozenset(column.values)
     for row, value in enumerate(array):
@@ -82,8 +86,9 @@ def coerce_column(table: str, column: Column, values: Any) -> np.ndarray:
     numbers and strings outside the allowed set raise :class:`TraceError` with table, column and value.
     """
     where = f"trace table {table!r}, column {column.name!r}"
-    if np.ndim(values) != 1:
-        raise TraceError(f"{where}: has {np.ndim(values)} dimensions, expected a list or an array of one dimension")
+    dimensions = np.ndim(values[:1] if isinstance(values, (list, tuple)) else values)
+    if dimensions != 1:
+        raise TraceError(f"{where}: has {dimensions} dimensions, expected a list or an array of one dimension")
     array = _strings(where, column, values) if column.dtype == "str" else _numbers(where, column, values)
     array.flags.writeable = False
     return array

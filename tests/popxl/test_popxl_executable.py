@@ -71,7 +71,7 @@ def test_runs_advance_the_active_clock_by_the_simulated_seconds(monkeypatch: pyt
         def seconds(self, cycles: int) -> float:
             return cycles / 1.33e9
 
-    def simulate(lowered: Any, machine: Any) -> Trace:
+    def simulate(lowered: Any, machine: Any, prefetch_depth: int) -> Trace:
         simulations.append(machine.name)
         return Trace()
 

@@ -11,7 +11,10 @@ from ipuperf.lowering.program import (
     Call,
     Collective,
     DeviceProgram,
+    HostCopy,
+    HostExchange,
     InterIpuCopy,
+    IpuTransfer,
     MemoryReport,
     OpInfo,
     Phase,
@@ -55,7 +58,17 @@ def collective(kind, nbytes, groups, reduce_cycles=0, name="collective"):
 
 
 def copy(source, destination, nbytes, name="copy"):
-    return InterIpuCopy(0, name, source, destination, nbytes)
+    return merged((source, destination, nbytes), name=name)
+
+
+def merged(*copies, name="copy"):
+    """One exchange of (source, destination, bytes)."""
+    return InterIpuCopy(0, name, tuple(IpuTransfer(*copy) for copy in copies))
+
+
+def host(*copies, ipus=(0, 1), name="io"):
+    """One host exchange of (ipu, direction, bytes, stream)."""
+    return HostExchange(0, name, tuple(HostCopy(*copy) for copy in copies), tuple(ipus))
 
 
 def seq(*steps, name="main"):
@@ -133,6 +146,15 @@ def random_step(rng):
     return rng.choice([choices[0], *choices])()
 
 
+def meeting(what, ipu, one, two):
+    """A step for both IPUs of a replica: a copy, an exchange both ways, or a host exchange."""
+    if what == 0:
+        return copy(ipu, 1 - ipu, one)
+    if what == 1:
+        return merged((ipu, 1 - ipu, one), (1 - ipu, ipu, two))
+    return host((ipu, "h2d", one, "image"), (ipu, "h2d", two, "label"), (one % 2, "d2h", two, "loss"))
+
+
 def random_bodies(rng, depth):
     """Matching steps for the two IPUs of a replica, with nested loops on one or both of them."""
     both = ([], [])
@@ -141,7 +163,7 @@ def random_bodies(rng, depth):
         if what <= 2:
             both[ipu].append(random_step(rng))
         elif what == 3:
-            step = copy(ipu, 1 - ipu, rng.randint(0, 5000))
+            step = meeting(rng.randint(0, 2), ipu, rng.randint(0, 5000), rng.randint(0, 900))
             both[0].append(step)
             both[1].append(step)
         elif what == 4 and depth:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipuperf.lowering.program import Call
+from ipuperf.lowering.program import Call, HostExchange
 from ipuperf.simulation import simulate
 from ipuperf.trace import check
 
@@ -62,7 +62,7 @@ def bodies(draw, depth=2):
         if what <= 2:
             both[ipu].append(draw(alone))
         elif what == 3:
-            step = s.copy(ipu, 1 - ipu, draw(st.integers(0, 5000)))
+            step = s.meeting(draw(st.integers(0, 2)), ipu, draw(st.integers(0, 5000)), draw(st.integers(0, 900)))
             both[0].append(step)
             both[1].append(step)
         elif what == 4 and depth:
@@ -183,6 +183,9 @@ def test_micro_batches_and_iterations_count_on_through_folds(program):
         counts = {}
         wanted = []
         for step in program.walk(index):
+            for copy in step.of(index) if isinstance(step, HostExchange) else ():
+                if copy.direction == "h2d":
+                    counts[copy.stream] = counts.get(copy.stream, -1) + 1
             if getattr(step, "direction", "") == "h2d":
                 counts[step.stream] = counts.get(step.stream, -1) + 1
                 wanted.append(counts[step.stream])

@@ -1,0 +1,532 @@
+"""Convolution, its two gradients, transposed convolution and the bias of channels.
+
+Layouts are those of PopART and PyTorch: input ``(N, C, *spatial)``, weights ``(O, C / groups, *kernel)``; one or more
+spatial axes. As everywhere in machine learning the kernel is not flipped (cross-correlation).
+
+The bias is an op of its own (:class:`AddBias`), as PopART makes it of a convolution with three operands. fp16 is
+widened to float32 whatever ``partials_dtype`` says (fp16 partials on the device lose a little more) and rounded once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import reduce, vertices
+from . import work as works
+from .base import Environment, Kernel, Op
+from .binding import Step, given, sequence, working_dtype
+
+Padding = tuple[tuple[int, int], ...]
+
+#: Columns of the smallest matrix product worth sharing rows for; below, all output positions go into one product.
+FEWEST_COLUMNS = 64
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def per_axis(op: Op, name: str, value: Any, axes: int, least: int = 1) -> tuple[int, ...]:
+    """``value`` (one integer, or one for each of ``axes`` spatial axes) as a tuple of integers from ``least`` up."""
+    values = (value,) * axes if isinstance(value, (int, np.integer)) else tuple(value)
+    fits = len(values) == axes and all(isinstance(v, (int, np.integer)) and v >= least for v in values)
+    op.require(fits, f"{name}={value!r}; an integer of at least {least} is needed for each of {axes} spatial axes")
+    return tuple(int(v) for v in values)
+
+
+def padding_pairs(op: Op, value: Any, axes: int) -> Padding:
+    """``padding`` (one integer, or a pair (before, after) for each spatial axis) as a tuple of pairs."""
+    pairs = [(value, value)] * axes if isinstance(value, (int, np.integer)) else list(value)
+    fits = len(pairs) == axes and all(not isinstance(p, (int, np.integer)) and len(p) == 2 for p in pairs)
+    op.require(fits, f"padding={value!r}; a pair (before, after) is needed for each of {axes} spatial axes")
+    fits = all(isinstance(n, (int, np.integer)) and n >= 0 for p in pairs for n in p)
+    op.require(fits, f"padding={value!r}; integers that are not negative are needed")
+    return tuple((int(p[0]), int(p[1])) for p in pairs)
+
+
+# -- ops ---------------------------------------------------------------------------------------------------------------
+
+
+class _Convolutional(Op):
+    """Base of the passes of a convolution.
+
+    Attributes:
+        strides, dilation: per spatial axis of the forward convolution (default 1; one integer stands for all axes).
+        padding: (before, after) per spatial axis of the forward input, in zeros (default none).
+        groups: channel groups (default 1).
+        partials_dtype: type of partial sums on the device (default float32).
+        available_memory_proportion: share of tile memory the plan may use for temporaries, in (0, 1] (default 0.6).
+    """
+
+    pass_: ClassVar[str]
+
+    def convolution(self) -> works.Convolution:
+        """The forward convolution that this op is a pass of; shared by shape rule, value and cost."""
+        raise NotImplementedError
+
+    def normalise(self, axes: int) -> None:
+        """Check the attributes and bring them into full form."""
+        self.require(axes >= 1, "a convolution needs at least 1 spatial axis: (N, C, *spatial)")
+        found = self.attributes
+        for name in ("strides", "dilation"):
+            found[name] = per_axis(self, name, found.get(name, 1), axes)
+        found["padding"] = padding_pairs(self, found.get("padding", 0), axes)
+        groups = found.setdefault("groups", 1)
+        self.require(isinstance(groups, int) and groups >= 1, f"groups={groups!r}; a positive integer is needed")
+        partials = found["partials_dtype"] = found.get("partials_dtype") or FLOAT32
+        if not (isinstance(partials, DType) and partials.is_floating_point):
+            raise DTypeError(f"{self.where()}: partials_dtype={partials!r}; a floating-point DType or None is needed")
+        memory = found.get("available_memory_proportion")
+        found["available_memory_proportion"] = memory = 0.6 if memory is None else memory
+        if not 0 < memory <= 1:
+            raise IrError(f"{self.where()}: available_memory_proportion={memory}; allowed: above 0, up to 1")
+
+    def operands(self, count: int) -> int:
+        """Check number, types and ranks of the operands; the number of spatial axes."""
+        found = len(self.inputs)
+        self.require(found == count, f"needs {count} operands, got {found}; a bias is added by AddBias")
+        self.same_dtype(*self.inputs)
+        self.floating(*self.inputs)
+        ranks = {len(t.shape) for t in self.inputs}
+        shapes = " and ".join(str(t.shape) for t in self.inputs)
+        self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
+        return ranks.pop() - 2
+
+    def check(self) -> works.Convolution:
+        """Check that channels, groups and sizes fit together."""
+        conv = self.convolution()
+        for name, channels in (("input", conv.channels_in), ("output", conv.channels_out)):
+            self.require(
+                channels > 0 and channels % conv.groups == 0,
+                f"{channels} {name} channels cannot be divided into {conv.groups} groups",
+            )
+        self.require(min(conv.kernel_size) > 0, f"kernel {conv.kernel_size} is empty")
+        for axis, (n, k, d) in enumerate(zip(conv.input_size, conv.kernel_size, conv.dilation, strict=True)):
+            before, after = conv.padding[axis]
+            spread = d * (k - 1) + 1
+            self.require(
+                spread <= n + before + after,
+                f"kernel of {k} with dilation {d} spans {spread} elements, more than the padded input's "
+                f"{n} + {before} + {after} along spatial axis {axis}",
+            )
+        return conv
+
+    def describe(
+        self, batch: int, channels: tuple[int, int], size: Sequence[int], kernel: Sequence[int]
+    ) -> works.Convolution:
+        """The :class:`~ipuperf.ops.work.Convolution` with this op's attributes."""
+        found = self.attributes
+        return works.Convolution(
+            batch=batch,
+            channels_in=channels[0],
+            channels_out=channels[1],
+            input_size=tuple(size),
+            kernel_size=tuple(kernel),
+            strides=found["strides"],
+            padding=found["padding"],
+            dilation=found["dilation"],
+            groups=found["groups"],
+            input_dtype=self.inputs[0].dtype,
+            output_dtype=self.inputs[0].dtype,
+            partials_dtype=found["partials_dtype"],
+            pass_=self.pass_,
+            available_memory_proportion=found["available_memory_proportion"],
+        )
+
+    def options(self) -> dict[str, Any]:
+        """The attributes that the passes of a convolution share."""
+        names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
+        return {name: self.attributes[name] for name in names}
+
+    def work(self) -> list[works.Work]:
+        """One planned pass."""
+        return [self.convolution()]
+
+
+class Conv(_Convolutional):
+    """``(x, w) -> y``: convolution of ``x`` (N, C, *spatial) with ``w`` (O, C / groups, *kernel)."""
+
+    type = "Conv"
+    pass_ = "fwd"
+
+    def convolution(self) -> works.Convolution:
+        """Itself."""
+        x, w = (t.shape for t in self.inputs)
+        return self.describe(x[0], (x[1], w[0]), x[2:], w[2:])
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, O, *output size)``."""
+        self.normalise(self.operands(2))
+        conv = self.check()
+        x, w = self.inputs
+        self.require(
+            w.shape[1] * conv.groups == x.shape[1],
+            f"weights {w.shape} with {conv.groups} groups take {w.shape[1] * conv.groups} input channels; "
+            f"the input {x.shape} has {x.shape[1]}",
+        )
+        return [TensorSpec((conv.batch, conv.channels_out, *conv.output_size), x.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
+        conv = _Matrices(self.convolution(), inputs[0].dtype, env)
+        columns, matrix, product = conv.columns(), conv.weights(), conv.results()
+        steps: list[Step] = []
+        for x, w, y in zip(inputs[0], inputs[1], outputs[0], strict=True):
+            steps += columns.load(x)
+            steps.append(partial(np.copyto, matrix.by_axis, conv.weight_view(w)))
+            steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
+            steps.append(partial(np.copyto, conv.output_view(y), product.by_axis, casting="same_kind"))
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The two gradient passes."""
+        grad = given(grads)
+        x, w = self.inputs
+        size, kernel = x.shape[2:], w.shape[2:]
+        return [
+            builder.op(ConvInputGrad, [grad, builder.forward(w)], input_size=size, **self.options()),
+            builder.op(ConvWeightGrad, [grad, builder.forward(x)], kernel_size=kernel, **self.options()),
+        ]
+
+
+class ConvInputGrad(_Convolutional):
+    """``(grad, w) -> dx``: gradient of a convolution with respect to its input of spatial size ``input_size``
+    (attribute).
+
+    Upstream ConvDataGrad becomes ConvFlipWeights and a Conv; here the rearrangement of the weights belongs to the
+    planned ``bwd`` pass. All other attributes are those of the forward convolution.
+    """
+
+    type = "ConvDataGrad"
+    pass_ = "bwd"
+
+    def convolution(self) -> works.Convolution:
+        """The forward convolution whose gradient this is."""
+        grad, w = (t.shape for t in self.inputs)
+        channels = (w[1] * self.attributes["groups"], grad[1])
+        return self.describe(grad[0], channels, self.attributes["input_size"], w[2:])
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, C, *input_size)``."""
+        axes = self.operands(2)
+        self.normalise(axes)
+        self.attributes["input_size"] = per_axis(self, "input_size", self.attributes.get("input_size", ()), axes)
+        conv = self.check()
+        grad, w = self.inputs
+        self.require(w.shape[0] == grad.shape[1], f"gradient {grad.shape} and weights {w.shape} differ in channels")
+        self.require(
+            grad.shape[2:] == conv.output_size,
+            f"gradient of spatial size {grad.shape[2:]}; {conv.output_size} follows from input_size={conv.input_size}",
+        )
+        return [TensorSpec((conv.batch, conv.channels_in, *conv.input_size), grad.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
+        conv = _Matrices(self.convolution(), inputs[0].dtype, env)
+        columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
+        flipped = matrix.array.swapaxes(1, 2)
+        part = env.scratch(columns.windows[:, 0].shape, conv.dtype, slot=4)
+        steps: list[Step] = []
+        for grad, w, dx in zip(inputs[0], inputs[1], outputs[0], strict=True):
+            steps.append(partial(np.copyto, grads.by_axis, conv.output_view(grad)))
+            steps.append(partial(np.copyto, matrix.by_axis, conv.weight_view(w)))
+            steps += columns.collect(flipped, grads.array, part)
+            steps.append(partial(np.copyto, conv.input_view(dx), columns.inner, casting="same_kind"))
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Linear in both operands: a forward convolution and a weight gradient."""
+        grad = given(grads)
+        data, w = self.inputs
+        kernel = w.shape[2:]
+        return [
+            builder.op(Conv, [grad, builder.forward(w)], **self.options()),
+            builder.op(ConvWeightGrad, [builder.forward(data), grad], kernel_size=kernel, **self.options()),
+        ]
+
+
+class ConvTranspose(ConvInputGrad):
+    """``(x, w) -> y``: transposed convolution, that is the input gradient of a convolution as a forward op.
+
+    ``w`` is (C, O / groups, *kernel) for an input of C and an output of O channels, ``padding`` is taken away from the
+    output, and ``output_padding`` (attribute, default 0, below the stride) extends its end. The work is that of the
+    ``bwd`` pass of the convolution it transposes (PopART runs it as a convolution of a dilated input, which is the same
+    computation; it allows no ``dilation``, this op does).
+    """
+
+    type = "ConvTranspose"
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, O, *size)``, ``size = (n - 1) stride - padding + dilation (kernel - 1) + 1 + output_padding``."""
+        axes = self.operands(2)
+        self.normalise(axes)
+        extra = per_axis(self, "output_padding", self.attributes.get("output_padding", 0), axes, least=0)
+        self.attributes["output_padding"] = extra
+        data, w = self.inputs
+        strides, dilation, padding = (self.attributes[name] for name in ("strides", "dilation", "padding"))
+        for e, s in zip(extra, strides, strict=True):
+            self.require(e < s, f"output_padding={extra} has to be smaller than strides={strides}")
+        size = tuple(
+            (n - 1) * s - sum(p) + d * (k - 1) + 1 + e
+            for n, s, p, d, k, e in zip(data.shape[2:], strides, padding, dilation, w.shape[2:], extra, strict=True)
+        )
+        self.require(min(size) > 0, f"the output would have spatial size {size}; padding={padding} takes away too much")
+        self.attributes["input_size"] = size
+        return super().infer()
+
+
+class ConvWeightGrad(_Convolutional):
+    """``(grad, x) -> dw``: gradient of a convolution with respect to its weights of spatial size ``kernel_size``
+    (attribute)."""
+
+    type = "ConvWeightsGrad"
+    pass_ = "wu"
+
+    def convolution(self) -> works.Convolution:
+        """The forward convolution whose gradient this is."""
+        grad, x = (t.shape for t in self.inputs)
+        return self.describe(x[0], (x[1], grad[1]), x[2:], self.attributes["kernel_size"])
+
+    def infer(self) -> list[TensorSpec]:
+        """``(O, C / groups, *kernel_size)``."""
+        axes = self.operands(2)
+        self.normalise(axes)
+        self.attributes["kernel_size"] = per_axis(self, "kernel_size", self.attributes.get("kernel_size", ()), axes)
+        conv = self.check()
+        grad, x = self.inputs
+        self.require(
+            (grad.shape[0], grad.shape[2:]) == (conv.batch, conv.output_size),
+            f"gradient {grad.shape}; ({conv.batch}, {conv.channels_out}, *{conv.output_size}) is needed for {x.shape}",
+        )
+        return [TensorSpec((conv.channels_out, conv.channels_in // conv.groups, *conv.kernel_size), x.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
+        conv = _Matrices(self.convolution(), inputs[0].dtype, env)
+        columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
+        turned = columns.windows.swapaxes(2, 3)
+        groups, rows = turned.shape[:2]
+        parts = env.scratch((groups, rows, *matrix.array.shape[1:]), conv.dtype, slot=4)
+        steps: list[Step] = []
+        for grad, x, dw in zip(inputs[0], inputs[1], outputs[0], strict=True):
+            steps += columns.load(x)
+            steps.append(partial(np.copyto, grads.by_axis, conv.output_view(grad)))
+            if rows == 1:
+                steps.append(partial(np.matmul, grads.array[:, 0], turned[:, 0], matrix.array))
+            else:
+                steps.append(partial(np.matmul, grads.array, turned, parts))
+                steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
+            steps.append(partial(np.copyto, conv.weight_view(dw), matrix.by_axis, casting="same_kind"))
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Linear in both operands: a forward convolution and an input gradient with the gradient as weights."""
+        grad = given(grads)
+        data, x = self.inputs
+        size = x.shape[2:]
+        return [
+            builder.op(Conv, [builder.forward(x), grad], **self.options()),
+            builder.op(ConvInputGrad, [builder.forward(data), grad], input_size=size, **self.options()),
+        ]
+
+
+class AddBias(Op):
+    """``(x, bias) -> x + bias`` with ``x`` (N, C, *spatial) and one bias for each channel.
+
+    PopART makes this op of the third operand of a convolution and turns it into AddBiasInplace; the vertices are priced
+    in place, the result is a tensor of its own here. Channels lie innermost on the device, so that this is a broadcast
+    of an inner vector, which an Add of a reshaped bias could not see.
+    """
+
+    type = "AddBias"
+
+    def infer(self) -> list[TensorSpec]:
+        """The spec of ``x``."""
+        self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
+        x, bias = self.inputs
+        self.same_dtype(x, bias)
+        self.floating(x)
+        self.require(
+            len(x.shape) >= 2 and bias.shape == x.shape[1:2],
+            f"bias of shape {bias.shape}; one value for each channel of {x.shape} is needed",
+        )
+        return [x.spec]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One addition."""
+        x, bias = inputs
+        aligned = bias.reshape(bias.shape[0], 1, bias.shape[1], *(1,) * (x.ndim - 3))
+        return partial(np.add, x, aligned, outputs[0])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` and its sum over all axes but the channels (AddBiasDataGrad, AddBiasBiasGrad)."""
+        grad = given(grads)
+        axes = (0, *range(2, len(grad.shape)))
+        return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
+
+    def work(self) -> list[works.Work]:
+        """One BroadcastVectorInner compute set; that ``poplin::addBias`` ends there is an assumption about layouts."""
+        spec = self.outputs[0].spec
+        return [vertices.broadcast_inner("ADD", spec.dtype, spec.elements, spec.shape[1], in_place=True)]
+
+
+# -- the NumPy value ---------------------------------------------------------------------------------------------------
+
+
+class _Grid:
+    """Scratch memory seen as matrices (``array``) and by the axes of a tensor (``by_axis``)."""
+
+    def __init__(self, array: np.ndarray, by_axis: np.ndarray) -> None:
+        self.array = array
+        self.by_axis = by_axis
+
+
+class _Matrices:
+    """How a convolution becomes matrix products in NumPy; all arrays are scratch memory of one replica.
+
+    The batch is the innermost axis, so that all copies have long runs: the padded image is ``(G, H, C/G, *rest, N)``
+    with H the first spatial axis. Only the other kernel axes are unrolled into the columns
+    ``(G, H, C/G, *kernel rest, *output rest, N)``; the K = kernel_H * C/G * kernel_rest values that belong to one row
+    of the output are then consecutive blocks of the columns, and the windows of all rows are one overlapping view
+    ``(G, output_H, K, Q)`` that BLAS takes as it is (Cho and Brand, "MEC: memory-efficient convolution", 2017).
+
+    Rows cannot be shared when they are dilated or do not overlap, and are not worth it when a product would have few
+    columns: then an axis of length 1 takes the place of H, all spatial axes are unrolled, and there is one product.
+    """
+
+    def __init__(self, conv: works.Convolution, dtype: np.dtype, env: Environment) -> None:
+        self.env = env
+        self.dtype = working_dtype(dtype)
+        self.groups, self.batch = conv.groups, conv.batch
+        self.channels_in, self.channels_out = conv.channels_in // conv.groups, conv.channels_out // conv.groups
+        columns = math.prod(conv.output_size[1:]) * conv.batch
+        shared = conv.dilation[0] == 1 and conv.kernel_size[0] > conv.strides[0] and columns >= FEWEST_COLUMNS
+        lead = () if shared and len(conv.input_size) > 1 else (1,)
+        self.size = (*lead, *conv.input_size)
+        self.kernel = (*lead, *conv.kernel_size)
+        self.strides = (*lead, *conv.strides)
+        self.dilation = (*lead, *conv.dilation)
+        self.padding = (*((0, 0) for _ in lead), *conv.padding)
+        self.output = (*lead, *conv.output_size)
+        self.depth = self.channels_in * math.prod(self.kernel)
+        self.width = math.prod(self.output[1:]) * self.batch
+
+    # -- tensors of one replica, with axes in the order of the scratch memory --------------------------------------
+
+    def input_view(self, x: np.ndarray) -> np.ndarray:
+        """``(N, C, *size)`` as ``(G, H, C/G, *rest, N)``."""
+        return self._batch_last(x.reshape(self.batch, self.groups, self.channels_in, *self.size))
+
+    def output_view(self, y: np.ndarray) -> np.ndarray:
+        """``(N, O, *output)`` as ``(G, output_H, O/G, *rest, N)``."""
+        return self._batch_last(y.reshape(self.batch, self.groups, self.channels_out, *self.output))
+
+    def weight_view(self, w: np.ndarray) -> np.ndarray:
+        """``(O, C/G, *kernel)`` as ``(G, O/G, kernel_H, C/G, *rest)``."""
+        return w.reshape(self.groups, self.channels_out, self.channels_in, *self.kernel).swapaxes(2, 3)
+
+    @staticmethod
+    def _batch_last(array: np.ndarray) -> np.ndarray:
+        return array.transpose(1, 3, 2, *range(4, array.ndim), 0)
+
+    # -- scratch memory --------------------------------------------------------------------------------------------
+
+    def columns(self) -> _Columns:
+        """Image and columns (slots 0 and 1)."""
+        return _Columns(self)
+
+    def weights(self) -> _Grid:
+        """Matrices ``(G, O/G, K)`` (slot 2)."""
+        array = self.env.scratch((self.groups, self.channels_out, self.depth), self.dtype, slot=2)
+        shape = (self.groups, self.channels_out, self.kernel[0], self.channels_in, *self.kernel[1:])
+        return _Grid(array, array.reshape(shape))
+
+    def results(self) -> _Grid:
+        """Matrices ``(G, output_H, O/G, Q)`` (slot 3)."""
+        shape = (self.groups, self.output[0], self.channels_out)
+        array = self.env.scratch((*shape, self.width), self.dtype, slot=3)
+        return _Grid(array, array.reshape(*shape, *self.output[1:], self.batch))
+
+
+class _Columns:
+    """The padded image, its columns and the windows on them; see :class:`_Matrices`.
+
+    Attributes:
+        image: ``(G, padded H, C/G, *padded rest, N)``.
+        inner: the part of the image that is the input.
+        windows: ``(G, output_H, K, Q)``, overlapping.
+    """
+
+    def __init__(self, conv: _Matrices) -> None:
+        padded = [n + before + after for n, (before, after) in zip(conv.size, conv.padding, strict=True)]
+        shape = (conv.groups, padded[0], conv.channels_in, *padded[1:], conv.batch)
+        self.conv = conv
+        self.image = conv.env.scratch(shape, conv.dtype, slot=0)
+        parts = [slice(before, before + n) for n, (before, _) in zip(conv.size, conv.padding, strict=True)]
+        inner: tuple[Any, ...] = (slice(None), parts[0], slice(None), *parts[1:])
+        self.inner = self.image[inner]
+        kernel, output = conv.kernel[1:], conv.output[1:]
+        #: Nothing to unroll: the columns are the image.
+        self.plain = math.prod(kernel) == 1 and output == tuple(padded[1:])
+        wide = (*shape[:3], *kernel, *output, conv.batch)
+        self.array = self.image.reshape(wide) if self.plain else conv.env.scratch(wide, conv.dtype, slot=1)
+        item = conv.dtype.itemsize
+        self.windows = as_strided(
+            self.array,
+            (conv.groups, conv.output[0], conv.depth, conv.width),
+            (self.array.strides[0], conv.strides[0] * self.array.strides[1], conv.width * item, item),
+        )
+
+    def load(self, x: np.ndarray) -> list[Step]:
+        """Fill image and columns from ``(N, C, *size)``."""
+        steps: list[Step] = []
+        if self.inner.size != self.image.size:
+            steps.append(partial(self.image.fill, 0))
+        steps.append(partial(np.copyto, self.inner, self.conv.input_view(x)))
+        if not self.plain:
+            image, conv = self.image.strides, self.conv
+            rest = image[3:-1]
+            strides = (
+                *image[:3],
+                *(s * d for s, d in zip(rest, conv.dilation[1:], strict=True)),
+                *(s * t for s, t in zip(rest, conv.strides[1:], strict=True)),
+                image[-1],
+            )
+            steps.append(partial(np.copyto, self.array, as_strided(self.image, self.array.shape, strides)))
+        return steps
+
+    def collect(self, weights: np.ndarray, grads: np.ndarray, part: np.ndarray) -> list[Step]:
+        """The reverse of :meth:`load`: add ``weights (G, K, O/G) @ grads[:, row] (G, O/G, Q)`` to the windows of each
+        row, then the columns to the image. ``part`` is a temporary of one window."""
+        steps: list[Step] = []
+        rows = grads.shape[1]
+        if rows == 1 and self.array.shape[1] == self.conv.kernel[0]:
+            steps.append(partial(np.matmul, weights, grads[:, 0], self.windows[:, 0]))
+        else:
+            steps.append(partial(self.array.fill, 0))
+            for row in range(rows):
+                window = self.windows[:, row]
+                steps.append(partial(np.matmul, weights, grads[:, row], part))
+                steps.append(partial(np.add, window, part, window))
+        if self.plain:
+            return steps
+        steps.append(partial(self.image.fill, 0))
+        conv = self.conv
+        every: tuple[Any, ...] = (slice(None), slice(None), slice(None))
+        for position in itertools.product(*(range(k) for k in conv.kernel[1:])):
+            spans = [
+                slice(i * d, i * d + (n - 1) * s + 1, s)
+                for i, d, n, s in zip(position, conv.dilation[1:], conv.output[1:], conv.strides[1:], strict=True)
+            ]
+            at, of = (*every, *spans), (*every, *position)
+            target, source = self.image[at], self.array[of]
+            steps.append(partial(np.add, target, source, target))
+        return steps

@@ -1,0 +1,445 @@
+"""Slices at a position that is known at run time, and the counter that stashes use as their position.
+
+Upstream: PopART ``willow/src/op/dynamic/*.cpp`` and ``incrementmod.cpp``, popops ``DynamicSlice``. A slice that reaches
+beyond the end of an axis goes on at its begin (the codelets count modulo the axis, ``codelets/DynamicSlice1D.cpp``).
+What they do with an index outside of the axis is unspecified; here it is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ipuperf.ir import DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import given
+from .shape import copy_work
+from .work import TileCycles, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+Region = tuple[tuple[slice, ...], tuple[slice, ...]]
+
+
+class DynamicIndexError(IrError, IndexError):
+    """An index outside of the axis that is sliced."""
+
+
+@dataclass(frozen=True)
+class SliceVertices(Work):
+    """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
+
+    They run where the base tensor lies: when it lies sliced (every tile has the same elements of each slice, as
+    ``popops::createSliceableTensor`` maps it) only the index travels.
+
+    Attributes:
+        vertex: vertex type.
+        elements: elements of the slice.
+        cycles: tile cycles for a number of elements *of the slice* on a tile.
+        writes: the slice is written to the base (else read from it).
+    """
+
+    vertex: str
+    elements: int
+    cycles: TileCycles
+    writes: bool
+
+
+def slice_cycles(dtype_size: int, count: int) -> TileCycles:
+    """DynamicSlice1D (``cost-model.md`` 2.4, popopsCycleEstimators): ``25 + W * (39 + (24 + 2 * ceil(m / v)) * k)``.
+
+    k = ``count`` positions of the slice, m elements of one position and worker, v the vector width. The update vertex
+    moves the same elements and has the same estimate.
+    """
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        held = np.asarray(elements, dtype=np.int64)
+        region = vertices.ceil_div(held, count)
+        worker = vertices.ceil_div(region, chip.workers)
+        words = vertices.ceil_div(worker, chip.vector_width(min(dtype_size, 4)))
+        total = 25 + chip.workers * (39 + (24 + 2 * words) * count)
+        return np.where(held > 0, total, 0).astype(np.int64)
+
+    return cycles
+
+
+class Dynamic(Op):
+    """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``, ``no_overlap``.
+
+    ``no_overlap`` (slices never overlap; PopART's hint for its gradients) changes neither values nor cost here.
+    """
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes that are sliced."""
+        return self.attributes["axes"]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Length of the slice on each of :attr:`axes`."""
+        return self.attributes["sizes"]
+
+    def base_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor that is sliced."""
+        return self.inputs[0].shape
+
+    def slice_shape(self) -> tuple[int, ...]:
+        """Shape of the slice."""
+        shape = list(self.base_shape())
+        for axis, size in zip(self.axes, self.sizes, strict=True):
+            shape[axis] = size
+        return tuple(shape)
+
+    @property
+    def base(self) -> Tensor:
+        """The tensor that is sliced: it holds every position."""
+        return self.inputs[0]
+
+    @property
+    def part(self) -> Tensor | None:
+        """The slice; None when it is not a tensor."""
+        return None
+
+    def check(self) -> None:
+        """Normalise the axes; raise for axes, sizes or an index that do not fit the base."""
+        shape, rank = self.base_shape(), len(self.base_shape())
+        axes, sizes = (tuple(int(n) for n in self.attributes[key]) for key in ("axes", "sizes"))
+        self.require(
+            0 < len(axes) == len(sizes), f"axes {axes} and sizes {sizes} need the same number of entries, at least 1"
+        )
+        self.require(all(-rank <= a < rank for a in axes), f"axes {axes} are out of range for rank {rank}")
+        axes = tuple(a % rank for a in axes)
+        self.require(len(set(axes)) == len(axes), f"axes {axes} name an axis twice")
+        for axis, size in zip(axes, sizes, strict=True):
+            self.require(
+                0 < size <= shape[axis], f"size {size} on axis {axis}; allowed are 1 to {shape[axis]} for {shape}"
+            )
+        self.attributes.update(axes=axes, sizes=sizes)
+        index = self.inputs[1]
+        if index.dtype.name not in ("uint32", "int32"):
+            raise DTypeError(f"{self.where()}: the index {index.id!r} is {index.dtype.name}; allowed are uint32, int32")
+        self.require(
+            index.spec.elements == len(axes),
+            f"the index {index.id!r} has shape {index.shape}; {len(axes)} elements are needed, one per axis",
+        )
+
+    def check_slice(self, tensor: Tensor) -> None:
+        """Raise unless ``tensor`` has the slice's shape."""
+        wanted = self.slice_shape()
+        self.require(tensor.shape == wanted, f"{tensor.id!r} has shape {tensor.shape}; the slice has {wanted}")
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def locate(self, index: np.ndarray) -> Callable[[], list[list[Region]]]:
+        """A function giving, when called, for each replica the (base, slice) regions that hold the slice."""
+        positions = index.reshape(index.shape[0], -1)
+        lengths = tuple(self.base_shape()[axis] for axis in self.axes)
+        known: dict[tuple[int, ...], list[Region]] = {}
+
+        def read() -> list[list[Region]]:
+            found = []
+            for start in map(tuple, positions.tolist()):
+                if start not in known:
+                    self._check_index(start, lengths)
+                    known[start] = self._regions(start, lengths)
+                found.append(known[start])
+            return found
+
+        return read
+
+    def _check_index(self, start: tuple[int, ...], lengths: tuple[int, ...]) -> None:
+        for axis, position, length in zip(self.axes, start, lengths, strict=True):
+            if not 0 <= position < length:
+                raise DynamicIndexError(
+                    f"{self.where()}: index {position} on axis {axis}; allowed are 0 to {length - 1}"
+                )
+
+    def _regions(self, start: tuple[int, ...], lengths: tuple[int, ...]) -> list[Region]:
+        """Up to two pieces per sliced axis: up to its end, and on from its begin."""
+        rank = len(self.base_shape())
+        regions: list[Region] = [((slice(None),) * rank, (slice(None),) * rank)]
+        for axis, position, size, length in zip(self.axes, start, self.sizes, lengths, strict=True):
+            first = min(size, length - position)
+            pieces = [(slice(position, position + first), slice(0, first))]
+            if first < size:
+                pieces.append((slice(0, size - first), slice(first, size)))
+            regions = [
+                ((*base[:axis], b, *base[axis + 1 :]), (*part[:axis], p, *part[axis + 1 :]))
+                for base, part in regions
+                for b, p in pieces
+            ]
+        return regions
+
+    # -- cost ------------------------------------------------------------------------------------------------------
+
+    def slicing(self, writes: bool) -> SliceVertices:
+        """The compute set that reads or writes the slice."""
+        dtype = self.inputs[0].dtype
+        name = "DynamicUpdateSlice1D" if writes else "DynamicSlice1D"
+        return SliceVertices(
+            f"popops::{name}<{vertices.poplar_type(dtype)}>",
+            math.prod(self.slice_shape()),
+            slice_cycles(dtype.size, math.prod(self.sizes)),
+            writes,
+        )
+
+
+def _write(base: np.ndarray, part: np.ndarray, read: Callable[[], list[list[Region]]]) -> Kernel:
+    def run() -> None:
+        for replica, regions in enumerate(read()):
+            for where, what in regions:
+                base[replica][where] = part[replica][what]
+
+    return run
+
+
+class DynamicSlice(Dynamic):
+    """``sizes`` elements along ``axes`` of t from position ``index`` on. Inputs ``t, index``."""
+
+    type: ClassVar[str] = "DynamicSlice"
+
+    @property
+    def part(self) -> Tensor:
+        """The result."""
+        return self.outputs[0]
+
+    def infer(self) -> list[TensorSpec]:
+        """The slice's shape."""
+        self.check()
+        return [TensorSpec(self.slice_shape(), self.inputs[0].dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copies of the regions."""
+        base, out, read = inputs[0], outputs[0], self.locate(inputs[1])
+
+        def run() -> None:
+            for replica, regions in enumerate(read()):
+                for where, what in regions:
+                    out[replica][what] = base[replica][where]
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Zeros with the gradient at the slice."""
+        index = builder.forward(self.inputs[1])
+        return [
+            builder.op(DynamicSlicePadGrad, [given(grads), index], shape=self.base_shape(), **self.attributes),
+            None,
+        ]
+
+    def work(self) -> Sequence[Work]:
+        """One compute set."""
+        return [self.slicing(writes=False)]
+
+
+class DynamicSlicePadGrad(Dynamic):
+    """Zeros of ``shape`` (attribute) with the operand at the slice. Inputs ``gradient, index``."""
+
+    type: ClassVar[str] = "DynamicSlicePadGrad"
+
+    @property
+    def base(self) -> Tensor:
+        """The result."""
+        return self.outputs[0]
+
+    @property
+    def part(self) -> Tensor:
+        """The gradient."""
+        return self.inputs[0]
+
+    def base_shape(self) -> tuple[int, ...]:
+        """The given shape."""
+        return self.attributes["shape"]
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape."""
+        self.check()
+        self.check_slice(self.inputs[0])
+        return [TensorSpec(self.base_shape(), self.inputs[0].dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Clear, then copy the regions."""
+        out = outputs[0]
+        write = _write(out, inputs[0], self.locate(inputs[1]))
+
+        def run() -> None:
+            out.fill(0)
+            write()
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        """Zeros everywhere, then the update."""
+        out = self.outputs[0].spec
+        return [vertices.fill(out.dtype, out.elements), self.slicing(writes=True)]
+
+
+class DynamicUpdate(Dynamic):
+    """t with the slice at ``index`` replaced by the update. Inputs ``t, index, update``."""
+
+    type: ClassVar[str] = "DynamicUpdate"
+
+    @property
+    def part(self) -> Tensor:
+        """The update."""
+        return self.inputs[2]
+
+    def infer(self) -> list[TensorSpec]:
+        """The base's spec."""
+        self.check()
+        self.same_dtype(self.inputs[0], self.inputs[2])
+        self.check_slice(self.inputs[2])
+        return [self.like(self.inputs[0])]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copy the base, then the regions."""
+        base, out = inputs[0], outputs[0]
+        write = _write(out, inputs[2], self.locate(inputs[1]))
+
+        def run() -> None:
+            np.copyto(out, base)
+            write()
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """For t the gradient without the slice; for the update the slice of the gradient."""
+        operands = [given(grads), builder.forward(self.inputs[1])]
+        return [
+            builder.op(DynamicUpdateToUpdateGrad, operands, **self.attributes),
+            None,
+            builder.op(DynamicUpdateUpdaterGrad, operands, **self.attributes),
+        ]
+
+    def work(self) -> Sequence[Work]:
+        """A copy of the base and the update."""
+        return [*copy_work(self.outputs[0]), self.slicing(writes=True)]
+
+
+class DynamicUpdateInplace(DynamicUpdate):
+    """:class:`DynamicUpdate` in place; the output is t."""
+
+    type: ClassVar[str] = "DynamicUpdateInplace"
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The base."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the base."""
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copy the regions."""
+        return _write(inputs[0], inputs[2], self.locate(inputs[1]))
+
+    def work(self) -> Sequence[Work]:
+        """The update."""
+        return [self.slicing(writes=True)]
+
+
+class DynamicUpdateUpdaterGrad(DynamicSlice):
+    """Gradient of the update: the slice of the gradient. Inputs ``gradient, index``."""
+
+    type: ClassVar[str] = "DynamicUpdateUpdaterGrad"
+
+
+class DynamicUpdateToUpdateGrad(Dynamic):
+    """Gradient of the updated tensor: the gradient with zeros at the slice. Inputs ``gradient, index``."""
+
+    type: ClassVar[str] = "DynamicUpdateToUpdateGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """The gradient's spec."""
+        self.check()
+        return [self.like(self.inputs[0])]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copy, then clear the regions."""
+        source, out, read = inputs[0], outputs[0], self.locate(inputs[1])
+
+        def run() -> None:
+            np.copyto(out, source)
+            for replica, regions in enumerate(read()):
+                for where, _ in regions:
+                    out[replica][where] = 0
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        """A copy of the gradient and an update with zeros."""
+        return [*copy_work(self.outputs[0]), self.slicing(writes=True)]
+
+
+class IncrementMod(Op):
+    """``(t + increment) mod modulus`` for uint32 and int32; the remainder has the sign of the sum, as popops Rem.
+
+    Attributes ``increment``, ``modulus`` (whole numbers, modulus at least 1).
+    """
+
+    type: ClassVar[str] = "IncrementMod"
+    in_place: ClassVar[bool] = False
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        tensor = self.inputs[0]
+        if tensor.dtype.name not in ("uint32", "int32"):
+            raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are uint32, int32")
+        for name, least in (("increment", 0 if tensor.dtype.name == "uint32" else None), ("modulus", 1)):
+            value = self.attributes[name]
+            if float(value) != int(value) or (least is not None and value < least):
+                wanted = "a whole number" + (f" of at least {least}" if least is not None else "")
+                raise IrError(f"{self.where()}: {name}={value!r}; {wanted} is needed")
+            self.attributes[name] = int(value)
+        return [self.like(tensor)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Add, then take the remainder."""
+        source, out = inputs[0], outputs[0]
+        increment, modulus = (source.dtype.type(self.attributes[name]) for name in ("increment", "modulus"))
+
+        def run() -> None:
+            np.add(source, increment, out=out)
+            np.fmod(out, modulus, out=out)
+
+        return run
+
+    def work(self) -> Sequence[Work]:
+        """The fused expression Rem(Add(_1, increment), modulus) that PopART maps (``popx/op/incrementmodx.cpp``).
+
+        Codelet generation has no published estimate; the cycles are those of the two broadcast scalar vertices' loops
+        with one vertex's overhead, hence low confidence.
+        """
+        spec = self.inputs[0].spec
+        loop = sum(vertices.BROADCAST_SCALAR[name]["int"][0] for name in ("ADD", "REMAINDER"))
+        name = "IncrementModInPlace" if self.in_place else "IncrementMod"
+        return [
+            Vertices(
+                f"popops::map::{name}<{vertices.poplar_type(spec.dtype)}>",
+                spec.elements,
+                vertices.tile_cycles(lambda m, chip: 20 + loop * m, 11),
+                low_confidence=True,
+            )
+        ]
+
+
+class IncrementModInplace(IncrementMod):
+    """:class:`IncrementMod` in place; the output is t."""
+
+    type: ClassVar[str] = "IncrementModInplace"
+    in_place: ClassVar[bool] = True
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The operand."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the operand."""
+        return {0: 0}

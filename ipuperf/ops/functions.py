@@ -1,0 +1,190 @@
+"""Further element-wise functions: Reciprocal, Log1p, Expm1, Round, Erf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor
+
+from . import elementwise as ew
+from . import vertices
+from .activations import Activation, ActivationGrad, normal_cdf_steps
+from .binding import Build, Step, given, scalar
+from .unary import Neg, Unary
+from .vertices import SCALAR, VECTOR, ceil_div, kind, poplar_type, tile_cycles, vector_width
+from .work import Vertices, Work
+
+#: Unary loops that are not in :data:`ipuperf.ops.vertices.UNARY` (PopLibs popopsCycleEstimators.hpp, unaryOpPerfInfo):
+#: (cycles, per element or per vector).
+LOOPS = {
+    "LOGARITHM_ONE_PLUS": {"float": (180, VECTOR), "half": (180, VECTOR)},
+    "EXPONENT_MINUS_ONE": {"float": (4, SCALAR), "half": (5, VECTOR)},
+    "ROUND": {"float": (2, VECTOR), "half": (2, VECTOR)},
+}
+
+
+def _loop(name: str, tensor: Tensor) -> Vertices:
+    """UnaryOp1D ``W * (17 + loop) + 20`` with the natural loop overhead of 4."""
+    dtype = tensor.dtype
+    cycles, step = LOOPS[name][kind(dtype)]
+
+    def thread(m: np.ndarray, chip: vertices.Chip) -> np.ndarray:
+        count = m if step == SCALAR else ceil_div(m, vector_width(dtype, chip))
+        return 17 + (cycles + 4) * count
+
+    elements = tensor.spec.elements
+    return Vertices(f"popops::UnaryOp1D<{name},{poplar_type(dtype)}>", elements, tile_cycles(thread, 20), elements)
+
+
+class Reciprocal(Unary):
+    """``1 / x``."""
+
+    type = "Reciprocal"
+    ufunc = np.reciprocal
+    vertex = "INVERSE"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``-g y**2`` of the output y (PopART: the square of the operand, inverted)."""
+        out = builder.forward(self.outputs[0])
+        square = builder.op(ew.Mul, [out, out])
+        return [builder.op(Neg, [builder.op(ew.Mul, [given(grads), square])])]
+
+
+class Log1p(Unary):
+    """``log(1 + x)``, exact for small x."""
+
+    type = "Log1p"
+    ufunc = np.log1p
+    vertex = "LOGARITHM_ONE_PLUS"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g / (1 + x)``."""
+        x = builder.forward(self.inputs[0])
+        return [builder.op(ew.Div, [given(grads), builder.op(ew.Add, [x, ew.number(builder, 1, x.dtype)])])]
+
+    def work(self) -> list[Work]:
+        """One unary compute set."""
+        return [_loop(self.vertex, self.inputs[0])]
+
+
+class Expm1(Unary):
+    """``exp(x) - 1``, exact for small x."""
+
+    type = "Expm1"
+    ufunc = np.expm1
+    vertex = "EXPONENT_MINUS_ONE"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g (y + 1)`` of the output y."""
+        out = builder.forward(self.outputs[0])
+        return [builder.op(ew.Mul, [given(grads), builder.op(ew.Add, [out, ew.number(builder, 1, out.dtype)])])]
+
+    def work(self) -> list[Work]:
+        """One unary compute set."""
+        return [_loop(self.vertex, self.inputs[0])]
+
+
+class Round(Unary):
+    """Nearest whole number, halves to even."""
+
+    type = "Round"
+    ufunc = np.rint
+    vertex = "ROUND"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """None flows back (zero almost everywhere)."""
+        return [None]
+
+    def work(self) -> list[Work]:
+        """One unary compute set."""
+        return [_loop(self.vertex, self.inputs[0])]
+
+
+class Erf(Activation):
+    """The error function."""
+
+    type = "Erf"
+    vertex = "ERF"
+    temporaries = 4
+
+    def build(self) -> Build:
+        """``2 Phi(sqrt(2) x) - 1``."""
+
+        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
+            phi, t, z, wide = temps
+            return [
+                partial(np.multiply, arrays[0], scalar(math.sqrt(2), wide.dtype), wide),
+                *normal_cdf_steps(wide, phi, t, z),
+                partial(np.multiply, phi, scalar(2, phi.dtype), phi),
+                partial(np.subtract, phi, scalar(1, phi.dtype), out),
+            ]
+
+        return steps
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The density, doubled and scaled."""
+        return [builder.op(ErfGrad, [given(grads), builder.forward(self.inputs[0])])]
+
+    def work(self) -> list[Work]:
+        """PopART popx/op/erfx.cpp: sign, magnitude, a polynomial of degree 5 in ``1 / (1 + c |x|)`` by Horner's rule,
+        times ``exp(-x**2)``."""
+        dtype, count = self.inputs[0].dtype, self.inputs[0].spec.elements
+        scaled = [
+            vertices.broadcast_scalar("MULTIPLY", dtype, count, in_place=True),
+            vertices.broadcast_scalar("ADD", dtype, count, in_place=True),
+        ]
+        horner = [
+            vertices.broadcast_scalar("ADD", dtype, count, in_place=True),
+            vertices.binary("MULTIPLY", dtype, count, in_place=True),
+        ]
+        return [
+            vertices.unary("SIGNUM", dtype, count),
+            vertices.unary("ABSOLUTE", dtype, count),
+            *scaled,
+            vertices.unary("INVERSE", dtype, count, in_place=True),
+            vertices.broadcast_scalar("MULTIPLY", dtype, count),
+            *(horner * 4),
+            vertices.unary("SQUARE", dtype, count),
+            vertices.unary("NEGATE", dtype, count, in_place=True),
+            vertices.unary("EXPONENT", dtype, count, in_place=True),
+            vertices.binary("MULTIPLY", dtype, count, in_place=True),
+            vertices.unary("NEGATE", dtype, count, in_place=True),
+            vertices.broadcast_scalar("ADD", dtype, count, in_place=True),
+            vertices.binary("MULTIPLY", dtype, count, in_place=True),
+        ]
+
+
+class ErfGrad(ActivationGrad):
+    """``g 2 / sqrt(pi) exp(-x**2)`` of the forward operand x."""
+
+    type = "ErfGrad"
+
+    def build(self) -> Build:
+        """Five passes."""
+
+        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
+            grad, x = arrays
+            return [
+                partial(np.square, x, out),
+                partial(np.negative, out, out),
+                partial(np.exp, out, out),
+                partial(np.multiply, out, scalar(2 / math.sqrt(math.pi), out.dtype), out),
+                partial(np.multiply, out, grad, out),
+            ]
+
+        return steps
+
+    def work(self) -> list[Work]:
+        """PopART popx/op/erfx.cpp: square, negate, exponential, scale, multiply."""
+        dtype, count = self.outputs[0].dtype, self.outputs[0].spec.elements
+        return [
+            vertices.unary("SQUARE", dtype, count),
+            vertices.unary("NEGATE", dtype, count, in_place=True),
+            vertices.unary("EXPONENT", dtype, count, in_place=True),
+            vertices.broadcast_scalar("MULTIPLY", dtype, count, in_place=True),
+            vertices.binary("MULTIPLY", dtype, count),
+        ]

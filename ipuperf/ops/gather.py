@@ -1,0 +1,546 @@
+"""Gather (embedding lookup), its gradient, scatter with a reduction, and one-hot encoding.
+
+Upstream: PopART ``willow/src/op/gather.cpp``, ``scatterreduce.cpp``, ``onehot.cpp``; popops ``multiSlice`` and
+``multiUpdateAdd``. The device does not check indices; here an index outside of the axis raises
+:class:`~ipuperf.ops.dynamic.DynamicIndexError` unless ``zero_out_of_range`` (``zeroOutOfRangeIndices`` of PopART) is
+set.
+Sums are made in a fixed order (that of the updates) in float32, also for fp16, which the device accumulates in fp16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import elementwise as ew
+from . import reduce, shape, vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, align, contiguous, given, result_buffer, sequence
+from .dynamic import DynamicIndexError
+from .work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+INDEX_TYPES = ("int32", "uint32", "int64")
+
+#: Elements of one piece of a sum over rows: its positions (8 bytes each) stay in the level-2 cache.
+PIECE = 1 << 15
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+#: Elements per vector and cycles per vector of a MultiSlice copy by element size (PerformanceEstimation.cpp:39-205).
+MULTI_SLICE_VECTORS = {1: (4, 3), 2: (2, 2), 4: (2, 2)}
+
+
+def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
+    """popops MultiSlice (PerformanceEstimation.cpp:39-205): ``W * (30 + k * (19 + ceil(e / w) * c) + o * 8)``.
+
+    A tile with n elements of the result has e = ceil(n / indices) elements of each slice (the width of a slice is split
+    before the indices, as popops plans it for few indices), so n / e indices, k of them for each worker; each worker
+    passes over the o other ones.
+    """
+    vector, cost = MULTI_SLICE_VECTORS[min(dtype.size, 4)]
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        held = np.asarray(elements, dtype=np.int64)
+        part = np.maximum(vertices.ceil_div(held, max(indices, 1)), 1)
+        offsets = vertices.ceil_div(held, part)
+        mine = vertices.ceil_div(offsets, chip.workers)
+        thread = 30 + mine * (19 + vertices.ceil_div(part, vector) * cost) + (offsets - mine) * 8
+        return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
+
+    return Vertices(f"popops::MultiSlice<{vertices.poplar_type(dtype)}>", indices * width, cycles)
+
+
+def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Vertices:
+    """popops ScaledMultiUpdateOp<ADD> (PerformanceEstimation.cpp:39-205) on a table of ``rows`` slices.
+
+    ``W * (3 + 35 | 34 + k * (11 | 13 + 3 * (e / a - 1)) + o * 5)`` for 4-byte and 2-byte elements, a = 1 and 2 elements
+    per write; odd slices of 2-byte elements take 20 more for each element instead of the loop. A tile with n elements
+    of the table has e = ceil(n / rows) elements of each slice; the indices are assumed to hit all rows alike, and k of
+    those that hit the tile's rows fall to each worker.
+    """
+    fixed, per_index, atom = (38, 11, 1) if dtype.size >= 4 else (37, 13, 2)
+
+    def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        held = np.asarray(elements, dtype=np.int64)
+        part = np.maximum(vertices.ceil_div(held, max(rows, 1)), 1)
+        hits = vertices.ceil_div(indices * np.minimum(vertices.ceil_div(held, part), rows), max(rows, 1))
+        mine = vertices.ceil_div(hits, chip.workers)
+        loop = np.where(part % atom == 0, 3 * (part // atom - 1), 20 * part)
+        thread = fixed + mine * (per_index + loop) + (indices - mine) * 5
+        return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
+
+    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},ADD>"
+    return Vertices(name, rows * width, cycles, 2 * indices * width)
+
+
+# -- indices -----------------------------------------------------------------------------------------------------------
+
+
+def _check_indices(op: Op, tensor: Tensor) -> None:
+    if tensor.dtype.name not in INDEX_TYPES:
+        raise DTypeError(
+            f"{op.where()}: indices {tensor.id!r} are {tensor.dtype.name}; allowed are {', '.join(INDEX_TYPES)}"
+        )
+
+
+def _axis(op: Op, rank: int) -> int:
+    """The attribute ``axis`` (default 0), not negative."""
+    axis = int(op.attributes.get("axis", 0))
+    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+    op.attributes["axis"] = axis % rank
+    return axis % rank
+
+
+def _padding(op: Op, size: int) -> int | None:
+    """The attribute ``padding_idx``, not negative."""
+    padding = op.attributes.get("padding_idx")
+    if padding is None:
+        return None
+    op.require(-size <= padding < size, f"padding_idx {padding} is out of range; allowed: {-size} to {size - 1}")
+    op.attributes["padding_idx"] = int(padding) % size
+    return int(padding) % size
+
+
+def _zeroing(op: Op) -> bool:
+    return bool(op.attributes.get("zero_out_of_range", False))
+
+
+def _raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
+    """``array`` in C order and its own type: itself, or a temporary and the step that fills it."""
+    if array.flags.c_contiguous:
+        return array, []
+    copy = env.scratch(array.shape, array.dtype, slot=slot)
+    return copy, [partial(np.copyto, copy, array)]
+
+
+def _bind_indices(
+    op: Op, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool
+) -> tuple[np.ndarray, list[Step]]:
+    """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range."""
+    rows = env.scratch(indices.shape, np.int64, slot=slot)
+    steps: list[Step] = [partial(np.copyto, rows, indices, casting="same_kind")]
+    if check and rows.size:
+        steps.append(partial(_check_range, op, rows, rows.reshape(-1).view(np.uint64), size))
+    return rows, steps
+
+
+def _check_range(op: Op, rows: np.ndarray, unsigned: np.ndarray, size: int) -> None:
+    """Raise unless all indices are in range (negative ones look huge when unsigned)."""
+    if unsigned.max() >= size:
+        bad = int(rows[(rows < 0) | (rows >= size)][0])
+        raise DynamicIndexError(
+            f"{op.where()}: index {bad} is out of range on axis {op.attributes['axis']}; allowed: 0 to {size - 1}"
+        )
+
+
+# -- gather ------------------------------------------------------------------------------------------------------------
+
+
+class Gather(Op):
+    """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
+
+    The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
+    give zeros instead of an error), ``padding_idx`` (a position that receives no gradient, as
+    ``torch.nn.functional.embedding``).
+    """
+
+    type = "Gather"
+
+    def infer(self) -> list[TensorSpec]:
+        """The data's shape with the indices' shape in the place of the axis."""
+        self.require(len(self.inputs) == 2, f"needs data and indices, got {len(self.inputs)} operands")
+        data, indices = self.inputs
+        _check_indices(self, indices)
+        axis = _axis(self, len(data.shape))
+        _padding(self, data.shape[axis])
+        return [TensorSpec(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.dtype)]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Elements before the axis, on it, after it, and indices."""
+        data, axis = self.inputs[0].shape, self.attributes["axis"]
+        return math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]), self.inputs[1].spec.elements
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ``take`` per replica."""
+        before, size, after, count = self.sizes
+        zeroing, out = _zeroing(self), outputs[0]
+        data, steps = _raw_contiguous(inputs[0], env, slot=0)
+        rows, fetch = _bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
+        steps += fetch
+        target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
+        replicas = len(out)
+        source, result = data.reshape(replicas, before, size, after), target.reshape(replicas, before, count, after)
+        flat = rows.reshape(replicas, count)
+        if size:
+            steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
+        if zeroing:
+            outside = env.scratch(flat.shape, np.bool_, slot=3)
+            steps += [
+                partial(np.greater_equal, flat.view(np.uint64), np.uint64(size), outside),
+                partial(np.copyto, result, 0, where=outside[:, None, :, None]),
+            ]
+        if target is not out:
+            steps.append(partial(np.copyto, out, target))
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient's slices added up at the indices."""
+        attributes: dict[str, Any] = {k: self.attributes.get(k) for k in ("padding_idx", "zero_out_of_range")}
+        inputs = [given(grads), builder.forward(self.inputs[1])]
+        axis = self.attributes["axis"]
+        return [builder.op(GatherGrad, inputs, axis=axis, size=self.sizes[1], **attributes), None]
+
+    def work(self) -> list[Work]:
+        """One MultiSlice compute set; with ``zero_out_of_range`` also a mask and a product with it
+        (PopART popx/op/gatherx.cpp)."""
+        out, index = self.outputs[0].spec, self.inputs[1].spec
+        if not out.elements:
+            return []
+        before, _, after, count = self.sizes
+        works: list[Work] = [multi_slice(out.dtype, count, before * after)]
+        return [*works, *_mask_work(index, out)] if _zeroing(self) else works
+
+
+def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
+    """Compare the indices with the size, select those in range, cast, and multiply the slices."""
+    row = masked.elements // max(index.elements, 1)
+    return [
+        vertices.broadcast_scalar("GREATER_THAN", index.dtype, index.elements),
+        vertices.select(index.dtype, index.elements),
+        vertices.cast(index.dtype, masked.dtype, index.elements),
+        vertices.broadcast_outer("MULTIPLY", masked.dtype, masked.elements, max(row, 1), in_place=True),
+    ]
+
+
+class GatherGrad(Op):
+    """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
+
+    Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
+    ``zero_out_of_range`` (slices at other indices are dropped instead of an error).
+    """
+
+    type = "GatherGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """The gathered tensor's shape."""
+        grad, indices = self.inputs
+        self.floating(grad)
+        _check_indices(self, indices)
+        rank = len(grad.shape) - len(indices.shape) + 1
+        self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
+        axis = _axis(self, rank)
+        found = grad.shape[axis : axis + len(indices.shape)]
+        self.require(
+            found == indices.shape,
+            f"gradient {grad.shape} has {found} from axis {axis} on; the indices' shape {indices.shape} is needed",
+        )
+        size = int(self.attributes["size"])
+        _padding(self, size)
+        return [TensorSpec((*grad.shape[:axis], size, *grad.shape[axis + len(indices.shape) :]), grad.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Clear, then add the slices in order; in float32 for fp16."""
+        axis, size, count = self.attributes["axis"], self.attributes["size"], self.inputs[1].spec.elements
+        zeroing, replicas = _zeroing(self), len(inputs[0])
+        grad, steps = contiguous(inputs[0], env, slot=0)
+        rows, fetch = _bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
+        out, after = result_buffer(outputs[0], env, slot=2)
+        shape_ = self.outputs[0].shape
+        before, width = math.prod(shape_[:axis]), math.prod(shape_[axis + 1 :])
+        result = out.reshape(replicas, before, size, width)
+        table, flat = result, rows.reshape(replicas, count)
+        steps += fetch
+        if zeroing:  # a further row takes what is dropped
+            table = env.scratch((replicas, before, size + 1, width), out.dtype, slot=3)
+            unsigned = flat.view(np.uint64)
+            steps.append(partial(np.minimum, unsigned, np.uint64(size), out=unsigned))
+        steps += [partial(table.fill, 0), *_add_rows(table, grad.reshape(replicas, before, count, width), flat, env)]
+        if zeroing:
+            steps.append(partial(np.copyto, result, table[:, :, :size]))
+        padding = self.attributes.get("padding_idx")
+        if padding is not None:
+            steps.append(partial(result[:, :, padding].fill, 0))
+        return sequence([*steps, *after])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """A gather (without the padding's slices, which gave nothing)."""
+        if self.attributes.get("padding_idx") is not None:
+            return super().gradient(builder, grads)
+        inputs = [given(grads), builder.forward(self.inputs[1])]
+        zeroing = _zeroing(self)
+        return [builder.op(Gather, inputs, axis=self.attributes["axis"], zero_out_of_range=zeroing), None]
+
+    def work(self) -> list[Work]:
+        """Zeros, then one MultiUpdateAdd compute set (PopART popx/op/gatherx.cpp)."""
+        grad, index = (t.spec for t in self.inputs)
+        out, size = self.outputs[0].spec, self.attributes["size"]
+        if not out.elements:
+            return []
+        works: list[Work] = [vertices.fill(out.dtype, out.elements)]
+        if not grad.elements:
+            return works
+        if _zeroing(self):
+            works += _mask_work(index, grad)
+        works.append(multi_update_add(out.dtype, index.elements, size, out.elements // size))
+        if self.attributes.get("padding_idx") is not None:
+            works.append(vertices.fill(out.dtype, out.elements // size))
+        return works
+
+
+def _add_rows(table: np.ndarray, updates: np.ndarray, rows: np.ndarray, env: Environment) -> list[Step]:
+    """Steps for ``table[r, a, rows[r, k]] += updates[r, a, k]`` in order of k.
+
+    ``table (R, A, D, B)`` and ``updates (R, A, K, B)`` are contiguous and of one type. All is one vector of rows of B
+    elements, added in pieces through positions in the flat table (NumPy's quick path for ``ufunc.at``).
+    """
+    replicas, before, size, width = table.shape
+    count = rows.shape[1]
+    if not updates.size:
+        return []
+    starts = env.scratch((replicas, before, count), np.int64, slot=4)
+    base = (np.arange(replicas * before, dtype=np.int64) * size).reshape(replicas, before, 1)
+    steps: list[Step] = [
+        partial(np.add, rows[:, None, :], base, starts),
+        partial(np.multiply, starts, np.int64(width), starts),
+    ]
+    target, lines, first = table.reshape(-1), updates.reshape(-1, width), starts.reshape(-1, 1)
+    step = max(1, PIECE // width)
+    positions = env.scratch((min(step, len(lines)), width), np.int64, slot=5)
+    columns = np.arange(width, dtype=np.int64)
+    for at in range(0, len(lines), step):
+        piece = positions[: min(step, len(lines) - at)]
+        steps += [
+            partial(np.add, first[at : at + step], columns, piece),
+            partial(np.add.at, target, piece.reshape(-1), lines[at : at + step].reshape(-1)),
+        ]
+    return steps
+
+
+# -- scatter -----------------------------------------------------------------------------------------------------------
+
+REDUCTIONS = ("sum", "none")
+
+
+class ScatterReduce(Op):
+    """Elements of ``data`` combined into a result whose ``axis`` has ``axis_size`` elements, at ``indices``.
+
+    Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
+    the ``initial values`` (the result's shape; zeros without them). Attributes ``axis`` (default -1), ``axis_size``,
+    ``reduction``: ``sum``, or ``none`` (written; of several the last counts). Upstream has ``max``, ``min`` and ``mul``
+    too, which are refused.
+    """
+
+    type = "ScatterReduce"
+
+    def infer(self) -> list[TensorSpec]:
+        """The data's shape with ``axis_size`` on the axis."""
+        self.require(len(self.inputs) in (2, 3), f"needs 2 or 3 operands, got {len(self.inputs)}")
+        data, indices = self.inputs[:2]
+        self.floating(data)
+        _check_indices(self, indices)
+        self.attributes.setdefault("axis", -1)
+        axis = _axis(self, len(data.shape))
+        if self.reduction not in REDUCTIONS:
+            raise IrError(f"{self.where()}: reduction={self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        self.require(
+            self.index_shape() is not None,
+            f"indices {indices.shape} do not fit data {data.shape}: its shape, one that broadcasts to it, or "
+            f"({data.shape[axis]},) is needed",
+        )
+        size = int(self.attributes["axis_size"])
+        self.require(size >= 1, f"axis_size {size}; at least 1 is needed")
+        out = (*data.shape[:axis], size, *data.shape[axis + 1 :])
+        if len(self.inputs) == 3:
+            self.same_dtype(data, self.inputs[2])
+            self.require(self.inputs[2].shape == out, f"initial values {self.inputs[2].shape}; {out} is needed")
+        return [TensorSpec(out, data.dtype)]
+
+    @property
+    def reduction(self) -> str:
+        """``sum`` or ``none``."""
+        return self.attributes.setdefault("reduction", "sum")
+
+    def index_shape(self) -> tuple[int, ...] | None:
+        """The indices' shape with the data's rank; None when it does not fit."""
+        return broadcast_index(self.inputs[0].shape, self.inputs[1].shape, self.attributes["axis"])
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Start values, then one update through flat positions; in float32 for fp16."""
+        data, steps = contiguous(inputs[0], env, slot=0)
+        out, after = result_buffer(outputs[0], env, slot=1)
+        positions, fetch = _positions(self, inputs[1], data.shape, self.attributes["axis_size"], env)
+        steps += fetch
+        start = inputs[2] if len(inputs) == 3 else np.zeros((), out.dtype)
+        steps.append(partial(np.copyto, out, start))
+        target, flat = out.reshape(-1), positions.reshape(-1)
+        if self.reduction == "sum":
+            steps.append(partial(np.add.at, target, flat, data.reshape(-1)))
+        else:
+            steps.append(partial(target.put, flat, data.reshape(-1), "clip"))
+        return sequence([*steps, *after])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """For a sum: the gradient at the indices; the gradient itself for the initial values."""
+        if self.reduction != "sum":
+            raise IrError(f"{self.where()}: reduction={self.reduction!r} has no gradient; use 'sum'")
+        grad, index = given(grads), builder.forward(self.inputs[1])
+        shape_, axis = self.inputs[0].shape, self.attributes["axis"]
+        found: list[Tensor | None] = [builder.op(ScatterReduceGrad, [grad, index], axis=axis, shape=shape_), None]
+        return [*found, grad] if len(self.inputs) == 3 else found
+
+    def work(self) -> list[Work]:
+        """Start values, then updates: of whole slices for indices along the axis only, else of single elements
+        (PopART popx/op/scatterreducex.cpp)."""
+        data, out = self.inputs[0].spec, self.outputs[0].spec
+        start: list[Work] = [vertices.fill(out.dtype, out.elements)]
+        if len(self.inputs) == 3:
+            start = shape.copy_work(self.outputs[0])
+        if not data.elements:
+            return start
+        count, rows, width = _update_sizes(self.index_shape() or (), out, self.attributes["axis"], data.elements)
+        return [*start, multi_update_add(out.dtype, count, rows, width)]
+
+
+def broadcast_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+    """The shape in which indices broadcast to the data (rank as the data, 1 where they repeat); None when they do not
+    fit. 1-D indices lie along ``axis``."""
+    if len(index) == 1 and len(data) > 1:
+        index = (*([1] * axis), index[0], *([1] * (len(data) - axis - 1)))
+    fits = len(index) == len(data) and index[axis] == data[axis]
+    return index if fits and all(i in (1, d) for i, d in zip(index, data, strict=True)) else None
+
+
+def _update_sizes(index: Sequence[int], table: TensorSpec, axis: int, updates: int) -> tuple[int, int, int]:
+    """Updates, rows of the table and elements of a row: whole slices when the indices lie along the axis only."""
+    if math.prod(index) == index[axis]:
+        return index[axis], table.shape[axis], table.elements // table.shape[axis]
+    return updates, table.elements, 1
+
+
+def _positions(
+    op: Op, indices: np.ndarray, data: Sequence[int], size: int, env: Environment
+) -> tuple[np.ndarray, list[Step]]:
+    """Flat positions, in a table with ``size`` elements on the axis, of all elements of ``data`` (``(R, ...)``), and
+    the steps that compute them."""
+    axis = op.attributes["axis"] + 1
+    rows, steps = _bind_indices(op, indices, size, env, 2, check=True)
+    shaped = broadcast_index(tuple(data[1:]), tuple(indices.shape[1:]), axis - 1)
+    assert shaped is not None  # checked by infer
+    width = math.prod(data[axis + 1 :])
+    fixed = np.zeros((1,) * len(data), np.int64)
+    stride = 1
+    for i in range(len(data) - 1, -1, -1):
+        if i != axis:
+            fixed = fixed + (np.arange(data[i]) * stride).reshape([-1 if j == i else 1 for j in range(len(data))])
+        stride *= size if i == axis else data[i]
+    positions = env.scratch(tuple(data), np.int64, slot=3)
+    view = rows.reshape(len(rows), *shaped)
+    return positions, [
+        *steps,
+        partial(np.multiply, view, np.int64(width), view),
+        partial(np.add, view, fixed, positions),
+    ]
+
+
+class ScatterReduceGrad(Op):
+    """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
+    (of the data)."""
+
+    type = "ScatterReduceGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """The data's shape."""
+        grad, indices = self.inputs
+        _check_indices(self, indices)
+        axis = _axis(self, len(grad.shape))
+        wanted = tuple(self.attributes["shape"])
+        self.require(
+            broadcast_index(wanted, indices.shape, axis) is not None,
+            f"indices {indices.shape} do not fit data of shape {wanted}",
+        )
+        return [TensorSpec(wanted, grad.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One ``take`` through flat positions."""
+        out, size = outputs[0], self.inputs[0].shape[self.attributes["axis"]]
+        grad, steps = _raw_contiguous(inputs[0], env, slot=0)
+        positions, fetch = _positions(self, inputs[1], out.shape, size, env)
+        target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=1)
+        steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
+        if target is not out:
+            steps.append(partial(np.copyto, out, target))
+        return sequence(steps)
+
+    def work(self) -> list[Work]:
+        """One MultiSlice compute set."""
+        out, axis = self.outputs[0].spec, self.attributes["axis"]
+        index = broadcast_index(out.shape, self.inputs[1].shape, axis) or ()
+        if not out.elements:
+            return []
+        count, _, width = _update_sizes(index, self.inputs[0].spec, axis, out.elements)
+        return [multi_slice(out.dtype, count, width)]
+
+
+# -- one-hot -----------------------------------------------------------------------------------------------------------
+
+
+class OneHot(Op):
+    """``values[1]`` where the position on the new axis is the index, ``values[0]`` elsewhere.
+
+    Inputs ``indices``, ``values [2]`` (off, on); attributes ``depth`` (length of the new axis), ``axis`` (its place in
+    the result, default last). An index out of range gives a line of ``values[0]``, as on the device.
+    """
+
+    type = "OneHot"
+
+    def infer(self) -> list[TensorSpec]:
+        """The indices' shape with the new axis, the values' type."""
+        indices, values = self.inputs
+        _check_indices(self, indices)
+        self.require(values.shape == (2,), f"values have shape {values.shape}; (2,) is needed: off, on")
+        depth = int(self.attributes["depth"])
+        self.require(depth >= 1, f"depth {depth}; at least 1 is needed")
+        self.attributes.setdefault("axis", -1)
+        axis = _axis(self, len(indices.shape) + 1)
+        return [TensorSpec((*indices.shape[:axis], depth, *indices.shape[axis:]), values.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Compare with the positions, write off, then on."""
+        (indices, values), out = inputs, outputs[0]
+        axis, depth = self.attributes["axis"] + 1, self.attributes["depth"]
+        line = np.arange(depth, dtype=indices.dtype).reshape(-1, *([1] * (out.ndim - axis - 1)))
+        mask = env.scratch(out.shape, np.bool_, slot=0)
+        off, on = (align(values[:, i], out.ndim) for i in range(2))
+        return sequence(
+            [
+                partial(np.equal, np.expand_dims(indices, axis), line, mask),
+                partial(np.copyto, out, off),
+                partial(np.copyto, out, on, where=mask),
+            ]
+        )
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """For the values: the sums of the gradient where the position is not, and is, the index."""
+        grad, index = given(grads), builder.forward(self.inputs[0])
+        sums = []
+        for chosen in ((1, 0), (0, 1)):
+            values = builder.graph.constant(np.array(chosen), grad.dtype, "values")
+            mask = builder.op(OneHot, [index, values], depth=self.attributes["depth"], axis=self.attributes["axis"])
+            total = builder.op(reduce.ReduceSum, [builder.op(ew.Mul, [grad, mask])], axes=None, keepdims=False)
+            sums.append(builder.op(shape.Reshape, [total], shape=(1,)))
+        return [None, builder.op(shape.Concat, sums, axis=0)]
+
+    def work(self) -> list[Work]:
+        """One EncodeOneHot compute set."""
+        index, out = self.inputs[0].spec, self.outputs[0].spec
+        return [vertices.one_hot(out.dtype, index.elements, self.attributes["depth"])] if out.elements else []

@@ -1,0 +1,106 @@
+"""Copy between two IPUs of a replica.
+
+Upstream: PopART ``IpuCopyOp`` (``willow/src/op/ipucopy.cpp``); ``popxl.ops.ipu_copy(t, destination, source)``. Which
+copies share an exchange is decided by the lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+
+from .base import Environment, Kernel, Op
+from .binding import given, shares_safely
+from .work import Work
+
+
+@dataclass(frozen=True)
+class InterIpuTransfer(Work):
+    """``bytes`` per replica over IPU-Links from IPU ``source`` to IPU ``destination`` of the same replica."""
+
+    source: int
+    destination: int
+    bytes: int
+
+
+class IpuCopy(Op):
+    """The operand, on another IPU of the replica.
+
+    Inputs ``x[, buffer]``; attributes ``source`` and ``destination`` (IPUs of the replica, different). The output is on
+    the destination. With ``buffer``, a tensor of x's shape and type that lives there, it is written in place and is
+    the output. No vertices: tile i of the source sends to tile i of the destination.
+
+    Raises:
+        IrError: IPU numbers that are not two different whole numbers of 0 or more, an operand that is elsewhere.
+        ShapeError, DTypeError: a buffer of another shape or type.
+    """
+
+    type: ClassVar[str] = "IpuCopy"
+
+    @property
+    def source(self) -> int:
+        """IPU that sends."""
+        return self.attributes["source"]
+
+    @property
+    def destination(self) -> int:
+        """IPU that receives."""
+        return self.attributes["destination"]
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
+        ends = (self.attributes.get("source"), self.attributes.get("destination"))
+        whole = all(isinstance(end, (int, np.integer)) and not isinstance(end, bool) and end >= 0 for end in ends)
+        if not whole or ends[0] == ends[1]:
+            raise IrError(
+                f"{self.where()}: source={ends[0]!r}, destination={ends[1]!r}; allowed are two different IPU numbers "
+                "of 0 or more"
+            )
+        self._check_place(self.inputs[0], self.source, "source")
+        if len(self.inputs) == 2:
+            self.same_dtype(*self.inputs)
+            shapes = [tensor.shape for tensor in self.inputs]
+            self.require(shapes[0] == shapes[1], f"the buffer has shape {shapes[1]}, the operand {shapes[0]}")
+            self._check_place(self.inputs[1], self.destination, "destination")
+        return [self.like(self.inputs[0])]
+
+    def _check_place(self, tensor: Tensor, ipu: int, end: str) -> None:
+        if tensor.ipu is not None and tensor.ipu != ipu:
+            raise IrError(f"{self.where()}: {tensor.id!r} is on IPU {tensor.ipu}, the {end} is IPU {ipu}")
+
+    def fixed_ipu(self) -> int:
+        """The destination, where the output lives."""
+        return self.destination
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The buffer."""
+        return (1,) if len(self.inputs) == 2 else ()
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the buffer."""
+        return {0: 1} if len(self.inputs) == 2 else {}
+
+    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+        """The operand itself where nothing can tell that it is no copy."""
+        return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy."""
+        return partial(np.copyto, outputs[0], inputs[0])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient, copied back; none for the buffer, which is overwritten."""
+        back = builder.op(IpuCopy, [given(grads)], source=self.destination, destination=self.source)
+        return [back, *[None] * (len(self.inputs) - 1)]
+
+    def work(self) -> Sequence[Work]:
+        """One transfer; nothing for an empty tensor."""
+        size = self.inputs[0].spec.bytes
+        return [InterIpuTransfer(self.source, self.destination, size)] if size else []

@@ -1,0 +1,128 @@
+"""Logarithm of softmax, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, given, result_buffer, sequence
+from .work import Work
+
+
+def _axis(op: Op, tensor: Tensor) -> int:
+    rank = len(tensor.shape)
+    axis = op.attributes.get("axis", -1)
+    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+class LogSoftmax(Op):
+    """``x - log(sum(exp(x)))`` along ``axis`` (attribute, default last), computed without overflow."""
+
+    type = "LogSoftmax"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        tensor = self.inputs[0]
+        self.floating(tensor)
+        self.attributes["axis"] = _axis(self, tensor)
+        return [TensorSpec(tensor.shape, tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
+        axis = self.attributes["axis"] + 1
+        x, before = contiguous(inputs[0], env, slot=0)
+        out, after = result_buffer(outputs[0], env, slot=1)
+        line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
+        powers = env.scratch(x.shape, x.dtype, slot=3)
+        return sequence(
+            [
+                *before,
+                partial(np.maximum.reduce, x, axis, None, line, True),
+                partial(np.subtract, x, line, out),
+                partial(np.exp, out, powers),
+                partial(np.add.reduce, powers, axis, None, line, True),
+                partial(np.log, line, line),
+                partial(np.subtract, out, line, out),
+                *after,
+            ]
+        )
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """From the operand: ``g - softmax(x) sum(g)``."""
+        inputs = [given(grads), builder.forward(self.inputs[0])]
+        return [builder.op(LogSoftmaxGrad, inputs, axis=self.attributes["axis"])]
+
+    def work(self) -> list[Work]:
+        """popnn ``logSoftmax``: maximum, subtract, exponential, sum, logarithm, subtract (the softmax passes of
+        PopLibs lib/popnn/NonLinearity.cpp with a logarithm and a subtraction at the end)."""
+        spec = self.outputs[0].spec
+        classes = spec.shape[self.attributes["axis"]]
+        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        return [
+            vertices.reduction("MAX", dtype, count, rows),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.unary("EXPONENT", dtype, count),
+            vertices.reduction("ADD", dtype, count, rows),
+            vertices.unary("LOGARITHM", dtype, rows, in_place=True),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, in_place=True),
+        ]
+
+
+class LogSoftmaxGrad(Op):
+    """``(grad, x) -> grad - softmax(x) sum(grad)`` along ``axis`` (attribute); softmax is computed again."""
+
+    type = "LogSoftmaxGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        grad, x = self.inputs
+        self.same_dtype(grad, x)
+        self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
+        self.attributes["axis"] = _axis(self, x)
+        return [TensorSpec(x.shape, x.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Softmax, then the scaled difference."""
+        axis = self.attributes["axis"] + 1
+        grad, fill_grad = contiguous(inputs[0], env, slot=0)
+        x, fill_x = contiguous(inputs[1], env, slot=1)
+        out, after = result_buffer(outputs[0], env, slot=2)
+        line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=3)
+        steps: list[Step] = [
+            *fill_grad,
+            *fill_x,
+            partial(np.maximum.reduce, x, axis, None, line, True),
+            partial(np.subtract, x, line, out),
+            partial(np.exp, out, out),
+            partial(np.add.reduce, out, axis, None, line, True),
+            partial(np.divide, out, line, out),
+            partial(np.add.reduce, grad, axis, None, line, True),
+            partial(np.multiply, out, line, out),
+            partial(np.subtract, grad, out, out),
+        ]
+        return sequence([*steps, *after])
+
+    def work(self) -> list[Work]:
+        """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply
+        (priced as the two broadcast passes)."""
+        spec = self.outputs[0].spec
+        classes = spec.shape[self.attributes["axis"]]
+        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        return [
+            vertices.reduction("MAX", dtype, count, rows, operand=1),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.unary("EXPONENT", dtype, count, in_place=True),
+            vertices.reduction("ADD", dtype, count, rows, operand=1),
+            vertices.unary("INVERSE", dtype, rows, in_place=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.reduction("ADD", dtype, count, rows),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.binary("SUBTRACT", dtype, count),
+        ]

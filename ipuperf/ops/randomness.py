@@ -1,0 +1,364 @@
+"""Random numbers on the device: dropout, random tensors, and seeds derived from seeds.
+
+Every value is a pure function of the seed's two words, the op's ``key`` and the position of the element: a Philox
+generator (counter based) is set up anew from (seed, key) each time an op runs. Evaluating an op again with the same seed
+(recomputation, the gradient) therefore gives the same numbers, and no mask is saved. The replica is no part of it: equal
+seeds give equal numbers on all replicas, as upstream, where the caller gives each replica its own seed.
+
+The numbers are not those of the IPU's generator (xoroshiro128aox, one per worker). Costs: poprand,
+``lib/poprand/RandomGen.cpp`` and ``poprandCycleEstimators.cpp``; each op reads the hardware's seeds, sets them from the
+seed tensor, generates, and restores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.ir import ALL_DTYPES, INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import given, sequence, working_dtype
+from .work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+#: Probabilities are whole multiples of 2^-16, as in poprand's bernoulli and dropout vertices.
+LEVELS = 1 << 16
+
+#: Elements of one piece of a mask (a multiple of 4: one generator word gives four): it stays in the level-2 cache.
+PIECE = 1 << 15
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+def seeded(generate: Vertices) -> list[Work]:
+    """``generate`` between reading, setting and restoring the hardware seeds of each tile.
+
+    GetSeeds ``14 + 7 W``, SetSeed ``14 + 27 W`` (poprandCycleEstimators.cpp). SetSeeds, which restores them, has no
+    estimate; that of GetSeeds is assumed (it moves the same words), hence low confidence.
+    """
+    return [
+        _seeds("poprand::GetSeedsSupervisor", generate.elements, 7, False),
+        _seeds("poprand::SetSeedSupervisor", generate.elements, 27, False),
+        generate,
+        _seeds("poprand::SetSeedsSupervisor", generate.elements, 7, True),
+    ]
+
+
+def _seeds(vertex: str, elements: int, per_worker: int, low_confidence: bool) -> Vertices:
+    cycles = vertices.tile_cycles(lambda m, chip: per_worker + 0 * m, 14)
+    return Vertices(vertex, elements, cycles, low_confidence=low_confidence)
+
+
+def _vectors(fixed: int, per_vector: int, dtype: DType) -> Callable[[np.ndarray, Chip], np.ndarray]:
+    """Thread cycles ``fixed + per_vector`` for each vector of the worker."""
+
+    def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        return fixed + per_vector * vertices.ceil_div(m, vertices.vector_width(dtype, chip))
+
+    return thread
+
+
+def dropout_vertex(dtype: DType, elements: int) -> Vertices:
+    """poprand Dropout (poprandCycleEstimators.cpp): ``W * (24 + 2 * ceil(m / v)) + 6``."""
+    name = f"poprand::DropoutSupervisor<{vertices.poplar_type(dtype)}>"
+    return Vertices(name, elements, vertices.tile_cycles(_vectors(24, 2, dtype), 6), elements)
+
+
+def normal_vertex(dtype: DType, elements: int) -> Vertices:
+    """poprand Normal (same source): ``W * (22 + 4 * ceil(m / v)) + 4``, 24 instead of 22 for half."""
+    fixed = 24 if dtype.size == 2 else 22
+    name = f"poprand::NormalSupervisor<{vertices.poplar_type(dtype)}>"
+    return Vertices(name, elements, vertices.tile_cycles(_vectors(fixed, 4, dtype), 4), 2 * elements)
+
+
+def uniform_vertex(dtype: DType, elements: int) -> Vertices:
+    """poprand Uniform: ``W * (10 + 3 * ceil(m / v)) + 4`` for floating point, ``W * (5 + 23 m) + 4`` for integers.
+
+    From the estimator of PopLibs' earlier worker vertex; the later one divides by the wrong width (``cost-model.md``
+    2.7), so the figure has low confidence.
+    """
+    thread = _vectors(10, 3, dtype) if dtype.is_floating_point else lambda m, chip: 5 + 23 * m
+    name = f"poprand::UniformSupervisor<{vertices.poplar_type(dtype)}>"
+    return Vertices(name, elements, vertices.tile_cycles(thread, 4), 2 * elements, low_confidence=True)
+
+
+# -- generator ---------------------------------------------------------------------------------------------------------
+
+
+def generator(seed: np.ndarray, key: int) -> np.random.Philox:
+    """The generator of one replica: keyed by the seed's two words and by ``key``, its counter at 0."""
+    low, high = int(seed[0]), int(seed[1])
+    return np.random.Philox(key=np.array([low | high << 32, key], dtype=np.uint64))
+
+
+def _key(op: Op) -> int:
+    """The attribute ``key`` (default: the op's number, fixed when the op is made)."""
+    key = op.attributes.setdefault("key", op.id)
+    if not isinstance(key, int) or not 0 <= key < 1 << 64:
+        raise IrError(f"{op.where()}: key={key!r}; a whole number from 0 to 2^64 - 1 is needed")
+    return key
+
+
+def _check_seed(op: Op, tensor: Tensor) -> None:
+    if tensor.dtype != UINT32 or tensor.shape != (2,):
+        raise DTypeError(f"{op.where()}: the seed {tensor.id!r} is {tensor.spec}; (2,) uint32 is needed")
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+class Dropout(Op):
+    """``x / (1 - p)`` where an element is kept, 0 elsewhere; each is dropped with probability ``p``.
+
+    Inputs ``x``, ``seed`` (uint32[2]); attributes ``p`` (0 <= p < 1, rounded to a multiple of 2^-16 as on the device; the
+    scale uses p itself), ``key``, and ``mask_shape`` (default x's shape; axes of length 1 share the decision, as
+    PopART's ShapedDropout). fp16 is scaled in float32 and rounded once.
+    """
+
+    type = "Dropout"
+
+    def infer(self) -> list[TensorSpec]:
+        """Like x."""
+        self.require(len(self.inputs) == 2, f"needs x and seed, got {len(self.inputs)} operands")
+        x, seed = self.inputs
+        self.floating(x)
+        _check_seed(self, seed)
+        _key(self)
+        p = self.attributes["p"]
+        if not 0 <= p < 1:
+            raise IrError(f"{self.where()}: p={p}; a number of at least 0 and less than 1 is needed")
+        shape = tuple(int(n) for n in self.attributes.get("mask_shape") or x.shape)
+        self.require(
+            len(shape) == len(x.shape) and all(m in (1, n) for m, n in zip(shape, x.shape, strict=True)),
+            f"mask_shape {shape} does not broadcast to x {x.shape}: each axis must be as x's or 1",
+        )
+        self.attributes["mask_shape"] = shape
+        return [TensorSpec(x.shape, x.dtype, x.meta_shape)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Scale, then clear what is dropped, replica by replica and piece by piece."""
+        x, out, seed = inputs[0], outputs[0], inputs[1]
+        p, key = self.attributes["p"], _key(self)
+        threshold = np.uint16(min(round(p * LEVELS), LEVELS - 1))
+        factor = np.asarray(1 / (1 - p), dtype=working_dtype(x.dtype))
+        steps: list[Callable[[], Any]] = [_scaling(x, factor, out)]
+        shape = self.attributes["mask_shape"]
+        for replica in range(len(x)):
+            if shape == self.inputs[0].shape and out.flags.c_contiguous:
+                steps.append(partial(_drop, out[replica].reshape(-1), seed[replica], key, threshold))
+            else:
+                steps.append(partial(_drop_shaped, out[replica], shape, seed[replica], key, threshold))
+        return sequence(steps)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The same dropout of the gradient."""
+        inputs = [given(grads), builder.forward(self.inputs[1])]
+        attributes = {name: self.attributes[name] for name in ("p", "key", "mask_shape")}
+        return [builder.op(DropoutGrad, inputs, **attributes), None]
+
+    def work(self) -> list[Work]:
+        """One dropout vertex between setting and restoring seeds; a shaped one makes its mask with it and multiplies."""
+        x = self.inputs[0].spec
+        if not x.elements:
+            return []
+        shape = self.attributes["mask_shape"]
+        if shape == x.shape:
+            return seeded(dropout_vertex(x.dtype, x.elements))
+        mask = int(np.prod(shape))
+        return [
+            *seeded(dropout_vertex(x.dtype, mask)),
+            vertices.broadcast_outer("MULTIPLY", x.dtype, x.elements, max(x.elements // max(mask, 1), 1)),
+        ]
+
+
+class DropoutGrad(Dropout):
+    """Gradient of :class:`Dropout`: itself, with the same seed and key (and its own gradient likewise)."""
+
+    type = "DropoutGrad"
+
+
+def _scaling(x: np.ndarray, factor: np.ndarray, out: np.ndarray) -> Callable[[], Any]:
+    """``out = x * factor``; a float32 factor keeps fp16 from being rounded twice."""
+    if out.dtype == np.float16:
+        return partial(np.multiply, x, factor, out=out, dtype=np.float32, casting="same_kind")
+    return partial(np.multiply, x, factor, out)
+
+
+def _drop(out: np.ndarray, seed: np.ndarray, key: int, threshold: np.uint16) -> None:
+    """Clear the dropped elements of a flat ``out``: those whose 16 random bits are below ``threshold``."""
+    source = generator(seed, key)
+    for at in range(0, out.size, PIECE):
+        piece = out[at : at + PIECE]
+        bits = source.random_raw(-(-piece.size // 4)).view(np.uint16)[: piece.size]
+        np.multiply(piece, np.greater_equal(bits, threshold), out=piece)
+
+
+def _drop_shaped(out: np.ndarray, shape: tuple[int, ...], seed: np.ndarray, key: int, threshold: np.uint16) -> None:
+    """The same with one decision per element of ``shape``, which broadcasts to ``out``."""
+    size = int(np.prod(shape))
+    bits = generator(seed, key).random_raw(-(-size // 4)).view(np.uint16)[:size]
+    np.multiply(out, np.greater_equal(bits, threshold).reshape(shape), out=out)
+
+
+# -- random tensors ----------------------------------------------------------------------------------------------------
+
+
+class _Random(Op):
+    """Base: input ``seed`` (uint32[2]); attributes ``shape``, ``dtype`` (a :class:`DType` or its name), ``key``."""
+
+    #: Parameters of the distribution and their defaults.
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape and type."""
+        self.require(len(self.inputs) == 1, f"needs a seed, got {len(self.inputs)} operands")
+        _check_seed(self, self.inputs[0])
+        _key(self)
+        dtype = self.attributes.setdefault("dtype", "float32")
+        found = ALL_DTYPES.get(dtype if isinstance(dtype, str) else dtype.name)
+        if found is None or not found.is_floating_point:
+            raise DTypeError(f"{self.where()}: dtype={dtype!r}; allowed: float16, float32, float64")
+        for name, default in self.parameters:
+            self.attributes[name] = float(self.attributes.get(name, default))
+        shape = tuple(int(n) for n in self.attributes["shape"])
+        self.require(all(n >= 0 for n in shape), f"shape {shape} has a negative length")
+        self.attributes["shape"] = shape
+        return [TensorSpec(shape, found)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Draw in working type, scale and shift, round."""
+        out, seed, key = outputs[0], inputs[0], _key(self)
+        dtype = working_dtype(out.dtype)
+        direct = out.dtype == dtype and out.flags.c_contiguous
+        draws = out if direct else env.scratch(out.shape, dtype, slot=0)
+        factor, offset = (np.asarray(v, dtype=dtype) for v in self.affine())
+        steps: list[Callable[[], Any]] = [
+            partial(self.draw, draws[r].reshape(-1), seed[r], key) for r in range(len(out))
+        ]
+        steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
+        if not direct:
+            steps.append(partial(np.copyto, out, draws, casting="same_kind"))
+        return sequence(steps)
+
+    def affine(self) -> tuple[float, float]:
+        """Factor and summand that take the drawn numbers to the distribution."""
+        raise NotImplementedError
+
+    def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
+        """Fill a flat array with numbers of the standard distribution."""
+        raise NotImplementedError
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """A seed has no gradient."""
+        return [None]
+
+
+class RandomNormal(_Random):
+    """Normally distributed numbers; attributes ``mean`` (0), ``std`` (1, at least 0)."""
+
+    type = "RandomNormal"
+    parameters = (("mean", 0.0), ("std", 1.0))
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape and type."""
+        specs = super().infer()
+        if not self.attributes["std"] >= 0:
+            raise IrError(f"{self.where()}: std={self.attributes['std']}; a number of at least 0 is needed")
+        return specs
+
+    def affine(self) -> tuple[float, float]:
+        """Standard deviation and mean."""
+        return self.attributes["std"], self.attributes["mean"]
+
+    def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
+        """Standard normal."""
+        np.random.Generator(generator(seed, key)).standard_normal(dtype=out.dtype.type, out=out)
+
+    def work(self) -> list[Work]:
+        """One Normal vertex between setting and restoring seeds."""
+        out = self.outputs[0].spec
+        return seeded(normal_vertex(out.dtype, out.elements)) if out.elements else []
+
+
+class RandomUniform(_Random):
+    """Uniformly distributed numbers; attributes ``low`` (0), ``high`` (1, not below low). ``high`` itself is only reached
+    by rounding to the type."""
+
+    type = "RandomUniform"
+    parameters = (("low", 0.0), ("high", 1.0))
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape and type."""
+        specs = super().infer()
+        if not self.attributes["low"] <= self.attributes["high"]:
+            raise IrError(
+                f"{self.where()}: low={self.attributes['low']} is above high={self.attributes['high']}; "
+                "low <= high is needed"
+            )
+        return specs
+
+    def affine(self) -> tuple[float, float]:
+        """Width and lower end."""
+        return self.attributes["high"] - self.attributes["low"], self.attributes["low"]
+
+    def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
+        """Uniform in [0, 1)."""
+        np.random.Generator(generator(seed, key)).random(dtype=out.dtype.type, out=out)
+
+    def work(self) -> list[Work]:
+        """One Uniform vertex between setting and restoring seeds."""
+        out = self.outputs[0].spec
+        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+class ModifyRandomSeed(Op):
+    """A seed for another stream: ``(seed [L, R], modifier) -> [L, random(L, R + modifier)]`` (PopART
+    popx/op/modifyrandomseedx.cpp).
+
+    ``modifier`` is a uint32 scalar; the sum wraps. Equal operands give equal seeds in every such op.
+    """
+
+    type = "ModifyRandomSeed"
+
+    #: Philox key of the second word's generator: its own stream, so that it shares no bits with masks (keys of ops
+    #: count from 100).
+    STREAM = (1 << 64) - 1
+
+    def infer(self) -> list[TensorSpec]:
+        """The seed's spec."""
+        self.require(len(self.inputs) == 2, f"needs seed and modifier, got {len(self.inputs)} operands")
+        seed, modifier = self.inputs
+        _check_seed(self, seed)
+        if modifier.dtype != UINT32 or modifier.shape != ():
+            raise DTypeError(f"{self.where()}: modifier {modifier.id!r} is {modifier.spec}; () uint32 is needed")
+        return [TensorSpec(seed.shape, seed.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One random word per replica."""
+        (seed, modifier), out = inputs, outputs[0]
+
+        def run() -> None:
+            np.copyto(out, seed)
+            np.add(seed[:, 1], modifier, out=out[:, 1])
+            for row in out:
+                row[1] = generator(row, self.STREAM).random_raw() & 0xFFFFFFFF
+
+        return run
+
+    def work(self) -> list[Work]:
+        """Add, one random integer, cast (all of one element on one tile)."""
+        return [
+            vertices.binary("ADD", UINT32, 1),
+            *seeded(uniform_vertex(INT32, 1)),
+            vertices.cast(INT32, UINT32, 1),
+        ]

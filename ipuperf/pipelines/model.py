@@ -1,0 +1,165 @@
+"""What a front end says about a pipeline: stage graphs, where their inputs come from, outputs, training.
+
+All of it refers to one :class:`~ipuperf.ir.Ir`. The graphs are forward graphs without ops that change tensors in place;
+:func:`ipuperf.pipelines.build_pipeline` differentiates them, places them on IPUs and fills the main graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ipuperf.ir import Constant, DType, Graph, IrError, Stream, Tensor, Variable
+
+
+class PipelineError(IrError):
+    """A pipeline that cannot be built; the message says what is wrong, where, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """A tensor of the main graph: a parameter, a state or an argument that is the same for all micro-batches."""
+
+    tensor: Variable | Constant
+
+
+@dataclass(frozen=True)
+class HostInput:
+    """One slice of a host-to-device stream per micro-batch, loaded on the stage's IPU."""
+
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Output ``output`` of the graph of ``parts[part]``, which belongs to an earlier stage."""
+
+    part: int
+    output: int
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A ``uint32`` tensor of shape ``(2,)`` that differs between micro-batches, replicas and runs; replayed when the
+    forward is recomputed."""
+
+
+Source = Data | HostInput | Activation | Seed
+
+
+@dataclass(frozen=True)
+class StageGraph:
+    """The forward graph of a stage, or of one of several concurrent stages.
+
+    Attributes:
+        graph: pure graph (nothing is changed in place).
+        stage: number of the stage, from 0. Several parts may have the same number and run at the same time.
+        ipu: IPU of the replica.
+        sources: where each graph input comes from.
+        updates: ``{output index: variable}``: state that takes the output's value after each forward (running
+            statistics); a recomputed forward does not write it again.
+        checkpoints: tensors of the graph to stash in addition to the inputs when the forward is recomputed.
+    """
+
+    graph: Graph
+    stage: int
+    ipu: int
+    sources: Sequence[Source]
+    updates: Mapping[int, Variable] = field(default_factory=dict)
+    checkpoints: Sequence[Tensor] = ()
+
+
+@dataclass(frozen=True)
+class StageOutput:
+    """A result that goes to the host.
+
+    Attributes:
+        part, output: which output of which part.
+        stream: device-to-host stream of the result's shape.
+        returned: ``all``: one slice per micro-batch; ``final``: that of the last micro-batch of the run; ``sum``: the
+            sum over the micro-batches of the run.
+    """
+
+    part: int
+    output: int
+    stream: Stream
+    returned: str = "all"
+
+
+class UpdateRule(Protocol):
+    """An optimiser."""
+
+    def state(self, variable: Variable) -> Mapping[str, np.ndarray]:
+        """Initial optimiser state of ``variable`` on one replica, by name; each of the variable's shape, or scalar."""
+        ...
+
+    def scalars(self) -> Mapping[str, float]:
+        """Hyper-parameters that the host may change between runs (learning rate ...), by name."""
+        ...
+
+    def build(
+        self,
+        parameter: Variable,
+        weight: Tensor,
+        gradient: Tensor,
+        state: Mapping[str, Tensor],
+        scalars: Mapping[str, Tensor],
+    ) -> None:
+        """Create the ops that change ``weight`` and ``state`` in place; graph, IPU and order are active.
+
+        ``weight`` is ``parameter`` in the update graph. ``gradient`` is the accumulated gradient, already reduced over
+        micro-batches and replicas; the rule may change it in place. With a sharded state all tensors are the replica's
+        shard.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a pipeline trains.
+
+    Attributes:
+        loss_part, loss_output: the loss, a scalar (or a tensor whose elements are summed), of the last stage.
+        trainable: variables that get a gradient.
+        rule: the optimiser.
+        reduction: of gradients over micro-batches: ``sum``, ``mean`` (accumulators are scaled once, at the update) or
+            ``running_mean`` (scaled in each micro-batch).
+        replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
+        loss_scale: factor on the loss's gradient, undone at the update.
+        accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
+    """
+
+    loss_part: int
+    loss_output: int
+    trainable: Sequence[Variable]
+    rule: UpdateRule
+    reduction: str = "mean"
+    replica_reduction: str = "mean"
+    loss_scale: float = 1.0
+    accumulator_dtype: Callable[[Variable], DType | None] | None = None
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What lives in Streaming Memory, and what is sharded over replicas.
+
+    Attributes:
+        optimiser_state: loaded for the weight update and stored after it.
+        activations: stashes (one remote buffer entry per micro-batch in flight).
+        accumulators: loaded, added to and stored in every micro-batch.
+        weights: loaded before each stage that reads them, stored after the update.
+        shard_optimiser_state: replicated tensor sharding of optimiser state (the update then runs on shards).
+        min_elements: tensors with fewer elements stay on chip.
+        min_elements_sharding: tensors with fewer elements are not sharded.
+    """
+
+    optimiser_state: bool = False
+    activations: bool = False
+    accumulators: bool = False
+    weights: bool = False
+    shard_optimiser_state: bool = False
+    min_elements: int = 0
+    min_elements_sharding: int = 0

@@ -1,0 +1,357 @@
+"""What each stage executes: forward, recomputation and backward routines with their stashes.
+
+A forward value that the backward needs is passed on directly when both run in the same straight line of the program
+(:class:`~ipuperf.pipelines.windows.Program`), otherwise it waits in a *stash*: a ring of as many slots as there are
+micro-batches in flight, written after the forward and read before the backward (or the recomputation), with a counter
+on the device for each side. With recomputation only a stage's inputs wait, and the forward is executed again.
+
+Simplification: checkpoints inside a stage are stashed too, and the backward reads them from there, but the
+recomputation does not leave out the ops before them (the same ops run, in one piece instead of several).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import UINT32, Constant, Derivative, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ops import (
+    Add,
+    AddLhsInplace,
+    Call,
+    CopyVarUpdate,
+    DynamicSlice,
+    DynamicUpdateInplace,
+    IncrementModInplace,
+    Init,
+    RemoteLoad,
+    RemoteStore,
+    Reshape,
+)
+
+from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
+from .routine import Routine
+
+if TYPE_CHECKING:
+    from .build import Builder
+
+
+@dataclass(frozen=True)
+class Stash:
+    """Where one forward value waits: a ring on the IPU, or entries of a remote buffer."""
+
+    value: Tensor
+    slots: int
+    ring: Tensor | None
+    buffer: RemoteBuffer | None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on one replica."""
+        return self.slots * self.value.spec.bytes
+
+
+@dataclass
+class Stage:
+    """One part of the pipeline with everything that is derived from it.
+
+    Attributes:
+        part: its number.
+        derivative: its gradient graph, None when nothing in or before it is trained.
+        provided: outputs that get a gradient.
+        wanted: inputs (of the graph) whose gradients go to earlier stages.
+        trained: ``(graph input, variable)`` of its trained parameters.
+        stashes: by forward tensor.
+        forward, recompute, backward: routines.
+    """
+
+    part: int
+    description: StageGraph
+    derivative: Derivative | None = None
+    provided: list[Tensor] = field(default_factory=list)
+    wanted: list[Tensor] = field(default_factory=list)
+    trained: list[tuple[Tensor, Variable]] = field(default_factory=list)
+    stashes: dict[Tensor, Stash] = field(default_factory=dict)
+    forward: Routine | None = None
+    recompute: Routine | None = None
+    backward: Routine | None = None
+
+    @property
+    def name(self) -> str:
+        """For graphs and messages."""
+        return f"stage{self.description.stage}" + (f"_ipu{self.description.ipu}" if self.concurrent else "")
+
+    concurrent: bool = False
+
+
+class StageWriter:
+    """Writes the routines of one stage.
+
+    Args:
+        builder: what the stages share.
+        stage: filled in.
+        slots: micro-batches in flight between the forward and the reader of its stash.
+        direct: whether forward values reach their reader without a stash.
+        immediate: whether, moreover, no copy between IPUs comes between the two.
+        recomputes: whether the forward is executed again before the backward.
+    """
+
+    def __init__(
+        self, builder: Builder, stage: Stage, slots: int, *, direct: bool, immediate: bool, recomputes: bool
+    ) -> None:
+        self.builder = builder
+        self.stage = stage
+        self.graph = stage.description.graph
+        self.ipu = stage.description.ipu
+        self.slots = slots
+        self.direct = direct
+        self.immediate = immediate
+        self.recomputes = recomputes
+        self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
+        self.counters: dict[str, Tensor] = {}
+        self.seed: Variable | None = None
+
+    # -- operands ----------------------------------------------------------------------------------------------------
+
+    def fixed(self, tensor: Tensor) -> bool:
+        """Whether a graph input is the same in all micro-batches of a weight update."""
+        return isinstance(self.source.get(tensor), Data)
+
+    def operand(self, routine: Routine, tensor: Tensor) -> Tensor:
+        """A graph input as the forward sees it."""
+        source = self.source[tensor]
+        if isinstance(source, Data):
+            return self.data(routine, source.tensor)
+        if isinstance(source, HostInput):
+            return routine.argument(("host", tensor), tensor.spec, tensor.name)
+        if isinstance(source, Activation):
+            return routine.get(self.builder.transport.received(self.stage.part, tensor))
+        self.seed = self.seed or self.builder.seed_variable(self.stage)
+        return routine.get(self.seed)
+
+    def data(self, routine: Routine, tensor: Variable | Constant) -> Tensor:
+        """A variable or constant here; one in Streaming Memory is loaded."""
+        if isinstance(tensor, Constant):
+            return routine.graph.constant(tensor.data, tensor.dtype, tensor.name)
+        if tensor.remote is None:
+            return routine.get(tensor)
+        key = ("loaded", tensor)
+        if key not in routine.local:
+            buffer, entry = tensor.remote
+            routine.local[key] = remote_load(routine, buffer, entry, self.ipu, tensor.name)
+        return routine.local[key]
+
+    # -- what waits --------------------------------------------------------------------------------------------------
+
+    def needed(self) -> list[Tensor]:
+        """Forward tensors that change from micro-batch to micro-batch and that the backward reads."""
+        derivative = self.stage.derivative
+        if derivative is None:
+            return []
+        return [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
+
+    def waiting(self) -> list[Tensor]:
+        """Forward tensors that are put aside at the end of the forward."""
+        if self.stage.derivative is None:
+            return []
+        if not self.recomputes:
+            return self.needed()
+        used = [t for t in self.graph.inputs if not self.fixed(t)]
+        marked = [t for t in self.stage.description.checkpoints if t not in used]
+        return used + [t for t in marked if t in self.graph.outputs]
+
+    def make_stashes(self) -> None:
+        """Memory for what waits."""
+        if self.direct:
+            return
+        for tensor in self.waiting():
+            self.stage.stashes[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.stage.name)
+        if self.stage.stashes and self.slots > 1:
+            for side in ("write", "read"):
+                self.counters[side] = self.builder.buffer(
+                    TensorSpec((1,), UINT32), self.ipu, f"{self.stage.name}_{side}_slot", zero=True
+                )
+
+    def put(self, routine: Routine, tensor: Tensor, value: Tensor) -> None:
+        """Write ``value`` into the stash of ``tensor``."""
+        stash = self.stage.stashes[tensor]
+        if stash.buffer is not None:
+            index = self.slot(routine, "write")
+            routine.op(RemoteStore, [value, index], ipu=self.ipu, outputs=0, buffer=stash.buffer)
+            return
+        assert stash.ring is not None
+        if self.slots == 1:
+            routine.op(CopyVarUpdate, [stash.ring, value], ipu=self.ipu)
+            return
+        row = self.reshaped(routine, value, (1, *tensor.shape))
+        routine.op(DynamicUpdateInplace, [stash.ring, self.slot(routine, "write"), row], ipu=self.ipu,
+                   axes=(0,), sizes=(1,))  # fmt: skip
+
+    def take(self, routine: Routine, tensor: Tensor) -> Tensor:
+        """Read the oldest entry of the stash of ``tensor``."""
+        stash = self.stage.stashes[tensor]
+        if stash.buffer is not None:
+            return remote_load(routine, stash.buffer, self.slot(routine, "read"), self.ipu, tensor.name)
+        assert stash.ring is not None
+        if self.slots == 1:
+            return routine.get(stash.ring)
+        row = routine.op(DynamicSlice, [stash.ring, self.slot(routine, "read")], tensor.name, ipu=self.ipu,
+                         axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
+        return self.reshaped(routine, row, tensor.shape)
+
+    def slot(self, routine: Routine, side: str) -> Tensor:
+        """The counter of one side; entry 0 when there is only one slot."""
+        if side in self.counters:
+            return routine.get(self.counters[side])
+        return routine.graph.constant(np.zeros(1, np.uint32), UINT32, "slot")
+
+    def advance(self, routine: Routine, side: str) -> None:
+        """Move a counter to the next slot."""
+        if side in self.counters:
+            routine.op(IncrementModInplace, [self.counters[side]], ipu=self.ipu, increment=1, modulus=self.slots)
+
+    def reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """``tensor`` in another shape."""
+        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, shape=tuple(shape)).outputs[0]
+
+    # -- routines ----------------------------------------------------------------------------------------------------
+
+    def write_forward(self) -> None:
+        """The forward graph, then the stashes, the state updates and the next seed."""
+        routine = Routine(self.builder.ir, f"{self.stage.name}_fwd", self.ipu)
+        self.stage.forward = routine
+        operands = {t: self.operand(routine, t) for t in self.graph.inputs}
+        results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
+        values = {**operands, **results}
+        for tensor in self.stage.stashes:
+            self.put(routine, tensor, values[tensor])
+        if self.stage.stashes:
+            self.advance(routine, "write")
+        for index, variable in self.stage.description.updates.items():
+            routine.op(CopyVarUpdate, [variable, results[self.graph.outputs[index]]], ipu=self.ipu)
+        if self.direct:
+            self.give_directly(routine, values)
+        if self.seed is not None:
+            step = routine.graph.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch")
+            routine.op(AddLhsInplace, [self.seed, step], ipu=self.ipu)
+        for index in self.builder.leaving(self.stage.part):
+            routine.give(("output", index), results[self.graph.outputs[index]])
+
+    def give_directly(self, routine: Routine, values: Mapping[Tensor, Tensor]) -> None:
+        """Hand on what waits as results. What lies in a buffer that will change before it is read is copied."""
+        for tensor in self.waiting():
+            source = self.source.get(tensor)
+            if isinstance(source, Seed) or (isinstance(source, Activation) and not self.immediate):
+                empty = routine.op(Init, [], tensor.name, ipu=self.ipu, shape=tensor.shape, dtype=tensor.dtype,
+                                   init="undefined").outputs[0]  # fmt: skip
+                routine.give(
+                    ("saved", tensor), routine.op(CopyVarUpdate, [empty, values[tensor]], ipu=self.ipu).outputs[0]
+                )
+            elif source is None:
+                routine.give(("saved", tensor), values[tensor])
+
+    def run_graph(self, routine: Routine, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+        """Call the forward graph."""
+        names = [t.name for t in self.graph.outputs]
+        call = routine.op(Call, operands, ipu=self.ipu, outputs=names, callee=self.graph)
+        return dict(zip(self.graph.outputs, call.outputs, strict=True))
+
+    def waited(self, routine: Routine, tensor: Tensor) -> Tensor:
+        """A value of the forward in the routine that reads it first."""
+        if tensor in self.stage.stashes:
+            return self.take(routine, tensor)
+        source = self.source.get(tensor)
+        if isinstance(source, Activation) and self.immediate:  # still in the buffer it arrived in
+            return routine.get(self.builder.transport.received(self.stage.part, tensor))
+        kind: Hashable = "host" if isinstance(source, HostInput) else "saved"
+        return routine.argument((kind, tensor), tensor.spec, tensor.name)
+
+    def write_recompute(self) -> None:
+        """The forward graph again, from what waited; results are what the backward reads."""
+        routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu)
+        self.stage.recompute = routine
+        values = {t: self.waited(routine, t) for t in self.waiting()}
+        if self.stage.stashes:
+            self.advance(routine, "read")
+        operands = [
+            self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
+            for t in self.graph.inputs
+        ]
+        values = {**self.run_graph(routine, operands), **values}
+        for tensor in self.needed():
+            routine.give(("saved", tensor), values[tensor])
+
+    def write_backward(self) -> None:
+        """The gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients accumulated."""
+        derivative = self.stage.derivative
+        assert derivative is not None
+        routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu)
+        self.stage.backward = routine
+        saved = {}
+        for tensor in self.needed():
+            if self.recomputes:
+                saved[tensor] = routine.argument(("saved", tensor), tensor.spec, tensor.name)
+            else:
+                saved[tensor] = self.waited(routine, tensor)
+        if self.stage.stashes and not self.recomputes:
+            self.advance(routine, "read")
+        operands: list[Tensor] = []
+        for connection in derivative.inputs:
+            if connection.is_gradient:
+                operands.append(self.gradient_of(routine, connection.tensor))
+            elif self.fixed(connection.tensor):
+                source = self.source[connection.tensor]
+                assert isinstance(source, Data)
+                operands.append(self.data(routine, source.tensor))
+            else:
+                operands.append(saved[connection.tensor])
+        names = [t.name for t in derivative.graph.outputs]
+        call = routine.op(Call, operands, ipu=self.ipu, outputs=names, callee=derivative.graph)
+        grads = {c.tensor: t for c, t in zip(derivative.outputs, call.outputs, strict=True)}
+        self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
+        for tensor in self.stage.wanted:
+            sent = self.builder.transport.sent(self.stage.part, tensor)
+            if sent is None:
+                routine.give(("gradient", tensor), grads[tensor])
+            else:
+                routine.op(CopyVarUpdate, [sent, grads[tensor]], ipu=self.ipu)
+
+    def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:
+        """The gradient of an output: the loss's own, or the sum of what arrived from later stages."""
+        arrived = self.builder.transport.arrived(self.stage.part, self.graph.outputs.index(output))
+        training = self.builder.training
+        assert training is not None
+        parts = [routine.get(t) for t in arrived]
+        if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
+            ones = np.full(output.shape, training.loss_scale, output.dtype.numpy)
+            parts.append(routine.graph.constant(ones, output.dtype, "loss_gradient"))
+        if not parts:
+            raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
+        total = parts[0]
+        for other in parts[1:]:
+            total = routine.op(Add, [total, other], "gradient", ipu=self.ipu).outputs[0]
+        return total
+
+
+def remote_load(routine: Routine, buffer: RemoteBuffer, entry: Tensor | int, ipu: int, name: str) -> Tensor:
+    """A tensor with the contents of an entry of ``buffer``."""
+    spec = TensorSpec(tuple(buffer.shape), buffer.dtype, tuple(buffer.meta_shape))
+    empty = routine.op(Init, [], name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined",
+                       meta_shape=spec.meta_shape).outputs[0]  # fmt: skip
+    index = entry_of(routine, entry)
+    return routine.op(RemoteLoad, [empty, index], name, ipu=ipu, buffer=buffer).outputs[0]
+
+
+def remote_store(routine: Routine, buffer: RemoteBuffer, entry: Tensor | int, value: Tensor, ipu: int) -> None:
+    """Write ``value`` to an entry of ``buffer``."""
+    routine.op(RemoteStore, [value, entry_of(routine, entry)], ipu=ipu, outputs=0, buffer=buffer)
+
+
+def entry_of(routine: Routine, entry: Tensor | int) -> Tensor:
+    """An entry number as a tensor."""
+    if isinstance(entry, Tensor):
+        return entry
+    return routine.graph.constant(np.array(entry, np.uint32), UINT32, "entry")

@@ -1,0 +1,204 @@
+"""How activations and gradients get from one stage to another.
+
+A value goes one stage further per time step, through every stage in between (PopART copies to adjacent stages only and
+chains the rest), and arrives in a buffer of the receiving IPU, where it stays until the next step's copies. With
+``every_step`` all copies run in every step, also for stages that are idle (PopART and TensorFlow mask none of them);
+otherwise a value is copied straight to its readers when it has been made.
+
+A value that only passes through an IPU is put aside there by an on-tile copy before it is sent on, so that all copies
+of a step are one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipuperf.ir import Tensor, TensorSpec
+from ipuperf.ops import CopyVarUpdate, Init, IpuCopy
+from ipuperf.schedules import Cell
+
+from .model import Activation, StageGraph
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from .build import Builder
+    from .stages import Stage
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One copy: from a buffer, or from what a stage has just made, to a buffer.
+
+    Attributes:
+        kind, part: the stage execution that makes the value (``F`` or ``B`` of which part).
+        key: which result of its routine.
+        source: the buffer to copy from, None: the result itself.
+        target: the buffer to copy to.
+    """
+
+    kind: str
+    part: int
+    key: Hashable
+    spec: TensorSpec
+    origin: int
+    destination: int
+    source: Tensor | None
+    target: Tensor
+
+
+class Transport:
+    """All copies of a pipeline.
+
+    Args:
+        builder: gives buffers.
+        parts: the stages.
+        every_step: see the module's text.
+        gradients_wait: backwards run after the copies of their window, so that their results wait in a buffer for the
+            next ones.
+    """
+
+    def __init__(
+        self, builder: Builder, parts: Sequence[StageGraph], *, every_step: bool, gradients_wait: bool
+    ) -> None:
+        self._builder = builder
+        self._parts = parts
+        self.every_step = every_step
+        self._gradients_wait = gradients_wait
+        self._received: dict[tuple[int, Tensor], Tensor] = {}
+        self._arrived: dict[tuple[int, int], list[Tensor]] = {}
+        self._sent: dict[tuple[int, Tensor], Tensor] = {}
+        self.hops: list[Hop] = []
+
+    # -- what stages ask ---------------------------------------------------------------------------------------------
+
+    def received(self, part: int, tensor: Tensor) -> Tensor:
+        """The buffer in which input ``tensor`` of a part's graph arrives."""
+        return self._received[part, tensor]
+
+    def arrived(self, part: int, output: int) -> list[Tensor]:
+        """Buffers in which the gradients of an output arrive, one per reader."""
+        return self._arrived.get((part, output), [])
+
+    def sent(self, part: int, tensor: Tensor) -> Tensor | None:
+        """The buffer in which the gradient of input ``tensor`` waits for the copy; None: it is copied at once."""
+        return self._sent.get((part, tensor))
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def plan(self, stages: Sequence[Stage]) -> None:
+        """Make the buffers and the list of hops."""
+        for (part, output), readers in self._readers().items():
+            self._forward_chain(part, output, readers)
+        for stage in stages:
+            for tensor in stage.wanted:
+                self._backward_chain(stage, tensor)
+
+    def _readers(self) -> dict[tuple[int, int], list[tuple[int, Tensor]]]:
+        """For each output that later stages read: (part, graph input) of the readers."""
+        readers: dict[tuple[int, int], list[tuple[int, Tensor]]] = {}
+        for number, part in enumerate(self._parts):
+            for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
+                if isinstance(source, Activation):
+                    readers.setdefault((source.part, source.output), []).append((number, tensor))
+        return readers
+
+    def _relay(self, stage: int) -> int:
+        """The IPU on which values that only pass through a stage stay."""
+        return next(part.ipu for part in self._parts if part.stage == stage)
+
+    def _forward_chain(self, part: int, output: int, readers: Sequence[tuple[int, Tensor]]) -> None:
+        made_by = self._parts[part]
+        value = made_by.graph.outputs[output]
+        key = ("output", output)
+        levels: dict[int, dict[int, Tensor]] = {}
+        last = max(self._parts[number].stage for number, _ in readers)
+        for number, tensor in readers:
+            reader = self._parts[number]
+            level = levels.setdefault(reader.stage, {})
+            if reader.ipu not in level:
+                level[reader.ipu] = self._buffer(value, reader.ipu, f"stage{reader.stage}_{tensor.name}")
+            self._received[number, tensor] = level[reader.ipu]
+        chain: list[list[Hop]] = []
+        origin, source = made_by.ipu, None
+        for stage in range(made_by.stage + 1, last + 1):
+            level = levels.setdefault(stage, {})
+            if not level and self.every_step:
+                ipu = self._relay(stage)
+                level[ipu] = self._buffer(value, ipu, f"stage{stage}_relay_{value.name}")
+            chain.append(
+                [Hop("F", part, key, value.spec, origin, ipu, source, target) for ipu, target in level.items()]
+            )
+            if self.every_step:
+                origin, source = next(iter(level.items()))
+        self.hops += [hop for hops in chain for hop in hops]
+
+    def _backward_chain(self, stage: Stage, tensor: Tensor) -> None:
+        reader = stage.description
+        made = dict(zip(reader.graph.inputs, reader.sources, strict=True))[tensor]
+        assert isinstance(made, Activation)
+        maker = self._parts[made.part]
+        key = ("gradient", tensor)
+        name = f"gradient_{tensor.name}"
+        source: Tensor | None = None
+        if self._gradients_wait:
+            source = self._sent[stage.part, tensor] = self._buffer(
+                tensor, reader.ipu, f"stage{reader.stage}_{name}_sent"
+            )
+        chain: list[Hop] = []
+        origin = reader.ipu
+        between = range(reader.stage - 1, maker.stage, -1) if self.every_step else ()
+        for number in between:
+            ipu = self._relay(number)
+            target = self._buffer(tensor, ipu, f"stage{number}_relay_{name}")
+            chain.append(Hop("B", stage.part, key, tensor.spec, origin, ipu, source, target))
+            origin, source = ipu, target
+        target = self._buffer(tensor, maker.ipu, f"stage{maker.stage}_{name}")
+        chain.append(Hop("B", stage.part, key, tensor.spec, origin, maker.ipu, source, target))
+        self._arrived.setdefault((made.part, made.output), []).append(target)
+        self.hops += chain
+
+    def _buffer(self, like: Tensor, ipu: int, name: str) -> Tensor:
+        return self._builder.buffer(like.spec, ipu, name, zero=False)
+
+    # -- copying -----------------------------------------------------------------------------------------------------
+
+    def copies(self, scope: Scope, values: Mapping[tuple[str, int, Hashable], Tensor], ran: Sequence[Cell]) -> None:
+        """The copies at the end of a step in which the cells ``ran``; ``values`` holds what they made."""
+        executed = {(cell.kind, cell.stage) for cell in ran}
+        hops = [h for h in self.hops if self.every_step or (h.kind, self._parts[h.part].stage) in executed]
+        # everything that is sent has to lie where no copy of this step writes: copies in a row are one exchange
+        sources = {hop: self._source(scope, hop, values) for hop in hops}
+        overwritten = {hop.target for hop in hops}
+        for hop in hops:
+            if hop.source in overwritten:
+                aside = self._undefined(scope, hop)
+                sources[hop] = scope.op(CopyVarUpdate, [aside, sources[hop]], ipu=hop.origin).outputs[0]
+        for hop in hops:
+            if hop.origin != hop.destination:
+                operands = [sources[hop], hop.target]
+                scope.op(IpuCopy, operands, ipu=hop.destination, source=hop.origin, destination=hop.destination)
+        for hop in hops:
+            if hop.origin == hop.destination:
+                scope.op(CopyVarUpdate, [hop.target, sources[hop]], ipu=hop.destination)
+
+    def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:
+        """What is copied; an idle stage sends whatever is there."""
+        if hop.source is not None:
+            return hop.source
+        found = values.get((hop.kind, hop.part, hop.key))
+        if found is not None:
+            return found
+        return self._undefined(scope, hop)
+
+    def _undefined(self, scope: Scope, hop: Hop) -> Tensor:
+        """A new tensor like the hop's on its origin, with no particular contents."""
+        shape, dtype = hop.spec.shape, hop.spec.dtype
+        return scope.op(Init, [], "idle", ipu=hop.origin, shape=shape, dtype=dtype, init="undefined").outputs[0]
+
+    def bytes_per_step(self) -> Iterator[tuple[int, int, int]]:
+        """(from IPU, to IPU, bytes) of every hop between IPUs."""
+        for hop in self.hops:
+            if hop.origin != hop.destination:
+                yield hop.origin, hop.destination, hop.spec.bytes

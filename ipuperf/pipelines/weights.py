@@ -1,0 +1,237 @@
+"""Gradient accumulation and the weight update, with offloading and replicated tensor sharding (RTS).
+
+Gradients of the micro-batches are added to an accumulator per parameter; after the last micro-batch each IPU reduces
+its accumulators over the replicas, scales them, updates its parameters and clears the accumulators. A single
+micro-batch needs no accumulator. Simplification: every tensor has its own collective (upstream merges small ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import FLOAT32, DType, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ops import (
+    Accumulate,
+    AccumulatorScale,
+    AccumulatorZero,
+    AddLhsInplace,
+    Cast,
+    CopyVarUpdate,
+    ReplicatedAllGather,
+    ReplicatedAllReduceInplace,
+    ReplicatedReduceScatter,
+)
+
+from .model import PipelineError, Training
+from .routine import Routine
+from .stages import remote_load, remote_store
+
+if TYPE_CHECKING:
+    from .build import Builder
+    from .scope import Scope
+
+REDUCTIONS = ("sum", "mean", "running_mean")
+
+
+class Weights:
+    """Accumulators, optimiser state and updates of a pipeline.
+
+    Args:
+        builder: gives buffers and variables.
+        training: how to train.
+    """
+
+    def __init__(self, builder: Builder, training: Training) -> None:
+        if training.reduction not in REDUCTIONS:
+            raise PipelineError(f"reduction {training.reduction!r}; allowed are {', '.join(REDUCTIONS)}")
+        if training.replica_reduction not in ("sum", "mean"):
+            raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
+        self._builder = builder
+        self._training = training
+        self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
+        self._ipus: dict[Variable, int] = {}
+        self._counts: dict[int, Tensor] = {}
+        self.state: dict[tuple[Variable, str], Variable] = {}
+        self.scalars: dict[tuple[str, int], Variable] = {}
+        self._updates: dict[int, Routine] = {}
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether there are accumulators (more than one micro-batch per update)."""
+        return self._builder.timetable.micro_batches > 1
+
+    def dtype(self, variable: Variable) -> DType:
+        """Type of the accumulator of ``variable``."""
+        choose = self._training.accumulator_dtype
+        return (choose(variable) if choose else None) or variable.dtype
+
+    # -- accumulation ------------------------------------------------------------------------------------------------
+
+    def accumulate(self, routine: Routine, grads: Sequence[tuple[Variable, Tensor]], ipu: int) -> None:
+        """Add gradients to their accumulators in a backward routine."""
+        for variable, grad in grads:
+            self._ipus[variable] = ipu
+            if not self.accumulates:
+                routine.give(("weight gradient", variable), grad)
+                continue
+            target, stored = self._open(routine, variable, ipu)
+            if self._training.reduction == "running_mean":
+                operands = [target, grad, self._count(ipu)]
+                changed = routine.op(Accumulate, operands, ipu=ipu, kind="mean").outputs[0]
+            else:
+                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add").outputs[0]
+            if stored is not None:
+                remote_store(routine, stored, 0, changed, ipu)
+        if grads and self.accumulates and self._training.reduction == "running_mean":
+            one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
+            routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
+
+    def _count(self, ipu: int) -> Tensor:
+        """How many micro-batches of this update an IPU has accumulated (for the running mean)."""
+        if ipu not in self._counts:
+            self._counts[ipu] = self._builder.buffer(TensorSpec((), FLOAT32), ipu, f"accumulated_ipu{ipu}", zero=True)
+        return self._counts[ipu]
+
+    def _open(self, routine: Routine, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
+        """The accumulator here, and the buffer to store it to when it lives in Streaming Memory."""
+        if variable not in self.accumulators:
+            spec = TensorSpec(variable.shape, self.dtype(variable))
+            offload = self._builder.offload
+            if offload.accumulators and spec.elements >= offload.min_elements:
+                self.accumulators[variable] = self._builder.ir.remote_buffer(spec.shape, spec.dtype, 1)
+            else:
+                name = f"accumulator_{variable.name}"
+                self.accumulators[variable] = self._builder.buffer(spec, ipu, name, zero=True)
+        found = self.accumulators[variable]
+        if isinstance(found, RemoteBuffer):
+            return remote_load(routine, found, 0, ipu, f"accumulator_{variable.name}"), found
+        return routine.get(found), None
+
+    # -- the update --------------------------------------------------------------------------------------------------
+
+    def write_updates(self) -> None:
+        """One routine per IPU that updates all its parameters."""
+        for variable, ipu in self._ipus.items():
+            if ipu not in self._updates:
+                self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu)
+            self._update(self._updates[ipu], variable, ipu)
+        for ipu, count in self._counts.items():
+            self._updates[ipu].op(AccumulatorZero, [count], ipu=ipu)
+
+    def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
+        """Call the updates; ``gradients`` are those of a single micro-batch."""
+        values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
+        for routine in self._updates.values():
+            routine.call(scope, values)
+
+    def _update(self, routine: Routine, variable: Variable, ipu: int) -> None:
+        gradient, stored = self._gradient(routine, variable, ipu)
+        replicas = self._builder.ir.replication_factor
+        sharded = self._sharded(variable)
+        weight = self._weight(routine, variable, ipu)
+        target = weight
+        reduced = gradient
+        if sharded:
+            reduced = self._shard(routine, gradient, "add", ipu)
+            target = self._shard(routine, weight, "local", ipu)
+        elif replicas > 1:
+            group = self._builder.ir.grouping()
+            reduced = routine.op(ReplicatedAllReduceInplace, [gradient], ipu=ipu, op="add", group=group).outputs[0]
+        factor = self._factor(replicas)
+        if factor != 1.0:
+            reduced = routine.op(AccumulatorScale, [reduced], ipu=ipu, factor=factor).outputs[0]
+        state = self._load_state(routine, variable, ipu)
+        scalars = {
+            name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
+        }
+        with routine.ordered(ipu):
+            self._training.rule.build(variable, target, reduced, state, scalars)
+        self._store_state(routine, variable, state, ipu)
+        if sharded:
+            whole = routine.op(ReplicatedAllGather, [target], variable.name, ipu=ipu, mode="shape",
+                               shape=variable.shape, group=self._builder.ir.grouping()).outputs[0]  # fmt: skip
+            weight = routine.op(CopyVarUpdate, [weight, whole], ipu=ipu).outputs[0]
+        if variable.remote is not None:
+            remote_store(routine, variable.remote[0], variable.remote[1], weight, ipu)
+        if self.accumulates:
+            cleared = routine.op(AccumulatorZero, [gradient], ipu=ipu).outputs[0]
+            if stored is not None:
+                remote_store(routine, stored, 0, cleared, ipu)
+
+    def _gradient(self, routine: Routine, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
+        """The accumulated gradient in the accumulator's type."""
+        if self.accumulates:
+            return self._open(routine, variable, ipu)
+        key = ("weight gradient", variable)
+        grad = routine.argument(key, TensorSpec(variable.shape, variable.dtype), f"gradient_{variable.name}")
+        if self.dtype(variable) is not variable.dtype:
+            grad = routine.op(Cast, [grad], grad.name, ipu=ipu, dtype=self.dtype(variable)).outputs[0]
+        return grad, None
+
+    def _weight(self, routine: Routine, variable: Variable, ipu: int) -> Tensor:
+        if variable.remote is None:
+            return routine.get(variable)
+        return remote_load(routine, variable.remote[0], variable.remote[1], ipu, variable.name)
+
+    def _factor(self, replicas: int) -> float:
+        training, micro_batches = self._training, self._builder.timetable.micro_batches
+        factor = 1.0 / training.loss_scale
+        if training.reduction == "mean":
+            factor /= micro_batches
+        if training.replica_reduction == "mean":
+            factor /= replicas
+        return factor
+
+    # -- sharding ----------------------------------------------------------------------------------------------------
+
+    def _sharded(self, variable: Variable) -> bool:
+        offload, replicas = self._builder.offload, self._builder.ir.replication_factor
+        return (
+            offload.shard_optimiser_state
+            and replicas > 1
+            and variable.spec.elements >= max(offload.min_elements_sharding, replicas)
+        )
+
+    def _shard(self, routine: Routine, tensor: Tensor, op: str, ipu: int) -> Tensor:
+        group = self._builder.ir.grouping()
+        return routine.op(ReplicatedReduceScatter, [tensor], tensor.name, ipu=ipu, op=op, group=group).outputs[0]
+
+    # -- optimiser state ---------------------------------------------------------------------------------------------
+
+    def _load_state(self, routine: Routine, variable: Variable, ipu: int) -> dict[str, Tensor]:
+        found = {}
+        for name, value in self._training.rule.state(variable).items():
+            held = self._state_variable(variable, name, np.asarray(value), ipu)
+            if held.remote is None:
+                found[name] = routine.get(held)
+            else:
+                found[name] = remote_load(routine, held.remote[0], held.remote[1], ipu, held.name)
+        return found
+
+    def _store_state(self, routine: Routine, variable: Variable, state: Mapping[str, Tensor], ipu: int) -> None:
+        for name, tensor in state.items():
+            held = self.state[variable, name]
+            if held.remote is not None:
+                remote_store(routine, held.remote[0], held.remote[1], tensor, ipu)
+
+    def _state_variable(self, variable: Variable, name: str, value: np.ndarray, ipu: int) -> Variable:
+        key = (variable, name)
+        if key in self.state:
+            return self.state[key]
+        builder, offload = self._builder, self._builder.offload
+        replicas = builder.ir.replication_factor
+        sharded = self._sharded(variable) and value.shape == variable.shape
+        away = offload.optimiser_state and value.size >= max(1, offload.min_elements)
+        self.state[key] = builder.variable(
+            f"{variable.name}___{name}", value, ipu, shard_over=replicas if sharded else None, remote=away
+        )
+        return self.state[key]
+
+    def _scalar(self, name: str, value: float, ipu: int) -> Variable:
+        key = (name, ipu)
+        if key not in self.scalars:
+            self.scalars[key] = self._builder.variable(f"{name}___ipu{ipu}", np.asarray(value, np.float32), ipu)
+        return self.scalars[key]

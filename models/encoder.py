@@ -1,0 +1,192 @@
+"""A transformer encoder as pipeline stage graphs, for questions about schedules and memory (values optional).
+
+Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops`` and ``ipuperf.pipelines``: no front end and no framework
+is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add, norm. The loss is the
+mean square difference to a target of the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, DType, Graph, Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ops import (
+    Add,
+    Cast,
+    Gelu,
+    GroupNormalization,
+    MatMul,
+    Mul,
+    Op,
+    ReduceMean,
+    Reshape,
+    ScaledAddLhsInplace,
+    Slice,
+    Softmax,
+    Sub,
+    Transpose,
+)
+from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """Sizes. ``layers`` are spread evenly over ``stages``, the first ones get one more where it does not divide."""
+
+    layers: int = 24
+    stages: int = 4
+    hidden: int = 1024
+    heads: int = 16
+    sequence: int = 128
+    batch: int = 2
+    feed_forward: int = 4096
+    replicas: int = 1
+    half: bool = True
+    inference: bool = False
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The program so far: stage graphs and what the builder needs to know about results and training."""
+
+    ir: Ir
+    parts: list[StageGraph]
+    outputs: list[StageOutput]
+    training: Training | None
+    weights: list[Variable]
+    inputs: Stream
+    targets: Stream
+
+
+class GradientDescent:
+    """``w = w - rate g``: the update rule of :func:`encoder`."""
+
+    def __init__(self, rate: float = 0.01) -> None:
+        self.rate = rate
+
+    def state(self, variable: Variable) -> Mapping[str, np.ndarray]:
+        """None."""
+        return {}
+
+    def scalars(self) -> Mapping[str, float]:
+        """The negated rate."""
+        return {"rate": -self.rate}
+
+    def build(
+        self,
+        parameter: Variable,
+        weight: Tensor,
+        gradient: Tensor,
+        state: Mapping[str, Tensor],
+        scalars: Mapping[str, Tensor],
+    ) -> None:
+        """One scaled addition."""
+        CONTEXT.graph.create(ScaledAddLhsInplace, [weight, gradient, scalars["rate"]], ["w"], a=1.0, b_input=2)
+
+
+class _Stage:
+    """A stage graph under construction."""
+
+    def __init__(self, ir: Ir, number: int, options: EncoderOptions, rng: np.random.Generator) -> None:
+        self.graph: Graph = ir.create_named_graph(f"encoder{number}")
+        self.ir = ir
+        self.options = options
+        self.dtype: DType = FLOAT16 if options.half else FLOAT32
+        self.sources: list[Source] = []
+        self.weights: list[Variable] = []
+        self._rng = rng
+
+    def input(self, spec: TensorSpec, name: str, source: Source) -> Tensor:
+        """A graph input from ``source``."""
+        self.sources.append(source)
+        return self.graph.add_input(spec, name)
+
+    def parameter(self, name: str, shape: tuple[int, ...], scale: float, mean: float = 0.0) -> Tensor:
+        """A new parameter, normally distributed."""
+        data = (mean + scale * self._rng.standard_normal(shape, np.float32)).astype(self.dtype.numpy)
+        main = self.ir.main_graph
+        spec = TensorSpec(shape, self.dtype)
+        variable = Variable(main.tensor_id(name), spec, main, data, self.ir.grouping())
+        main.add(variable)
+        self.weights.append(variable)
+        return self.input(spec, name.replace("/", "_"), Data(variable))
+
+    def op(self, op_class: type[Op], inputs: list[Tensor], name: str, outputs: int = 1, **attributes: object) -> Tensor:
+        """A new op; its first result."""
+        return self.graph.create(op_class, inputs, [name] * outputs, **attributes).outputs[0]
+
+    def linear(self, x: Tensor, name: str, width: int) -> Tensor:
+        """``x W + b``."""
+        inputs = x.shape[-1]
+        w = self.parameter(f"{name}/weight", (inputs, width), inputs**-0.5)
+        b = self.parameter(f"{name}/bias", (width,), 0.0)
+        product = self.op(MatMul, [x, w], f"{name}_product", pass_="fcfwd", partials_dtype=self.dtype)
+        return self.op(Add, [product, b], name)
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        """Layer norm over the last axis."""
+        scale = self.parameter(f"{name}/scale", (x.shape[-1],), 0.0, 1.0)
+        bias = self.parameter(f"{name}/bias", (x.shape[-1],), 0.0)
+        return self.op(GroupNormalization, [x, scale, bias], name, outputs=3, num_groups=1, epsilon=1e-5)
+
+    def heads(self, x: Tensor, index: int, name: str) -> Tensor:
+        """Third ``index`` of the joint projection as (batch, heads, sequence, size)."""
+        o = self.options
+        part = self.op(Slice, [x], name, axis=1, start=index * o.hidden, stop=(index + 1) * o.hidden)
+        split = self.op(Reshape, [part], name, shape=(o.batch, o.sequence, o.heads, o.hidden // o.heads))
+        return self.op(Transpose, [split], name, permutation=(0, 2, 1, 3))
+
+    def layer(self, x: Tensor, name: str) -> Tensor:
+        """One encoder layer on (batch * sequence, hidden)."""
+        o = self.options
+        joint = self.linear(x, f"{name}/qkv", 3 * o.hidden)
+        q, k, v = (self.heads(joint, index, f"{name}_{part}") for index, part in enumerate("qkv"))
+        keys = self.op(Transpose, [k], "keys", permutation=(0, 1, 3, 2))
+        scale = self.graph.constant(np.array((o.hidden // o.heads) ** -0.5, self.dtype.numpy), self.dtype, "scale")
+        scores = self.op(Mul, [self.op(MatMul, [q, keys], "scores"), scale], "scaled")
+        context = self.op(MatMul, [self.op(Softmax, [scores], "attention", axis=3), v], "context")
+        merged = self.op(Transpose, [context], "merged", permutation=(0, 2, 1, 3))
+        flat = self.op(Reshape, [merged], "flat", shape=x.shape)
+        x = self.norm(self.op(Add, [x, self.linear(flat, f"{name}/out", o.hidden)], "residual"), f"{name}/norm1")
+        hidden = self.op(Gelu, [self.linear(x, f"{name}/up", o.feed_forward)], "gelu")
+        return self.norm(self.op(Add, [x, self.linear(hidden, f"{name}/down", o.hidden)], "residual"), f"{name}/norm2")
+
+
+def encoder(options: EncoderOptions = EncoderOptions(), seed: int = 0) -> Encoder:
+    """Stage graphs of an encoder on IPUs 0, 1 ... of a replica."""
+    ir = Ir(options.replicas)
+    main = ir.main_graph
+    rng = np.random.default_rng(seed)
+    dtype = FLOAT16 if options.half else FLOAT32
+    spec = TensorSpec((options.batch * options.sequence, options.hidden), dtype)
+    inputs, targets = (main.add(Stream(name, spec, main, "h2d")) for name in ("tokens", "targets"))
+    assert isinstance(inputs, Stream)
+    assert isinstance(targets, Stream)
+    parts: list[StageGraph] = []
+    weights: list[Variable] = []
+    each, more = divmod(options.layers, options.stages)
+    layer = 0
+    for number in range(options.stages):
+        stage = _Stage(ir, number, options, rng)
+        x = stage.input(spec, "x", Activation(number - 1, 0) if number else HostInput(inputs))
+        for _ in range(each + (number < more)):
+            x = stage.layer(x, f"layer{layer}")
+            layer += 1
+        stage.graph.add_output(x)
+        if number == options.stages - 1 and not options.inference:
+            target = stage.input(spec, "target", HostInput(targets))
+            error = stage.op(Cast, [stage.op(Sub, [x, target], "error")], "error32", dtype=FLOAT32)
+            square = stage.op(Mul, [error, error], "square")
+            stage.graph.add_output(stage.op(ReduceMean, [square], "loss", axes=(0, 1), keepdims=False))
+        parts.append(StageGraph(stage.graph, number, number, stage.sources))
+        weights += stage.weights
+    last = options.stages - 1
+    result = parts[last].graph.outputs[-1]
+    stream = Stream("result", result.spec, main, "d2h")
+    main.add(stream)
+    outputs = [StageOutput(last, len(parts[last].graph.outputs) - 1, stream, "final")]
+    training = None if options.inference else Training(last, 1, weights, GradientDescent())
+    return Encoder(ir, parts, outputs, training, weights, inputs, targets)

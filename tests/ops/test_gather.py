@@ -1,0 +1,275 @@
+"""Gather, its gradient, scatter and one-hot against PyTorch and plain NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ipuperf import ir, ops
+from ipuperf.ir import FLOAT32, INT8, INT32, DTypeError, IrError, ShapeError, TensorSpec
+from ipuperf.ops.gather import PIECE, multi_slice, multi_update_add
+
+
+def take(data, indices, axis):
+    """Replica by replica."""
+    return np.stack([np.take(d, i, axis) for d, i in zip(data, indices, strict=True)])
+
+
+@pytest.mark.parametrize("index_shape", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
+def test_gather(bench, rng, axis, index_shape, dtype):
+    data = rng.standard_normal((2, 4, 3, 6)).astype(np.float16)
+    indices = rng.integers(0, 3, (2, *index_shape)).astype(dtype)
+    np.testing.assert_array_equal(bench.run(ops.Gather, data, indices, axis=axis), take(data, indices, axis))
+
+
+def test_gather_of_strided_data(bench, rng):
+    data = rng.standard_normal((2, 6, 4)).swapaxes(1, 2)
+    indices = rng.integers(0, 4, (2, 7)).astype(np.int32)
+    np.testing.assert_array_equal(bench.run(ops.Gather, data, indices), take(data, indices, 0))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_gather_gradient(bench, rng, axis):
+    torch = pytest.importorskip("torch")
+    data = rng.standard_normal((2, 4, 3, 5))
+    indices = rng.integers(0, 3, (2, 2, 6)).astype(np.int32)
+
+    def reference(x, i):
+        found = torch.index_select(x, axis, i.reshape(-1).long())
+        return found.reshape(*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
+
+    bench.check(lambda g, x, i: g.create(ops.Gather, [x, i], ["y"], axis=axis).outputs[0], reference, [data, indices])
+
+
+@pytest.mark.parametrize("padding", [None, 2, -1])
+def test_embedding(bench, rng, padding):
+    torch = pytest.importorskip("torch")
+    indices = rng.integers(0, 7, (2, 4, 6)).astype(np.int32)
+    indices[:, 0] = 2
+    indices[:, 1] = 6
+    bench.check(
+        lambda g, w, i: g.create(ops.Gather, [w, i], ["y"], padding_idx=padding).outputs[0],
+        lambda w, i: torch.nn.functional.embedding(i.long(), w, padding_idx=padding),
+        [rng.standard_normal((2, 7, 5)), indices],
+    )
+
+
+def test_second_derivative(bench, rng):
+    """The gradient of the gradient is a gather."""
+    grad = rng.standard_normal((2, 4, 5))
+    indices = rng.integers(0, 6, (2, 4)).astype(np.int32)
+    _, cotangent, (found,) = bench.gradients(
+        lambda g, x, i: g.create(ops.GatherGrad, [x, i], ["y"], axis=0, size=6).outputs[0], [grad, indices]
+    )
+    np.testing.assert_array_equal(found, take(cotangent, indices, 0))
+
+
+@pytest.mark.parametrize("width", [1, 3, 40, PIECE + 5])
+def test_gather_grad_in_pieces(bench, rng, width):
+    count = max(4, 3 * PIECE // width // 2)
+    grad = rng.standard_normal((2, count, width)).astype(np.float32)
+    indices = rng.integers(0, 9, (2, count)).astype(np.int32)
+    found = bench.run(ops.GatherGrad, grad, indices, axis=0, size=9)
+    expected = np.zeros((2, 9, width))
+    for r in range(2):
+        for row in range(9):
+            expected[r, row] = grad[r][indices[r] == row].astype(np.float64).sum(0)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(found, bench.run(ops.GatherGrad, grad, indices, axis=0, size=9))
+
+
+def test_half_gradient_accumulates_in_float(bench):
+    """4096 times 1 would stop growing at 2048 in fp16."""
+    found = bench.run(ops.GatherGrad, np.ones((1, 4096, 2), np.float16), np.zeros((1, 4096), np.int32), axis=0, size=2)
+    np.testing.assert_array_equal(found, [[[4096, 4096], [0, 0]]])
+    assert found.dtype == np.float16
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_out_of_range(bench, bad):
+    data, indices = np.zeros((1, 4, 3), np.float32), np.array([[0, bad]], np.int32)
+    with pytest.raises(ops.DynamicIndexError, match=rf"Gather.*index {bad} is out of range on axis 0; allowed: 0 to 3"):
+        bench.run(ops.Gather, data, indices)
+    with pytest.raises(IndexError, match=rf"GatherGrad.*index {bad} is out of range"):
+        bench.run(ops.GatherGrad, np.zeros((1, 2, 3), np.float32), indices, axis=0, size=4)
+    with pytest.raises(IndexError, match=rf"ScatterReduce.*index {bad} is out of range"):
+        bench.run(ops.ScatterReduce, np.zeros((1, 2, 3), np.float32), indices, axis=0, axis_size=4)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_zero_out_of_range(bench, rng, axis):
+    data = rng.standard_normal((2, 4, 5))
+    indices = np.array([[0, -1, 3, 2, 9], [1, 3, 0, 77, -5]], np.int32)
+    inside = (indices >= 0) & (indices < data.shape[axis + 1])
+
+    def build(g, x, i):
+        return g.create(ops.Gather, [x, i], ["y"], axis=axis, zero_out_of_range=True).outputs[0]
+
+    y, grad, (found,) = bench.gradients(build, [data, indices])
+    along = (2, 5, 1) if axis == 0 else (2, 1, 5)
+    kept = take(data, np.where(inside, indices, 0), axis) * inside.reshape(along)
+    np.testing.assert_array_equal(y, kept)
+    expected = np.zeros_like(data)
+    for r, k in itertools.product(range(2), range(5)):
+        if inside[r, k]:
+            np.moveaxis(expected[r], axis, 0)[indices[r, k]] += np.moveaxis(grad[r], axis, 0)[k]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_empty_indices(bench, rng):
+    data, indices = rng.standard_normal((2, 4, 3)), np.zeros((2, 0), np.int32)
+    assert bench.run(ops.Gather, data, indices).shape == (2, 0, 3)
+    grad = bench.run(ops.GatherGrad, np.zeros((2, 0, 3)), indices, axis=0, size=4)
+    np.testing.assert_array_equal(grad, np.zeros((2, 4, 3)))
+    assert bench.op(ops.Gather, data, indices).work() == []
+
+
+# -- scatter -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("form", ["full", "line", "broadcast"])
+def test_scatter_sum(bench, rng, axis, form):
+    torch = pytest.importorskip("torch")
+    data = rng.standard_normal((2, 4, 3, 5))
+    along = axis % 3
+    shape = {
+        "full": (4, 3, 5),
+        "line": (data.shape[along + 1],),
+        "broadcast": tuple(n if i == along else 1 for i, n in enumerate((4, 3, 5))),
+    }[form]
+    indices = rng.integers(0, 6, (2, *shape)).astype(np.int32)
+    out = tuple(6 if i == along else n for i, n in enumerate((4, 3, 5)))
+    initial = rng.standard_normal((2, *out))
+
+    def reference(x, i, start):
+        i = i.long().reshape([-1 if j == along else 1 for j in range(3)]) if form == "line" else i.long()
+        return start.scatter_add(along, i.expand(4, 3, 5), x)
+
+    bench.check(
+        lambda g, x, i, s: g.create(ops.ScatterReduce, [x, i, s], ["y"], axis=axis, axis_size=6).outputs[0],
+        reference,
+        [data, indices, initial],
+    )
+    bench.check(
+        lambda g, x, i: g.create(ops.ScatterReduce, [x, i], ["y"], axis=axis, axis_size=6).outputs[0],
+        lambda x, i: reference(x, i, torch.zeros(out, dtype=x.dtype)),
+        [data, indices],
+    )
+
+
+def test_scatter_none_writes_and_half(bench, rng):
+    data = rng.standard_normal((2, 3, 4)).astype(np.float16)
+    indices = np.array([[4, 0, 2], [1, 5, 3]], np.uint32)
+    initial = rng.standard_normal((2, 6, 4)).astype(np.float16)
+    found = bench.run(ops.ScatterReduce, data, indices, initial, axis=0, axis_size=6, reduction="none")
+    expected = initial.copy()
+    for r in range(2):
+        expected[r, indices[r]] = data[r]
+    np.testing.assert_array_equal(found, expected)
+    found = bench.run(ops.ScatterReduce, np.ones((1, 4096), np.float16), np.zeros((1, 4096), np.int32), axis_size=1)
+    np.testing.assert_array_equal(found, [[4096]])
+
+
+# -- one-hot -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(bench, axis):
+    indices = np.array([[[0, 2, -1], [4, 1, 5]], [[3, 3, 3], [9, 0, 4]]], np.int32)
+    values = np.array([[0.5, 2], [-1, 1]], np.float16)
+    found = bench.run(ops.OneHot, indices, values, depth=5, axis=axis)
+    hot = indices[..., None] == np.arange(5)
+    expected = np.where(hot, values[:, 1].reshape(2, 1, 1, 1), values[:, 0].reshape(2, 1, 1, 1))
+    np.testing.assert_array_equal(found, np.moveaxis(expected, -1, axis + 1 if axis >= 0 else -1))
+    assert found.dtype == np.float16
+
+
+def test_one_hot_gradient_of_values(bench, rng):
+    indices = rng.integers(0, 5, (2, 6)).astype(np.int32)
+    _, grad, (found,) = bench.gradients(
+        lambda g, i, v: g.create(ops.OneHot, [i, v], ["y"], depth=5).outputs[0],
+        [indices, rng.standard_normal((2, 2))],
+    )
+    hot = indices[..., None] == np.arange(5)
+    expected = np.stack([np.where(hot, 0, grad).sum((1, 2)), np.where(hot, grad, 0).sum((1, 2))], -1)
+    np.testing.assert_allclose(found, expected)
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+def test_multi_slice_against_the_published_estimate(mk2):
+    """cost-model.md 6.3: 48 offsets of which each worker has 8, slices of n float elements."""
+    elements = np.array([64, 384, 1000, 4096])
+    found = multi_slice(FLOAT32, 48, 1).cycles(48 * elements, mk2)
+    np.testing.assert_array_equal(found, (6084, 21444, 51012, 199620))
+
+
+def test_multi_update_against_the_published_estimate(mk2):
+    """The same for updates of half elements: 48 indices, all on a tile that holds all rows."""
+    elements = np.array([64, 384, 1000, 4096])
+    found = multi_update_add(ir.FLOAT16, 48, 100, 1).cycles(100 * elements, mk2)
+    np.testing.assert_array_equal(found, (6510, 29550, 73902, 296814))
+
+
+def test_multi_update_on_part_of_the_rows(mk2):
+    """A tile with 10 of 100 rows of one element: of 600 indices 60 hit it, 10 for each worker."""
+    found = multi_update_add(FLOAT32, 600, 100, 1).cycles(np.array([10, 0]), mk2)
+    np.testing.assert_array_equal(found, [6 * (38 + 10 * 11 + 590 * 5), 0])
+    odd = multi_update_add(ir.FLOAT16, 6, 1, 5).cycles(np.array([5]), mk2)
+    np.testing.assert_array_equal(odd, [6 * (37 + 1 * (13 + 100) + 5 * 5)])
+
+
+def test_works(mk2, bench):
+    data, indices = np.zeros((1, 50, 8), np.float16), np.zeros((1, 30), np.int32)
+    grad = np.zeros((1, 30, 8), np.float16)
+    vertices = {
+        bench.op(ops.Gather, data, indices): ["MultiSlice"],
+        bench.op(ops.GatherGrad, grad, indices, axis=0, size=50): ["Fill", "ScaledMultiUpdateOp"],
+        bench.op(ops.GatherGrad, grad, indices, axis=0, size=50, padding_idx=1): [
+            "Fill",
+            "ScaledMultiUpdateOp",
+            "Fill",
+        ],
+        bench.op(ops.ScatterReduce, grad, indices, axis=0, axis_size=50): ["Fill", "ScaledMultiUpdateOp"],
+        bench.op(ops.ScatterReduceGrad, data, indices, axis=0, shape=(30, 8)): ["MultiSlice"],
+        bench.op(ops.OneHot, indices, np.zeros((1, 2), np.float32), depth=4): ["EncodeOneHot"],
+    }
+    for op, names in vertices.items():
+        works = op.work()
+        assert [w.vertex.partition("::")[2].partition("<")[0] for w in works] == names
+        assert all((w.cycles(np.array([1, 100, 5000]), mk2) > 0).all() for w in works)
+    assert len(bench.op(ops.Gather, data, indices, zero_out_of_range=True).work()) == 5
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_errors():
+    graph = ir.Ir().create_graph("g")
+    specs = {
+        "x": ((4, 6), FLOAT32), "i": ((3,), INT32), "small": ((3,), INT8), "two": ((2, 3), INT32), "v": ((3,), FLOAT32),
+    }  # fmt: skip
+    t = {name: graph.add_input(TensorSpec(*spec), name) for name, spec in specs.items()}
+    with pytest.raises(DTypeError, match="indices .* are int8; allowed are int32, uint32, int64"):
+        graph.create(ops.Gather, [t["x"], t["small"]], ["y"])
+    with pytest.raises(ShapeError, match="axis 2 is out of range for rank 2"):
+        graph.create(ops.Gather, [t["x"], t["i"]], ["y"], axis=2)
+    with pytest.raises(ShapeError, match="padding_idx 4 is out of range; allowed: -4 to 3"):
+        graph.create(ops.Gather, [t["x"], t["i"]], ["y"], padding_idx=4)
+    with pytest.raises(ShapeError, match=r"the indices' shape \(3,\) is needed"):
+        graph.create(ops.GatherGrad, [t["x"], t["i"]], ["y"], axis=0, size=5)
+    with pytest.raises(ShapeError, match="do not fit data"):
+        graph.create(ops.ScatterReduce, [t["x"], t["two"]], ["y"], axis=0, axis_size=5)
+    with pytest.raises(IrError, match="reduction='max'; allowed: sum, none"):
+        graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="max")
+    with pytest.raises(ShapeError, match=r"values have shape \(3,\); \(2,\) is needed"):
+        graph.create(ops.OneHot, [t["i"], t["v"]], ["y"], depth=4)
+    graph.add_output(graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="none").outputs[0])
+    with pytest.raises(IrError, match="reduction='none' has no gradient"):
+        ops.autodiff(graph, graph.outputs, [t["v"]])

@@ -1,0 +1,236 @@
+"""Normalisation against PyTorch and plain NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf import ir, ops
+from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ShapeError, TensorSpec
+from ipuperf.ops import norms
+from ipuperf.ops.work import Reduction, Vertices
+
+
+def parameters(rng, channels, replicas=2):
+    return [rng.standard_normal((replicas, channels)), rng.standard_normal((replicas, channels))]
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (3, 6, 4), (2, 6, 3, 5)])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_group_norm(bench, rng, shape, groups):
+    torch = pytest.importorskip("torch")
+    bench.check(
+        lambda g, x, s, b: norms.group_norm(g, x, groups, s, b, 1e-3),
+        lambda x, s, b: torch.nn.functional.group_norm(x, groups, s, b, 1e-3),
+        [rng.standard_normal((2, *shape)) * 2 + 3, *parameters(rng, 6)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "normalized"), [((4, 7), (7,)), ((2, 3, 8), (8,)), ((2, 3, 4, 5), (4, 5)), ((5,), (5,))]
+)
+@pytest.mark.parametrize("affine", [True, False])
+def test_layer_norm(bench, rng, shape, normalized, affine):
+    torch = pytest.importorskip("torch")
+    arrays = [rng.standard_normal((2, *shape)) - 1]
+    if affine:
+        arrays += [rng.standard_normal((2, *normalized)), rng.standard_normal((2, *normalized))]
+    bench.check(
+        lambda g, x, *p: norms.layer_norm(g, x, normalized, *p, epsilon=1e-6),
+        lambda x, *p: torch.nn.functional.layer_norm(x, normalized, *p, eps=1e-6),
+        arrays,
+        rtol=1e-8,
+        atol=1e-10,
+    )
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_instance_norm(bench, rng, affine):
+    torch = pytest.importorskip("torch")
+    bench.check(
+        lambda g, x, *p: norms.instance_norm(g, x, *p),
+        lambda x, *p: torch.nn.functional.instance_norm(x, weight=p[0] if p else None, bias=p[1] if p else None),
+        [rng.standard_normal((2, 3, 4, 6)), *(parameters(rng, 4) if affine else [])],
+    )
+
+
+def test_group_norm_saves_statistics(bench, rng):
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float16) * 50
+    scale, bias = np.ones((2, 4), np.float16), np.zeros((2, 4), np.float16)
+    y, mean, inverse = bench.run(ops.GroupNormalization, x, scale, bias, outputs=3, num_groups=2)
+    assert y.dtype == np.float16
+    assert mean.dtype == inverse.dtype == np.float32
+    rows = x.astype(np.float64).reshape(2, 6, 10)
+    np.testing.assert_allclose(mean, rows.mean(-1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(rows.var(-1) + 1e-5), rtol=1e-5)
+    expected = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(y, expected.reshape(y.shape), atol=2e-3)
+
+
+def test_large_mean_does_not_cancel(bench, rng):
+    """Sums of squares in float32 would lose the variance here."""
+    x = (rng.standard_normal((1, 4, 64)) * 0.1 + 1000).astype(np.float32)
+    one, none = np.ones((1, 64), np.float32), np.zeros((1, 64), np.float32)
+    y = bench.run(ops.GroupNormalization, x, one, none, outputs=3, num_groups=1, epsilon=0.0)[0]
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
+    np.testing.assert_allclose(y, expected, rtol=5e-3, atol=5e-3)
+
+
+def test_half_gradient(bench, rng):
+    torch = pytest.importorskip("torch")
+    arrays = [rng.standard_normal((2, 6, 8)), *parameters(rng, 8)]
+    arrays = [a.astype(np.float16) for a in arrays]
+    bench.check(
+        lambda g, x, s, b: norms.group_norm(g, x, 2, s, b),
+        lambda x, s, b: torch.nn.functional.group_norm(x.float(), 2, s.float(), b.float()).half(),
+        arrays,
+        rtol=1e-2,
+        atol=1e-2,
+    )
+
+
+def batch_arrays(rng, shape, replicas=2):
+    channels = shape[1]
+    return [
+        rng.standard_normal((replicas, *shape)) * 2 + 1,
+        *parameters(rng, channels, replicas),
+        rng.standard_normal((replicas, channels)),
+        rng.random((replicas, channels)) + 0.5,
+    ]
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5), (2, 4, 3, 2)])
+def test_batch_norm_training(bench, rng, shape):
+    torch = pytest.importorskip("torch")
+    arrays = batch_arrays(rng, shape)
+
+    def build(g, *tensors):
+        names = ["y", "mean", "variance", "saved_mean", "saved_inverse"]
+        return g.create(ops.BatchNormalization, tensors, names, epsilon=1e-3, momentum=0.3).outputs[0]
+
+    y, grad, found = bench.gradients(build, arrays, required=[0, 1, 2])
+    _, mean, variance, saved_mean, saved = bench.run(
+        ops.BatchNormalization, *arrays, outputs=5, epsilon=1e-3, momentum=0.3
+    )
+    for r in range(2):
+        leaves = [torch.tensor(a[r]) for a in arrays]
+        for leaf in leaves[:3]:
+            leaf.requires_grad_()
+        x, scale, bias, new_mean, new_variance = leaves
+        expected = torch.nn.functional.batch_norm(x, new_mean, new_variance, scale, bias, True, 0.3, 1e-3)
+        expected.backward(torch.tensor(grad[r]))
+        np.testing.assert_allclose(y[r], expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+        for mine, leaf in zip(found, leaves, strict=False):
+            np.testing.assert_allclose(mine[r], leaf.grad.numpy(), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(mean[r], new_mean.numpy())
+        np.testing.assert_allclose(variance[r], new_variance.numpy())
+        axes = tuple(i for i in range(len(shape)) if i != 1)
+        np.testing.assert_allclose(saved_mean[r], arrays[0][r].mean(axes))
+        np.testing.assert_allclose(saved[r], 1 / np.sqrt(arrays[0][r].var(axes) + 1e-3))
+
+
+def test_batch_norm_inference(bench, rng):
+    torch = pytest.importorskip("torch")
+    arrays = batch_arrays(rng, (3, 4, 5))
+
+    def build(g, *tensors):
+        return g.create(ops.BatchNormalizationInference, tensors, ["y"], epsilon=1e-3).outputs[0]
+
+    y, grad, found = bench.gradients(build, arrays, required=[0, 1, 2])
+    for r in range(2):
+        leaves = [torch.tensor(a[r]) for a in arrays]
+        for leaf in leaves[:3]:
+            leaf.requires_grad_()
+        x, scale, bias, mean, variance = leaves
+        expected = torch.nn.functional.batch_norm(x, mean, variance, scale, bias, False, 0.3, 1e-3)
+        expected.backward(torch.tensor(grad[r]))
+        np.testing.assert_allclose(y[r], expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+        for mine, leaf in zip(found, leaves, strict=False):
+            np.testing.assert_allclose(mine[r], leaf.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_batch_norm_half_keeps_float_running_statistics(bench, rng):
+    arrays = batch_arrays(rng, (8, 4, 5))
+    half = [a.astype(np.float16) for a in arrays[:3]] + [a.astype(np.float32) for a in arrays[3:]]
+    y, mean, variance, saved, inverse = bench.run(ops.BatchNormalization, *half, outputs=5)
+    assert [a.dtype for a in (y, mean, variance, saved, inverse)] == [np.float16] + [np.float32] * 4
+    wide = half[0].astype(np.float64)
+    np.testing.assert_allclose(mean, 0.9 * half[3] + 0.1 * wide.mean((1, 3)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(variance, 0.9 * half[4] + 0.1 * wide.var((1, 3), ddof=1), rtol=1e-5)
+
+
+def test_works(mk2, bench):
+    x, one = np.zeros((1, 4, 12, 3), np.float16), np.zeros((1, 12), np.float16)
+    cases = [
+        bench.op(ops.GroupNormalization, x, one, one, outputs=3, num_groups=3),
+        bench.op(ops.BatchNormalization, x, one, one, one, one, outputs=5),
+        bench.op(ops.BatchNormalizationInference, x, one, one, one, one),
+        bench.op(ops.BatchNormalizationGrad, x, one, one, one, x, outputs=3, frozen=True),
+        bench.op(ops.BatchNormalizationGrad, x, one, one, one, x, outputs=3, frozen=False),
+    ]
+    statistics = np.zeros((1, 12), np.float32)
+    cases.append(bench.op(ops.GroupNormalizationGrad, x, one, statistics, statistics, x, outputs=3, num_groups=3))
+    for op in cases:
+        works = op.work()
+        assert len(works) >= 5
+        for work in works:
+            assert isinstance(work, Vertices | Reduction)
+            cycles = work.cycles(np.array([0, 600, 6000]), mk2)
+            assert cycles[0] == 0
+            assert 0 < cycles[1] < cycles[2]
+
+
+def test_group_norm_work_by_hand(mk2, bench):
+    """[64, 384] float32 in one group: values and squares summed together, 64 inverse deviations, 4 passes."""
+    x, one = np.zeros((1, 64, 384), np.float32), np.zeros((1, 384), np.float32)
+    works = bench.op(ops.GroupNormalization, x, one, one, outputs=3, num_groups=1).work()
+    sums, inverse, subtract, *_ = works
+    assert (sums.inputs, sums.outputs, sums.flops) == (64 * 384, 2 * 64, 3 * 64 * 384)
+    # each of 6 workers: 384 / 6 = 64 elements = 32 words, fixed 27, two reductions
+    assert sums.cycles(np.array([384]), mk2)[0] == 2 * 6 * (27 + 32)
+    assert inverse.elements == 64
+    # one row on a tile: 15 + 1 * (7 + 2 * 192) for each worker, and 11
+    assert subtract.cycles(np.array([384]), mk2)[0] == 6 * (15 + 7 + 384) + 11
+    assert [w.vertex.partition("<")[2].partition(",")[0] for w in works[2:]] == [
+        "SUBTRACT", "MULTIPLY", "MULTIPLY", "ADD",
+    ]  # fmt: skip
+
+
+def graph_with(*specs):
+    graph = ir.Ir().create_graph("g")
+    return graph, [graph.add_input(TensorSpec(shape, dtype), f"x{i}") for i, (shape, dtype) in enumerate(specs)]
+
+
+def test_errors():
+    graph, (x, scale, wrong, half) = graph_with(((4, 6), FLOAT32), ((6,), FLOAT32), ((5,), FLOAT32), ((6,), FLOAT16))
+    names = ["y", "mean", "inv"]
+    with pytest.raises(ShapeError, match="num_groups=4 must be at least 1 and divide the 6 channels"):
+        graph.create(ops.GroupNormalization, [x, scale, scale], names, num_groups=4)
+    with pytest.raises(ShapeError, match=r"bias has shape \(5,\); \(6,\) is needed"):
+        graph.create(ops.GroupNormalization, [x, scale, wrong], names, num_groups=1)
+    with pytest.raises(DTypeError, match="different dtypes"):
+        graph.create(ops.GroupNormalization, [x, scale, half], names, num_groups=1)
+    with pytest.raises(ShapeError, match="needs 3 operands"):
+        graph.create(ops.GroupNormalization, [x, scale], names, num_groups=1)
+    with pytest.raises(IrError, match="epsilon=-1.0"):
+        graph.create(ops.GroupNormalization, [x, scale, scale], names, num_groups=1, epsilon=-1)
+    with pytest.raises(IrError, match="momentum=2.0; a number from 0 to 1"):
+        graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("abcde"), momentum=2)
+    with pytest.raises(DTypeError, match="running mean .* is float16; allowed: float32"):
+        graph.create(ops.BatchNormalization, [x, scale, scale, half, scale], list("abcde"))
+    with pytest.raises(IrError, match=r"normalized_shape \(4,\) is not the end of its shape \(4, 6\)"):
+        norms.layer_norm(graph, x, (4,))
+    with pytest.raises(IrError, match=r"scale .* has shape \(5,\); \(6,\) is needed"):
+        norms.layer_norm(graph, x, (6,), wrong)
+    graph, (x, scale) = graph_with(((1, 6), FLOAT32), ((6,), FLOAT32))
+    with pytest.raises(ShapeError, match="more than 1 value per channel"):
+        graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("abcde"))
+
+
+def test_statistics_cannot_be_differentiated():
+    graph, (x, scale) = graph_with(((4, 6), FLOAT32), ((6,), FLOAT32))
+    op = graph.create(ops.GroupNormalization, [x, scale, scale], ["y", "mean", "inv"], num_groups=1)
+    graph.add_output(op.outputs[1])
+    with pytest.raises(IrError, match="is a statistic and cannot be differentiated"):
+        ops.autodiff(graph)

@@ -1,0 +1,88 @@
+"""Schedules in the simulation: equal stages and free copies give the closed forms, a slow stage sets the pace."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipuperf.schedules import (
+    RecomputationMode,
+    closed_form_time,
+    equal_stage_time,
+    grouped,
+    interleaved,
+    popart_pipeline,
+    sequential,
+    sharded,
+)
+from ipuperf.simulation import simulate
+
+_spec = importlib.util.spec_from_file_location("simprograms", Path(__file__).with_name("simprograms.py"))
+s = sys.modules.get("simprograms") or importlib.util.module_from_spec(_spec)
+if "simprograms" not in sys.modules:
+    sys.modules["simprograms"] = s
+    _spec.loader.exec_module(s)
+
+AUTO = RecomputationMode.Auto
+
+
+def played(table, cycles):
+    """The end of a program that runs ``table`` on pod4/pod16 with free copies; ``cycles(kind, stage)`` per cell."""
+    rows = []
+    meeting = (
+        s.merged(*((i, i + 1, 0) for i in range(len(table.ipus) - 1)), name="step") if len(table.ipus) > 1 else None
+    )
+    for row in range(len(table.ipus)):
+        steps = []
+        for step in table.steps:
+            steps += [s.phase(cycles(cell.kind, cell.stage), name=table.label(cell)) for cell in step[row]]
+            if meeting is not None:
+                steps.append(meeting)
+        rows.append(s.seq(*steps))
+    machine = s.machine("pod4" if len(rows) <= 4 else "pod16")
+    return s.end(simulate(s.program(*rows), machine))
+
+
+MAKERS = {
+    "grouped": (grouped, lambda n, k: 2 * n * k),
+    "interleaved": (interleaved, lambda n, k: n * k),
+    "sequential": (sequential, lambda n, k: k),
+    "popart_pipeline": (popart_pipeline, lambda n, k: 2 * n - 2 + k),
+    "sharded": (sharded, lambda n, k: k),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@settings(max_examples=15, deadline=None)
+@given(n=st.integers(2, 8), k=st.integers(1, 3), f=st.integers(1, 50), more=st.integers(0, 60))
+def test_equal_stages_and_free_copies_give_the_closed_form(name, n, k, f, more):
+    make, count = MAKERS[name]
+    m, b = count(n, k), f + more
+    table = make(n, m)
+    expected = closed_form_time(f, b, schedule=name, stages=n, micro_batches=m)
+    assert played(table, lambda kind, stage: f if kind == "F" else b) == expected
+
+
+@settings(max_examples=15, deadline=None)
+@given(n=st.integers(2, 6), k=st.integers(1, 3), f=st.integers(1, 50), b=st.integers(1, 90))
+def test_recomputation_takes_a_forward_again(n, k, f, b):
+    for table in (popart_pipeline(n, 2 * n - 2 + k, recompute=True), grouped(n, 2 * n * k, recompute=AUTO)):
+        found = played(table, lambda kind, stage: b if kind == "B" else f)
+        assert found == equal_stage_time(table, f, b)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 3])
+def test_the_longest_stage_sets_the_steady_step(slow):
+    """Ten more micro-batches cost ten times the slow stage's forward and backward, whatever the others do."""
+
+    def cycles(kind, stage):
+        return {"F": 10, "B": 20}[kind] * (3 if stage == slow else 1)
+
+    for make in (popart_pipeline, grouped):
+        short, long = make(4, 16), make(4, 24)
+        assert played(long, cycles) - played(short, cycles) == 8 * 90

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def install(**options: Any) -> None:
-    """Make ``import popxl`` and ``import popxl_addons`` find the front ends; see :mod:`ipuperf.runtime.install`."""
+    """Make ``import popxl``, ``popxl_addons``, ``poptorch`` and ``tensorflow`` find the front ends; see
+    :mod:`ipuperf.runtime.install`."""
     from ipuperf.runtime.install import install as install_front_ends
 
     install_front_ends(**options)

@@ -31,7 +31,10 @@ import click
 def run(
     script: Path, machine: str, clock: str, report: Path | None, strict_memory: bool, args: tuple[str, ...]
 ) -> None:
-    """Run SCRIPT (.py or .ipynb) unmodified: popxl and popxl_addons resolve to ipuperf. ARGS go to the script."""
+    """Run SCRIPT (.py or .ipynb) unmodified: popxl, popxl_addons, poptorch and tensorflow resolve to ipuperf.
+
+    ARGS go to the script.
+    """
     from ipuperf.machine import load_machine
     from ipuperf.runtime.executable import write_reports
     from ipuperf.runtime.install import InstallError

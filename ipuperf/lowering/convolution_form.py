@@ -62,6 +62,9 @@ class Axis:
         return np.where((outputs == self.output) & (kernel == self.kernel), self.whole, part)
 
 
+CONVOLUTION_PASSES = ("fwd", "bwd", "wu")
+PRODUCT_PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
+
 #: An axis with nothing in it.
 POINT = Axis(1, 1, 1)
 
@@ -73,7 +76,7 @@ class Form:
     Attributes:
         batch, groups, in_channels, out_channels: channels are per group.
         axes: at least two.
-        pass_: ``fwd``, ``bwd``, ``wu`` or ``matmul``.
+        pass_: ``fwd``, ``bwd``, ``wu``, or that of a matrix product (:class:`~ipuperf.ops.work.MatMul`).
         swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: how many
             groups were put together into one.
     """
@@ -88,6 +91,11 @@ class Form:
     expanded: tuple[int, ...] = ()
     flattened: tuple[int, ...] = ()
     combined: int = 1
+
+    @property
+    def is_product(self) -> bool:
+        """Whether this is a matrix product."""
+        return self.pass_ not in CONVOLUTION_PASSES
 
     @property
     def one_by_one(self) -> bool:
@@ -118,9 +126,17 @@ def form_of(item: Convolution) -> Form:
     return _two_axes(form)
 
 
-def matmul_form(groups: int, m: int, k: int, n: int) -> Form:
-    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch (reference 3.1)."""
-    return Form(m, groups, k, n, (POINT, POINT), "matmul")
+def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> Form:
+    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch (reference 3.1).
+
+    Raises:
+        ValueError: an unknown pass or a dimension below 1.
+    """
+    if pass_ not in PRODUCT_PASSES:
+        raise ValueError(f"matmul pass is {pass_!r}; allowed: {', '.join(PRODUCT_PASSES)}")
+    if min(groups, m, k, n) < 1:
+        raise ValueError(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]: every dimension has to be at least 1")
+    return Form(m, groups, k, n, (POINT, POINT), pass_)
 
 
 def _two_axes(form: Form) -> Form:
@@ -128,8 +144,8 @@ def _two_axes(form: Form) -> Form:
 
 
 def _check(item: Convolution) -> None:
-    if item.pass_ not in ("fwd", "bwd", "wu"):
-        raise ValueError(f"convolution pass is {item.pass_!r}; allowed: 'fwd', 'bwd', 'wu'")
+    if item.pass_ not in CONVOLUTION_PASSES:
+        raise ValueError(f"convolution pass is {item.pass_!r}; allowed: {', '.join(CONVOLUTION_PASSES)}")
     sizes = (item.batch, item.channels_in, item.channels_out, item.groups, *item.input_size, *item.kernel_size)
     if min(*sizes, *item.strides, *item.dilation) < 1 or not item.input_size:
         raise ValueError(f"convolution {describe(item)}: every dimension, stride and dilation has to be at least 1")

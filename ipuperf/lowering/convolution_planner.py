@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ops.work import Convolution
+from ipuperf.ops.work import Convolution, MatMul
 
-from .convolution_form import Form, describe, form_of, forms
+from .convolution_form import Form, describe, form_of, forms, product_form
 from .convolution_vertices import (
     SLIC_WIDTH,
     Kernel,
@@ -237,17 +237,16 @@ def _transform(form: Form, kernel: Kernel, tiles: np.ndarray, types: _Types, chi
     Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
     likewise; a result in another grouping than the next layer wants is only regrouped on its tiles.
     """
-    matmul, update = form.pass_ == "matmul", form.pass_ == "wu"
+    update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
-    turned = form.swapped != matmul
-    changed = update or bool(form.expanded) or turned or form.combined > 1 or pad_in
-    weights_too = changed or bool(form.flattened) or pad_out
-    result = form.swapped == update if not matmul else not form.swapped
-    result = result if update else turned
-    result = result or bool(form.flattened) or form.combined > 1 or pad_out
+    both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
+    inputs_too = both or form.pass_ in ("fcbwd", "fcwu")
+    weights_too = both or bool(form.flattened) or pad_out
+    result = form.swapped != update if not form.is_product else turned
+    result = result or bool(form.flattened) or form.combined > 1 or pad_out or form.pass_ == "fcwu"
     full = grain(kernel.in_size)
-    regroup = not result and kernel.out_grouping != full
-    regroup_weights = form.pass_ == "fwd" and not weights_too and kernel.out_grouping % full > 0
+    regroup = not result and kernel.out_grouping != full and not form.pass_.startswith("fc")
+    regroup_weights = form.pass_ == "fwd" and not (inputs_too or weights_too) and kernel.out_grouping % full > 0
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
@@ -264,9 +263,9 @@ def _transform(form: Form, kernel: Kernel, tiles: np.ndarray, types: _Types, chi
             exchange, moved = exchange + ceil(share, chip.exchange_bytes_per_cycle), moved + share
         most = np.maximum(most, share)
 
-    if changed or weights_too:
-        both = form.in_channels * form.out_channels
-        add(inputs * changed + weights * weights_too, types.input, types.input, both, far=True)
+    if inputs_too or weights_too:
+        channels = form.in_channels * form.out_channels
+        add(inputs * inputs_too + weights * weights_too, types.input, types.input, channels, far=True)
     elif regroup_weights:
         add(weights, types.input, kernel.out_grouping * types.input, form.out_channels, far=False)
     if result or regroup:
@@ -385,6 +384,12 @@ def _slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
     return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
 
 
+#: From so many cycles on every tile at least, a plan that leaves half of the tiles idle is not looked at.
+_MUCH = 8192
+
+#: How many candidates, the most promising, are tried in serial passes.
+_SERIAL = 8
+
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
 
@@ -489,12 +494,15 @@ def _best(
 ) -> _Found | None:
     """The cheapest plan below ``bound`` cycles for one form and vertex, or (no ``limit``) the one of least memory."""
     least = least_cycles(form, kernel, chip)
-    grid = _grid(form, kernel, chip, serial, chip.tiles * least / bound)
+    fewest = max(chip.tiles * least / bound, chip.tiles / 2 if least > _MUCH else 0)
+    grid = _grid(form, kernel, chip, serial, fewest)
     if grid is None:
         return None
     chosen = np.arange(len(grid.tiles))
-    if serial > 1 and limit is not None:
+    if limit is not None and least > _MUCH:
         chosen = np.nonzero(_held_bytes(form, kernel, grid, types) <= limit)[0]
+        if not len(chosen):
+            return None
         grid = grid.take(chosen)
     compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
     if limit is not None:
@@ -571,6 +579,17 @@ def _candidates(
     return sorted(found, key=lambda candidate: candidate[0])
 
 
+def _serial_plan(candidates: list[tuple[float, Form, Kernel]], types: _Types, limit: int, chip: Chip) -> _Found | None:
+    """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
+    least memory."""
+    serials, few = [2**n for n in range(1, 11)], candidates[:_SERIAL]
+    found = _search(few, types, serials, limit, None, chip) or _search(candidates, types, serials, limit, None, chip)
+    while found is None and limit < 2 * chip.bytes_per_tile:
+        limit *= 2
+        found = _search(few, types, (1, *serials), limit, None, chip)
+    return found or _search(few, types, (1, *serials), None, None, chip)
+
+
 def _plan(form: Form, types: _Types, proportion: float, chip: Chip) -> ConvolutionPlan:
     """The cheapest plan that fits: first in one pass, then in serial passes, then with more and more memory."""
     changed = forms(form, types.input)
@@ -581,12 +600,8 @@ def _plan(form: Form, types: _Types, proportion: float, chip: Chip) -> Convoluti
     reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
     dots = _candidates(reachable, types, chip, bound, mac=True)
     found = _search(dots, types, (1,), limit, found, chip)
-    candidates += dots
-    serials = [2**n for n in range(1, 11)]
-    while found is None and limit < 2 * chip.bytes_per_tile:
-        found = _search(candidates, types, serials, limit, None, chip)
-        limit *= 2
-    found = found or _search(candidates, types, (1, *serials), None, None, chip)
+    if found is None:
+        found = _serial_plan([c for c in candidates if c[2].method == "AMP"], types, limit, chip)
     if found is None:
         raise ValueError(f"no plan at all for {form}")
     return _explained(found)
@@ -647,3 +662,20 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
             "bit floats, partials at least as wide as the inputs"
         )
     return _plan_once(chip, form_of(convolution), *sizes, proportion)
+
+
+def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
+    """The cheapest plan for a matrix product by the search for convolutions, of which it is the 1x1 case.
+
+    Unlike :func:`~ipuperf.lowering.planner.plan_matmul` it knows the MAC vertices, the rearrangements of operands and
+    result and serial passes with the inputs in place; no joint plans of the passes of a layer either.
+
+    Raises:
+        ValueError: an unknown pass, a dimension below 1, a proportion outside (0, 1].
+    """
+    form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
+    sizes = (item.input_dtype.size, item.partials_dtype.size, item.output_dtype.size)
+    proportion = item.available_memory_proportion
+    if not 0 < proportion <= 1:
+        raise ValueError(f"availableMemoryProportion is {proportion}; allowed: above 0, at most 1")
+    return _plan_once(chip, form, *sizes, proportion)

@@ -154,7 +154,7 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
         found += [k for k in narrow if -(-form.in_channels // k.in_grouping) * k.in_grouping == grain(in_size)]
     last = form.axes[-1]
     undilated = all(a.input_dilation == 1 and a.kernel_dilation == 1 for a in form.axes)
-    if in_size == 2 and undilated and not form.swapped and form.pass_ != "matmul":
+    if in_size == 2 and undilated and not form.swapped and not form.is_product:
         if last.stride <= 2:
             found += [
                 k for k in _slic_kernels(chip, partial_size) if k.group_grouping == 1 or k.group_grouping <= form.groups

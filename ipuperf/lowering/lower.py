@@ -429,6 +429,7 @@ class _Merging:
     def __init__(self, head: LoweredOp, step: InterIpuCopy | StreamCopy, standing: tuple[int, ...]) -> None:
         self.head = head
         self.first = step
+        self.exchange = head.op.attributes.get("exchange")
         self.standing = standing
         self.transfers: dict[tuple[int, int], int] = {}
         self.copies: list[HostCopy] = []
@@ -445,6 +446,8 @@ class _Merging:
         if isinstance(step, StreamCopy) and any((c.ipu, c.stream) == (item.ipu, step.stream) for c in self.copies):
             return False
         op = item.op
+        if op.attributes.get("exchange") != self.exchange:
+            return False
         changed = {root.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()}
         return not self.written & {root.get(t, t) for t in op.inputs} and not self.read & changed
 

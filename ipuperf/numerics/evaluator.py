@@ -62,9 +62,9 @@ class Evaluator:
             raise EvaluationError(f"variable {variable.id!r}: entry {entry} of {buffer} does not exist")
         return self.remote[buffer][:, entry]
 
-    def load_variables(self) -> None:
-        """Copy all variables from the host to the device: to each replica its group's value, or its shard of it."""
-        for variable in self.program.variables():
+    def load_variables(self, only: Iterable[ir.Variable] | None = None) -> None:
+        """Copy variables (default: all) from the host to the device: to each replica its group's value or its shard."""
+        for variable in self.program.variables() if only is None else only:
             np.copyto(self._device(variable), host.to_device(variable), casting="same_kind")
 
     def store_variables(self, only: Iterable[ir.Variable] | None = None) -> None:

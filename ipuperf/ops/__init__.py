@@ -22,6 +22,7 @@ from .collectives import (
     ReplicatedAllReduceInplace,
     ReplicatedReduceScatter,
 )
+from .comparisons import GreaterEqual, Less, LessEqual, Minimum, NotEqual
 from .control import Call, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .dynamic import (
@@ -47,15 +48,11 @@ from .elementwise import (
     Sub,
     Where,
 )
-from .gather import (
-    Gather,
-    GatherGrad,
-    OneHot,
-    ScatterReduce,
-    ScatterReduceGrad,
-)
+from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
+from .gather import CumSum, Gather, GatherGrad, OneHot, ScatterReduce, ScatterReduceGrad, TopK
 from .gradients import autodiff
 from .ipu_copy import IpuCopy
+from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
 from .norms import (
     BatchNormalization,
@@ -73,6 +70,7 @@ from .optimiser import (
     ScaledAdd,
     ScaledAddLhsInplace,
 )
+from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
 from .pooling import AdaptiveAveragePool, AveragePool, AveragePoolGrad, GlobalAveragePool, MaxPool, MaxPoolGrad
 from .randomness import (
     Dropout,
@@ -108,6 +106,7 @@ from .shape import (
     Transpose,
     TransposeInplace,
 )
+from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
 from .streams import HostLoad, HostStore
 from .unary import (
@@ -163,6 +162,7 @@ __all__ = [
     "ConvWeightGrad",
     "CopyVarUpdate",
     "Cos",
+    "CumSum",
     "Detach",
     "Div",
     "Dropout",
@@ -171,11 +171,16 @@ __all__ = [
     "DynamicSlice",
     "DynamicUpdate",
     "DynamicUpdateInplace",
+    "Elu",
+    "EluGrad",
     "Environment",
     "Equal",
+    "Erf",
+    "ErfGrad",
     "Exp",
     "ExpInplace",
     "Expand",
+    "Expm1",
     "Floor",
     "Fmod",
     "Gather",
@@ -188,8 +193,11 @@ __all__ = [
     "GeluInplace",
     "GlobalAveragePool",
     "Greater",
+    "GreaterEqual",
     "GroupNormalization",
     "GroupNormalizationGrad",
+    "HardSigmoid",
+    "HardSigmoidGrad",
     "HostLoad",
     "HostStore",
     "Identity",
@@ -201,13 +209,21 @@ __all__ = [
     "IsInf",
     "IsNaN",
     "Kernel",
+    "LeakyRelu",
+    "LeakyReluGrad",
+    "Less",
+    "LessEqual",
     "Log",
+    "Log1p",
     "Log2",
+    "LogSoftmax",
+    "LogSoftmaxGrad",
     "Loop",
     "MatMul",
     "MaxPool",
     "MaxPoolGrad",
     "Maximum",
+    "Minimum",
     "ModifyRandomSeed",
     "Mul",
     "Neg",
@@ -215,12 +231,14 @@ __all__ = [
     "NllGrad",
     "NlllWithSoftmaxGradDirect",
     "Not",
+    "NotEqual",
     "OneHot",
     "Op",
     "Or",
     "Pow",
     "RandomNormal",
     "RandomUniform",
+    "Reciprocal",
     "ReduceL1",
     "ReduceL2",
     "ReduceMax",
@@ -243,10 +261,13 @@ __all__ = [
     "ReplicatedReduceScatter",
     "Reshape",
     "ReshapeInplace",
+    "Round",
     "ScaledAdd",
     "ScaledAddLhsInplace",
     "ScatterReduce",
     "ScatterReduceGrad",
+    "Sigmoid",
+    "SigmoidGrad",
     "Sign",
     "Sin",
     "Slice",
@@ -254,10 +275,15 @@ __all__ = [
     "SliceInplace",
     "Softmax",
     "SoftmaxGrad",
+    "Softplus",
+    "SoftplusGrad",
     "Sqrt",
     "Sub",
+    "Swish",
+    "SwishGrad",
     "Tanh",
     "TanhGrad",
+    "TopK",
     "Transpose",
     "TransposeInplace",
     "Where",

@@ -1,9 +1,9 @@
-"""Gather (embedding lookup), its gradient, scatter with a reduction, and one-hot encoding.
+"""Gather (embedding lookup), its gradient, scatter with a reduction, one-hot encoding, top-k and running sums.
 
-Upstream: PopART ``willow/src/op/gather.cpp``, ``scatterreduce.cpp``, ``onehot.cpp``; popops ``multiSlice`` and
-``multiUpdateAdd``. The device does not check indices; here an index outside of the axis raises
-:class:`~ipuperf.ops.dynamic.DynamicIndexError` unless ``zero_out_of_range`` (``zeroOutOfRangeIndices`` of PopART) is
-set.
+Upstream: PopART ``willow/src/op`` (``gather.cpp``, ``scatterreduce.cpp``, ``onehot.cpp``, ``topk.cpp``,
+``cumsum.cpp``); popops ``multiSlice`` and ``multiUpdateAdd``. The device does not check indices; here one outside of
+the axis raises :class:`~ipuperf.ops.dynamic.DynamicIndexError` unless ``zero_out_of_range`` (PopART's
+``zeroOutOfRangeIndices``) is set.
 Sums are made in a fixed order (that of the updates) in float32, also for fp16, which the device accumulates in fp16.
 """
 
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import FLOAT32, INT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 
 from . import elementwise as ew
 from . import reduce, shape, vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
-from .work import Vertices, Work
+from .work import MatMul, Vertices, Work
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -544,3 +544,138 @@ class OneHot(Op):
         """One EncodeOneHot compute set."""
         index, out = self.inputs[0].spec, self.outputs[0].spec
         return [vertices.one_hot(out.dtype, index.elements, self.attributes["depth"])] if out.elements else []
+
+
+# -- the largest elements ----------------------------------------------------------------------------------------------
+
+
+def compare_and_swap(dtype: DType, elements: int) -> Vertices:
+    """One pass of a bitonic network over pairs of keys with their indices (popops BitonicTopK).
+
+    No estimate was found in public PopLibs; assumed is a loop of 10 cycles for a pair (two loads of key and index each,
+    comparison, selection, two stores of each) and the overhead of an in-place binary vertex: low confidence.
+    """
+    cycles = vertices.tile_cycles(lambda m, chip: 58 + 10 * vertices.ceil_div(m, 2), 11)
+    name = f"popops::CompareAndSwapAtDistance<{vertices.poplar_type(dtype)},unsigned int>"
+    return Vertices(name, elements, cycles, elements // 2, low_confidence=True)
+
+
+class TopK(Op):
+    """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
+
+    They are always in order (``sorted`` false, which leaves the order open, only makes the device faster); of equal
+    elements the first comes first.
+    """
+
+    type = "TopK"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's shape with ``k`` on the axis, twice."""
+        tensor = self.inputs[0]
+        self.attributes.setdefault("axis", -1)
+        axis = _axis(self, len(tensor.shape))
+        k, length = int(self.attributes["k"]), tensor.shape[axis]
+        self.require(1 <= k <= length, f"k={k}; allowed are 1 to {length}, the length of axis {axis}")
+        shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
+        return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
+
+    @property
+    def largest(self) -> bool:
+        """Whether the largest elements are wanted."""
+        return bool(self.attributes.get("largest", True))
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
+        source, (values, positions) = inputs[0], outputs
+        axis, k = self.attributes["axis"] + 1, self.attributes["k"]
+        first = tuple([slice(None)] * axis + [slice(k)])
+        length, largest = source.shape[axis], self.largest
+
+        def run() -> None:
+            if largest:
+                order = length - 1 - np.flip(np.flip(source, axis).argsort(axis, kind="stable"), axis)
+            else:
+                order = source.argsort(axis, kind="stable")
+            chosen = order[first]
+            np.copyto(positions, chosen, casting="same_kind")
+            np.copyto(values, np.take_along_axis(source, chosen, axis))
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient of the values at their positions, 0 elsewhere."""
+        index, axis = builder.forward(self.outputs[1]), self.attributes["axis"]
+        size = self.inputs[0].shape[axis]
+        return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
+
+    def work(self) -> list[Work]:
+        """A bitonic network: sequences of K (k rounded up to a power of two) are sorted, then merged two by two, of
+        which the better half goes on; at the end the rest is sorted if wanted. Smallest: negated before and after
+        (PopART popx/op/topkx.cpp)."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        if not source.elements:
+            return []
+        length, steps = source.shape[self.attributes["axis"]], (self.attributes["k"] - 1).bit_length()
+        lines, held = source.elements // length, length
+        works: list[Work] = [compare_and_swap(source.dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
+        while held > 1 << steps:
+            works.append(compare_and_swap(source.dtype, lines * held))
+            held = max(-(-held // 2), 1 << steps)
+            if held > 1 << steps or self.attributes.get("sorted", True):
+                works += [compare_and_swap(source.dtype, lines * held) for _ in range(steps)]
+        if self.largest:
+            return works
+        before, after = (vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements))
+        return [before, *works, after]
+
+
+# -- running sums ------------------------------------------------------------------------------------------------------
+
+
+class CumSum(Op):
+    """Running sums along ``axis`` (attribute, default 0); ``exclusive`` leaves the element itself out, ``reverse`` sums
+    from the end. In float32 for fp16."""
+
+    type = "CumSum"
+
+    def infer(self) -> list[TensorSpec]:
+        """Like the operand."""
+        tensor = self.inputs[0]
+        self.floating(tensor)
+        _axis(self, len(tensor.shape))
+        return [TensorSpec(tensor.shape, tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One accumulation over the (turned) axis, shifted by one when exclusive."""
+        axis = self.attributes["axis"] + 1
+        source, before = contiguous(inputs[0], env, slot=0)
+        out, after = result_buffer(outputs[0], env, slot=1)
+        line, target = (np.moveaxis(a, axis, 0) for a in (source, out))
+        if self.attributes.get("reverse", False):
+            line, target = line[::-1], target[::-1]
+        if not self.attributes.get("exclusive", False):
+            return sequence([*before, partial(np.add.accumulate, line, 0, None, target), *after])
+        steps: list[Step] = [*before, partial(target[:1].fill, 0)]
+        if len(line) > 1:
+            steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
+        return sequence([*steps, *after])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Running sums of the gradient from the other end."""
+        attributes: dict[str, Any] = {
+            "axis": self.attributes["axis"],
+            "exclusive": bool(self.attributes.get("exclusive", False)),
+            "reverse": not self.attributes.get("reverse", False),
+        }
+        return [builder.op(CumSum, [given(grads)], **attributes)]
+
+    def work(self) -> list[Work]:
+        """A product with a triangular matrix of ones (PopART popx/op/cumsumx.cpp; its constant is not counted as
+        memory), and copies when the axis is not the last."""
+        spec, axis = self.outputs[0].spec, self.attributes["axis"]
+        if not spec.elements:
+            return []
+        length = spec.shape[axis]
+        product = MatMul(1, spec.elements // length, length, length, spec.dtype, spec.dtype, FLOAT32)
+        turn = [] if axis == len(spec.shape) - 1 else shape.copy_work(self.outputs[0])
+        return [*turn, product, *turn]

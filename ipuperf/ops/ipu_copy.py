@@ -34,7 +34,8 @@ class IpuCopy(Op):
 
     Inputs ``x[, buffer]``; attributes ``source`` and ``destination`` (IPUs of the replica, different). The output is on
     the destination. With ``buffer``, a tensor of x's shape and type that lives there, it is written in place and is
-    the output. No vertices: tile i of the source sends to tile i of the destination.
+    the output. No vertices: tile i of the source sends to tile i of the destination. Copies that follow each other are
+    one exchange; those with different values of the attribute ``exchange`` (default None) are not.
 
     Raises:
         IrError: IPU numbers that are not two different whole numbers of 0 or more, an operand that is elsewhere.

@@ -65,11 +65,12 @@ class LogSoftmax(Op):
         spec = self.outputs[0].spec
         classes = spec.shape[self.attributes["axis"]]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
         return [
-            vertices.reduction("MAX", dtype, count, rows),
+            vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
             vertices.unary("EXPONENT", dtype, count),
-            vertices.reduction("ADD", dtype, count, rows),
+            vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("LOGARITHM", dtype, rows, in_place=True),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes, in_place=True),
         ]
@@ -115,14 +116,15 @@ class LogSoftmaxGrad(Op):
         spec = self.outputs[0].spec
         classes = spec.shape[self.attributes["axis"]]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
         return [
-            vertices.reduction("MAX", dtype, count, rows, operand=1),
+            vertices.reduction("MAX", dtype, count, rows, operand=1, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
-            vertices.reduction("ADD", dtype, count, rows, operand=1),
+            vertices.reduction("ADD", dtype, count, rows, operand=1, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
-            vertices.reduction("ADD", dtype, count, rows),
+            vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
             vertices.binary("SUBTRACT", dtype, count),
         ]

@@ -32,11 +32,17 @@ def statistics_dtype(dtype: DType) -> DType:
     return FLOAT32 if dtype == FLOAT16 else dtype
 
 
+#: Elements of the pieces in which group norm runs, so that intermediates stay in the level-2 cache.
+BLOCK = 1 << 16
+
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs: int) -> Reduction:
-    """Two reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250)."""
+def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs: int, run: int = 1) -> Reduction:
+    """Two reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
+
+    ``run`` is as in :class:`~ipuperf.ops.work.Reduction`.
+    """
     first, second = (vertices.reduction(name, dtype, inputs, outputs) for name in names)
     return Reduction(
         f"popops::Reduce<{'+'.join(names)},{vertices.poplar_type(dtype)}>",
@@ -45,6 +51,7 @@ def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs:
         dtype,
         lambda count, chip: first.cycles(count, chip) + second.cycles(count, chip),
         first.flops + second.flops,
+        run=run,
     )
 
 
@@ -80,7 +87,7 @@ def _gradient_work(dtype: DType, count: int, channels: int, statistics: int, gro
         paired_reduction(("ADD", "ADD"), dtype, count, channels),
         vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         vertices.binary("MULTIPLY", dtype, count),
-        paired_reduction(("ADD", "ADD"), dtype, count, statistics),
+        paired_reduction(("ADD", "ADD"), dtype, count, statistics, row if grouped else 1),
         spread("MULTIPLY", True),
         vertices.binary("ADD", dtype, count, in_place=True),
         spread("ADD", True),
@@ -220,7 +227,11 @@ def _affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> list[Step]:
 
 
 def _gradient_kernel(
-    over: _Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
+    groups: int | None,
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    env: Environment,
+    frozen: bool = False,
 ) -> Kernel:
     """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``.
 
@@ -228,11 +239,49 @@ def _gradient_kernel(
     statistics are ``frozen`` (constants) ``inv * d``.
     """
     bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
+    results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
+    steps: list[Step] = [step for _, fill in bound for step in fill]
     x, scale, mean, inverse, grad = (array for array, _ in bound)
-    before = [step for _, steps in bound for step in steps]
-    (dx, after_x), (dscale, after_s), (dbias, after_b) = (
-        result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)
-    )
+    dx, dscale, dbias = (array for array, _ in results)
+    if groups is None:
+        over = _Statistics(len(x), x.shape[1:], None)
+        steps += _gradient_steps(over, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env, frozen)
+    else:
+        steps += _gradient_by_samples(groups, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env)
+    return sequence([*steps, *(step for _, rounding in results for step in rounding)])
+
+
+def _gradient_by_samples(
+    groups: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
+) -> list[Step]:
+    """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
+    x, scale, mean, inverse, grad = inputs
+    dx, dscale, dbias = outputs
+    part = env.scratch((2, 1, x.shape[2]), x.dtype, slot=11)
+    steps: list[Step] = [partial(dscale.fill, 0), partial(dbias.fill, 0)]
+    for r, samples in _sample_blocks(x):
+        one, rows = slice(r, r + 1), slice(samples.start * groups, samples.stop * groups)
+        block = x[one, samples]
+        over = _Statistics(1, block.shape[1:], groups)
+        given_ = (block, scale[one], mean[one, rows], inverse[one, rows], grad[one, samples])
+        steps += _gradient_steps(over, given_, (dx[one, samples], part[0], part[1]), env, frozen=False)
+        steps += [partial(np.add, a[one], b, a[one]) for a, b in zip((dscale, dbias), part, strict=True)]
+    return steps
+
+
+def _sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
+    """Replica and samples of pieces of ``(R, N, ...)`` of about :data:`BLOCK` elements."""
+    replicas, batch = x.shape[:2]
+    step = max(1, BLOCK // max(x[:1, :1].size, 1))
+    return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
+
+
+def _gradient_steps(
+    over: _Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
+) -> list[Step]:
+    """Steps of :func:`_gradient_kernel` on contiguous arrays of working type."""
+    x, scale, mean, inverse, grad = inputs
+    dx, dscale, dbias = outputs
     white = env.scratch(x.shape, x.dtype, slot=8)
     work = env.scratch(x.shape, x.dtype, slot=9)
     line = env.scratch(over.kept, x.dtype, slot=10)
@@ -240,7 +289,6 @@ def _gradient_kernel(
     work_c, dx_c, grad_c = (_channelwise(a) for a in (work, dx, grad))
     spread = over.spread(inverse)
     steps: list[Step] = [
-        *before,
         partial(np.subtract, over.view(x), over.spread(mean), white_o),
         partial(np.multiply, white_o, spread, white_o),
         partial(np.multiply, grad, white, work),
@@ -257,7 +305,7 @@ def _gradient_kernel(
             partial(np.subtract, dx_o, line, dx_o),
             partial(np.subtract, dx_o, white_o, dx_o),
         ]
-    return sequence([*steps, partial(np.multiply, dx_o, spread, dx_o), *after_x, *after_s, *after_b])
+    return [*steps, partial(np.multiply, dx_o, spread, dx_o)]
 
 
 def _create_gradient(
@@ -297,27 +345,26 @@ class GroupNormalization(_Normalisation):
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Moments, whitening, scale and offset; in float32 for fp16."""
+        """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
         bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
         x, scale, bias = (array for array, _ in bound)
         (y, after), (mean, after_mean), (inverse, after_inverse) = (
             result_buffer(a, env, slot=3 + i) for i, a in enumerate(outputs)
         )
-        over = _Statistics(x.shape[0], x.shape[1:], self.groups)
-        squares = env.scratch(over.form, x.dtype, slot=6)
-        view, spread = over.view(y), over.spread(inverse)
-        return sequence(
-            [
-                *(step for _, steps in bound for step in steps),
-                *_moments(over, over.view(x), view, squares, over.spread(mean), spread),
+        steps: list[Step] = [step for _, fill in bound for step in fill]
+        for r, samples in _sample_blocks(x):
+            one, rows = slice(r, r + 1), slice(samples.start * self.groups, samples.stop * self.groups)
+            block, result = x[one, samples], y[one, samples]
+            over = _Statistics(1, block.shape[1:], self.groups)
+            squares = env.scratch(over.form, x.dtype, slot=6)
+            view, spread = over.view(result), over.spread(inverse[one, rows])
+            steps += [
+                *_moments(over, over.view(block), view, squares, over.spread(mean[one, rows]), spread),
                 *_inverse_deviation(spread, self.epsilon, spread),
                 partial(np.multiply, view, spread, view),
-                *_affine(_channelwise(y), scale, bias),
-                *after,
-                *after_mean,
-                *after_inverse,
+                *_affine(_channelwise(result), scale[one], bias[one]),
             ]
-        )
+        return sequence([*steps, *after, *after_mean, *after_inverse])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""
@@ -336,7 +383,7 @@ class GroupNormalization(_Normalisation):
             return []
         row = count // rows
         return [
-            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows),
+            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row),
             vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
@@ -356,8 +403,7 @@ class GroupNormalizationGrad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`_gradient_kernel`."""
-        over = _Statistics(inputs[0].shape[0], self.inputs[0].shape, int(self.attributes["num_groups"]))
-        return _gradient_kernel(over, inputs, outputs, env, frozen=False)
+        return _gradient_kernel(int(self.attributes["num_groups"]), inputs, outputs, env)
 
     def work(self) -> list[Work]:
         """See :func:`_gradient_work`."""
@@ -497,8 +543,7 @@ class BatchNormalizationGrad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`_gradient_kernel`."""
-        over = _Statistics(inputs[0].shape[0], self.inputs[0].shape, None)
-        return _gradient_kernel(over, inputs, outputs, env, frozen=self.attributes["frozen"])
+        return _gradient_kernel(None, inputs, outputs, env, frozen=self.attributes["frozen"])
 
     def work(self) -> list[Work]:
         """See :func:`_gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""

@@ -120,7 +120,18 @@ class Reduce(Op):
         source, out = self.inputs[0].spec, self.outputs[0].spec
         if source.elements == out.elements:
             return shape.copy_work(self.outputs[0])
-        return [vertices.reduction(self.vertex, source.dtype, source.elements, out.elements)]
+        run = self.run_length()
+        return [vertices.reduction(self.vertex, source.dtype, source.elements, out.elements, run=run)]
+
+    def run_length(self) -> int:
+        """Neighbouring elements of the operand that go into one result: the product of the last axes that are
+        reduced."""
+        shape_, run, axes = self.inputs[0].shape, 1, self.axes()
+        for axis in reversed(range(len(shape_))):
+            if axis not in axes:
+                break
+            run *= shape_[axis]
+        return run
 
 
 class ReduceSum(Reduce):

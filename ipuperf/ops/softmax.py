@@ -69,11 +69,12 @@ class Softmax(Op):
         spec = self.outputs[0].spec
         classes = spec.shape[self.attributes["axis"]]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
         return [
-            vertices.reduction("MAX", dtype, count, rows),
+            vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
-            vertices.reduction("ADD", dtype, count, rows),
+            vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
         ]
@@ -118,9 +119,10 @@ class SoftmaxGrad(Op):
         spec = self.outputs[0].spec
         classes = spec.shape[self.attributes["axis"]]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
+        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
         return [
             vertices.binary("MULTIPLY", dtype, count),
-            vertices.reduction("ADD", dtype, count, rows),
+            vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]
@@ -196,7 +198,7 @@ class _Loss(Op):
         dtype, n, count = self.inputs[0].dtype, self.labels, self.labels * self.classes
         works: list[Work] = [
             vertices.binary("MULTIPLY", dtype, count, in_place=True),
-            vertices.reduction("ADD", dtype, count, n),
+            vertices.reduction("ADD", dtype, count, n, run=self.classes),
         ]
         if not self.log_prob:
             works += [
@@ -209,7 +211,7 @@ class _Loss(Op):
             return [*works, vertices.unary("NEGATE", dtype, n, in_place=True)]
         if self.ignore is not None and self.reduction == "mean":
             works += [*self.count_work(), vertices.broadcast_scalar("MULTIPLY", dtype, n, in_place=True)]
-        return [*works, vertices.reduction("ADD", dtype, n, 1)]
+        return [*works, vertices.reduction("ADD", dtype, n, 1, run=n)]
 
     def mask_work(self) -> list[Work]:
         """Compare the labels with the ignored one and cast the mask."""
@@ -221,7 +223,7 @@ class _Loss(Op):
     def count_work(self) -> list[Work]:
         """Count the labels that are not ignored and divide by the count."""
         dtype = self.inputs[0].dtype
-        return [vertices.reduction("ADD", dtype, self.labels, 1), vertices.binary("DIVIDE", dtype, 1)]
+        return [vertices.reduction("ADD", dtype, self.labels, 1, run=self.labels), vertices.binary("DIVIDE", dtype, 1)]
 
     def scale_work(self, elements: int) -> list[Work]:
         """Scale a gradient of ``elements`` elements by the loss gradient, the count and the mask."""

@@ -375,7 +375,7 @@ def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
 REDUCTION_CYCLES = {"ADD": 1, "SQUARE_ADD": 1, "MAX": 1, "MIN": 1, "MUL": 2}
 
 
-def reduction(name: str, dtype: DType, inputs: int, outputs: int, operand: int = 0) -> Reduction:
+def reduction(name: str, dtype: DType, inputs: int, outputs: int, operand: int = 0, run: int = 1) -> Reduction:
     """StridedReduce (reduction/CycleEstimationFunctions.cpp:212-290): setup 16, loop 3 + 3 and result storage (8 for
     half, 5 for float), then one 64-bit word of input per cycle; split over the workers of the tile.
 
@@ -386,4 +386,4 @@ def reduction(name: str, dtype: DType, inputs: int, outputs: int, operand: int =
     cycles = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
     per_input = 2 if name == "SQUARE_ADD" else 1
     vertex = f"popops::Reduce<{name},{poplar_type(dtype)}>"
-    return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand)
+    return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand, run)

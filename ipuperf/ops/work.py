@@ -53,7 +53,8 @@ class Reduction(Work):
     """Reduce ``inputs`` elements to ``outputs``: partial sums where the data lies, exchange of partials, final sums.
 
     ``cycles(inputs on tile, chip)`` is the cost of one reduction vertex over that many elements; the lowering applies
-    it to both stages. ``operand`` is the index of the op's input that is reduced.
+    it to every stage. ``operand`` is the index of the op's input that is reduced; ``run`` says how many neighbouring
+    elements of it (row by row) go into the same output.
     """
 
     vertex: str
@@ -63,6 +64,7 @@ class Reduction(Work):
     cycles: TileCycles = field(compare=False)
     flops: int = 0
     operand: int = 0
+    run: int = 1
 
 
 @dataclass(frozen=True)

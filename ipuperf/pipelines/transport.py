@@ -5,8 +5,9 @@ chains the rest), and arrives in a buffer of the receiving IPU, where it stays u
 ``every_step`` all copies run in every step, also for stages that are idle (PopART and TensorFlow mask none of them);
 otherwise a value is copied straight to its readers when it has been made.
 
-A value that only passes through an IPU is put aside there by an on-tile copy before it is sent on, so that all copies
-of a step are one exchange.
+A value that only passes through an IPU is put aside there by an on-tile copy before it is sent on, so that it does not
+hold up other copies. The copies of a step are two exchanges, activations and then gradients, as in PopART's schedule
+(``popart:willow/src/popx/popprograms.cpp``: first ``C<i>F``, then ``C<i>B``).
 """
 
 from __future__ import annotations
@@ -175,10 +176,11 @@ class Transport:
             if hop.source in overwritten:
                 aside = self._undefined(scope, hop)
                 sources[hop] = scope.op(CopyVarUpdate, [aside, sources[hop]], ipu=hop.origin).outputs[0]
-        for hop in hops:
+        for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 operands = [sources[hop], hop.target]
-                scope.op(IpuCopy, operands, ipu=hop.destination, source=hop.origin, destination=hop.destination)
+                scope.op(IpuCopy, operands, ipu=hop.destination, source=hop.origin, destination=hop.destination,
+                         exchange=hop.kind)  # fmt: skip
         for hop in hops:
             if hop.origin == hop.destination:
                 scope.op(CopyVarUpdate, [hop.target, sources[hop]], ipu=hop.destination)

@@ -46,6 +46,7 @@ from .module import Module
 from .package import functions_win as _functions_win
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
 from .replica_grouping import ReplicaGrouping
+from .seeds import create_seeds
 from .session import Session
 from .streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from .tensor import (
@@ -80,6 +81,7 @@ __all__ = [
     "bool",
     "constant",
     "context",
+    "create_seeds",
     "d2h_stream",
     "double",
     "dtype",

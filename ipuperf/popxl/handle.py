@@ -94,10 +94,13 @@ class Tensor:
 
     @property
     def ipu(self) -> int:
-        """IPU of the replica; UndefinedValue when it was never stated."""
-        if self._ir_tensor.ipu is None:
+        """IPU of the replica, stated or following from producer and readers; UndefinedValue when nothing says."""
+        from .placement import ipu_of
+
+        found = ipu_of(self._ir_tensor)
+        if found is None:
             raise UndefinedValue(f"tensor {self.id!r} was not given an IPU; create it inside `popxl.ipu(n)`")
-        return self._ir_tensor.ipu
+        return found
 
     @property
     def tile_set(self) -> str:
@@ -167,6 +170,14 @@ class Tensor:
         from . import ops
 
         return ops.detach(self)
+
+    # -- placement -------------------------------------------------------------------------------------------------
+
+    def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
+        """See :func:`popxl.ops.ipu_copy`."""
+        from . import ops
+
+        return ops.ipu_copy(self, destination, source)
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
 
@@ -277,6 +288,10 @@ class Variable(Tensor):
         assert isinstance(self._ir_tensor, _ir.Variable)
         return self._ir_tensor
 
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]  # upstream names and rule
+        """See :func:`popxl.ops.ipu_copy`; where the variable is has to be given."""
+        return super().copy_to_ipu(dst, src)
+
     @property
     def replica_grouping(self) -> ReplicaGrouping:
         """Which replicas hold the same value."""
@@ -306,6 +321,10 @@ class Constant(Tensor):
         """The values."""
         assert isinstance(self._ir_tensor, _ir.Constant)
         return self._ir_tensor.data
+
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]  # upstream names and rule
+        """See :func:`popxl.ops.ipu_copy`; where the constant is has to be given."""
+        return super().copy_to_ipu(dst, src)
 
 
 def wrap(tensor: _ir.Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from .rts import (
     reduce_replica_sharded_tensor,
     replica_sharded_spec,
 )
-from .transforms import autodiff, autodiff_with_accumulation
+from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
 from .utils import OrderedDict, null_context, timer
 from .variable_factory import (
     NamedVariableFactories,
@@ -79,6 +79,8 @@ __all__ = [
     "named_variable_buffers",
     "null_context",
     "ops",
+    "pipelined_execution",
+    "recompute_graph",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "remote",

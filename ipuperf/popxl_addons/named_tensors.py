@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ipuperf.popxl import Tensor
 
 from .dot_tree import DotTree
@@ -21,3 +23,7 @@ class NamedTensors(DotTree[Tensor]):
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors, sorted by the tensors' own names."""
         return tuple(sorted(self.to_dict().values(), key=lambda t: t.name))
+
+    def remap(self, mapping: Mapping[Tensor, Tensor]) -> NamedTensors:
+        """The same names for the images of the tensors in ``mapping``; KeyError when one has none."""
+        return self.map(lambda tensor: mapping[tensor])

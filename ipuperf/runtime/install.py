@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-FRONT_ENDS = ("popxl", "popxl_addons")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "tensorflow")
 _PACKAGE = "ipuperf"
 _NOT_PROVIDED = "popart"
 
@@ -89,14 +89,16 @@ class _NotProvidedFinder(importlib.abc.MetaPathFinder):
         return None
 
 
-def install(names: Iterable[str] | Mapping[str, str] = FRONT_ENDS, *, force: bool = False) -> None:
+def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bool = False) -> None:
     """Let the upstream ``names`` resolve to ipuperf's front ends until :func:`uninstall`.
 
     ``names`` are top-level names; ``popxl`` resolves to ``ipuperf.popxl``. A mapping gives the target of each name
-    itself. Installing again is harmless and may add names. Raises :class:`InstallError` if a package of such a name
-    is installed or imported; with ``force=True`` it is hidden instead (and shown again by :func:`uninstall`).
+    itself. The default is :data:`FRONT_ENDS`, without ``tensorflow`` where the real TensorFlow is installed (it has
+    other users than IPU programs; name it to hide it with ``force``). Installing again is harmless and may add names.
+    Raises :class:`InstallError` if a package of such a name is installed or imported; with ``force=True`` it is hidden
+    instead (and shown again by :func:`uninstall`).
     """
-    wanted = _targets(names)
+    wanted = _targets(default_names() if names is None else names)
     finder = _installed_finder()
     known = finder.targets if finder else {}
     new = {name: target for name, target in wanted.items() if known.get(name) != target}
@@ -118,6 +120,13 @@ def install(names: Iterable[str] | Mapping[str, str] = FRONT_ENDS, *, force: boo
         if name not in known:
             finder.displaced.update(taken_out)
     finder.targets.update(new)
+
+
+def default_names() -> tuple[str, ...]:
+    """The names that :func:`install` takes by default."""
+    finder = _installed_finder()
+    ours = finder is not None and "tensorflow" in finder.targets
+    return tuple(name for name in FRONT_ENDS if name != "tensorflow" or ours or _real_package(name) is None)
 
 
 def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:

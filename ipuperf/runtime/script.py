@@ -40,7 +40,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from ipuperf.runtime.clock import SimulatedClock, activate
-from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
+from ipuperf.runtime.install import default_names, install, installed_names, uninstall
 
 _MAIN = "__main__"
 _OWN_FILES = (__file__, install.__code__.co_filename)
@@ -83,7 +83,7 @@ def run_script(
     args: Sequence[str] = (),
     *,
     clock: str | SimulatedClock = "simulated",
-    names: Iterable[str] | Mapping[str, str] = FRONT_ENDS,
+    names: Iterable[str] | Mapping[str, str] | None = None,
     force_install: bool = False,
 ) -> ScriptResult:
     """Run the ``.py`` or ``.ipynb`` file at ``path`` as ``__main__`` with the command-line arguments ``args``.
@@ -102,7 +102,7 @@ def run_script(
     main = _main_module(Path(path))
     folder = os.path.dirname(os.path.realpath(path))
     with ExitStack() as surroundings:
-        surroundings.enter_context(_front_ends(names, force_install))
+        surroundings.enter_context(_front_ends(default_names() if names is None else names, force_install))
         surroundings.enter_context(_process_state([str(path), *args], folder, main))
         surroundings.enter_context(_user_modules_forgotten(folder))
         if simulated is not None:

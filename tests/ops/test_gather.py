@@ -273,3 +273,75 @@ def test_errors():
     graph.add_output(graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="none").outputs[0])
     with pytest.raises(IrError, match="reduction='none' has no gradient"):
         ops.autodiff(graph, graph.outputs, [t["v"]])
+
+
+# -- the largest elements and running sums -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("largest", [True, False])
+def test_top_k(bench, rng, axis, largest):
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((2, 5, 4, 6))
+    values, positions = bench.run(ops.TopK, x, outputs=2, k=3, axis=axis, largest=largest)
+    assert positions.dtype == np.int32
+    for r in range(2):
+        expected = torch.topk(torch.tensor(x[r]), 3, axis, largest)
+        np.testing.assert_array_equal(values[r], expected.values.numpy())
+        np.testing.assert_array_equal(positions[r], expected.indices.numpy())
+    bench.check(
+        lambda g, t: g.create(ops.TopK, [t], ["v", "i"], k=3, axis=axis, largest=largest).outputs[0],
+        lambda t: torch.topk(t, 3, axis, largest).values,
+        [x],
+    )
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_top_k_of_equals_takes_the_first(bench, largest):
+    x = np.array([[1, 3, 3, 1, 3, 1]], np.uint32)
+    _, positions = bench.run(ops.TopK, x, outputs=2, k=4, largest=largest)
+    np.testing.assert_array_equal(positions, [[1, 2, 4, 0]] if largest else [[0, 3, 5, 1]])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumsum(bench, rng, axis, exclusive, reverse):
+    torch = pytest.importorskip("torch")
+
+    def reference(t):
+        line = t.flip(axis) if reverse else t
+        total = line.cumsum(axis) - (line if exclusive else 0)
+        return total.flip(axis) if reverse else total
+
+    bench.check(
+        lambda g, t: g.create(ops.CumSum, [t], ["y"], axis=axis, exclusive=exclusive, reverse=reverse).outputs[0],
+        reference,
+        [rng.standard_normal((2, 4, 3, 5))],
+    )
+    assert torch
+
+
+def test_cumsum_half_accumulates_in_float(bench):
+    found = bench.run(ops.CumSum, np.ones((1, 4096), np.float16))
+    np.testing.assert_array_equal(found[0], np.arange(1, 4097).astype(np.float16))
+
+
+def test_top_k_and_cumsum_works(bench):
+    """k = 3 of 16 in 4 lines: K = 4, 3 passes sort fours, merging halves 16 and 8, each then sorted in 2 passes."""
+    x = np.zeros((1, 4, 16), np.float32)
+    works = bench.op(ops.TopK, x, outputs=2, k=3).work()
+    assert [w.elements for w in works] == [64, 64, 64, 64, 32, 32, 32, 16, 16]
+    assert all(w.low_confidence for w in works)
+    works = bench.op(ops.TopK, x, outputs=2, k=1, sorted=False, largest=False).work()
+    assert [w.elements for w in works] == [64, 64, 32, 16, 8, 4]
+    (product,) = bench.op(ops.CumSum, x, axis=1).work()
+    assert (product.m, product.k, product.n) == (4, 16, 16)
+    assert len(bench.op(ops.CumSum, x, axis=0).work()) == 3
+
+
+def test_top_k_errors(bench):
+    with pytest.raises(ShapeError, match="k=7; allowed are 1 to 6, the length of axis 1"):
+        bench.op(ops.TopK, np.zeros((1, 4, 6), np.float32), outputs=2, k=7)
+    with pytest.raises(DTypeError, match="floating-point type is needed"):
+        bench.op(ops.CumSum, np.zeros((1, 4), np.int32))

@@ -234,3 +234,20 @@ def test_statistics_cannot_be_differentiated():
     graph.add_output(op.outputs[1])
     with pytest.raises(IrError, match="is a statistic and cannot be differentiated"):
         ops.autodiff(graph)
+
+
+def test_pieces_give_the_same(bench, rng, monkeypatch):
+    """Group norm runs a few samples at a time; one sample at a time gives the same."""
+    x, grad = rng.standard_normal((2, 2, 7, 4, 3))
+    scale, bias = parameters(rng, 4)
+    mean, inverse = rng.standard_normal((2, 2, 14))
+
+    def both():
+        forward = bench.run(ops.GroupNormalization, x, scale, bias, outputs=3, num_groups=2)
+        inputs = (x, scale, mean, inverse, grad)
+        return [*forward, *bench.run(ops.GroupNormalizationGrad, *inputs, outputs=3, num_groups=2)]
+
+    whole = both()
+    monkeypatch.setattr(norms, "BLOCK", 1)
+    for a, b in zip(whole, both(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -209,8 +209,8 @@ def test_dtype_from_and_to_torch() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (popxl, "create_seeds"),
-        (ops, "dropout"),
+        (popxl, "TensorLocation"),
+        (ops, "histogram"),
         (ops.collectives, "all_reduce"),
         (ops.var_updates, "sparse_accumulate_"),
         (popxl.transforms, "merge_exchange"),

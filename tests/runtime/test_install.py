@@ -175,8 +175,9 @@ def test_popart_is_refused_with_a_reason() -> None:
 
 def test_the_default_names() -> None:
     program = (
-        "from ipuperf.runtime.install import install, installed_names; import sys; install(); "
-        "assert installed_names() == {'popxl': 'ipuperf.popxl', 'popxl_addons': 'ipuperf.popxl_addons'}; "
+        "from ipuperf.runtime.install import default_names, install, installed_names; import sys; install(); "
+        "assert installed_names() == {name: f'ipuperf.{name}' for name in default_names()}; "
+        "assert {'popxl', 'popxl_addons', 'poptorch'} <= set(default_names()); "
         "assert 'popxl' not in sys.modules and 'ipuperf.popxl' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

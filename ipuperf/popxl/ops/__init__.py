@@ -29,9 +29,14 @@ from .binary import (
     where,
 )
 from .call import CallSiteInfo, call, call_with_info
+from .conv import PadType, average_pool, conv, conv_transpose, max_pool
+from .dynamic import dynamic_slice, dynamic_update, dynamic_update_, increment_mod, increment_mod_
 from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
+from .ipu_copy import ipu_copy
 from .linear import matmul
 from .negative_log_likelihood import nll_loss, nll_loss_with_softmax_grad
+from .normalisation import batch_norm_inference, group_norm, layer_norm
+from .random import dropout, random_normal, random_uniform, shaped_dropout, split_random_seed
 from .reductions import argmax, argmin, l1, l2, max, mean, min, prod, softmax, sum, sumsquare
 from .repeat import repeat, repeat_with_info
 from .shape import (
@@ -82,11 +87,14 @@ from .unary import (
 
 __all__ = [
     "CallSiteInfo",
+    "PadType",
     "abs",
     "add",
     "add_",
     "argmax",
     "argmin",
+    "average_pool",
+    "batch_norm_inference",
     "call",
     "call_with_info",
     "cast",
@@ -96,9 +104,15 @@ __all__ = [
     "collectives",
     "concat",
     "concat_",
+    "conv",
+    "conv_transpose",
     "cos",
     "detach",
     "div",
+    "dropout",
+    "dynamic_slice",
+    "dynamic_update",
+    "dynamic_update_",
     "equal",
     "exp",
     "exp_",
@@ -111,15 +125,20 @@ __all__ = [
     "geluerf",
     "geluerf_",
     "greater",
+    "group_norm",
     "host_load",
     "host_store",
     "identity",
+    "increment_mod",
+    "increment_mod_",
     "init",
+    "ipu_copy",
     "isfinite",
     "isinf",
     "isnan",
     "l1",
     "l2",
+    "layer_norm",
     "log",
     "log2",
     "logical_and",
@@ -127,6 +146,7 @@ __all__ = [
     "logical_or",
     "matmul",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",
@@ -136,6 +156,8 @@ __all__ = [
     "nll_loss_with_softmax_grad",
     "pow",
     "prod",
+    "random_normal",
+    "random_uniform",
     "relu",
     "relu_",
     "remote_load",
@@ -148,11 +170,13 @@ __all__ = [
     "reshape_",
     "scaled_add",
     "scaled_add_",
+    "shaped_dropout",
     "sign",
     "sin",
     "slice",
     "slice_",
     "softmax",
+    "split_random_seed",
     "sqrt",
     "squeeze",
     "sub",

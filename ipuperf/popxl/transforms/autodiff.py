@@ -12,6 +12,7 @@ from ipuperf import ops as _k
 from ..graph import Graph
 from ..handle import Tensor, wrap
 from ..ops.call import CallSiteInfo
+from ..placement import place_gradients
 
 
 class ExpectedConnectionType(Enum):
@@ -134,6 +135,8 @@ def autodiff(
         None if grads_required is None else [t._ir_tensor for t in grads_required],
         known,
     )
+    for made in [d for g, d in known.items() if g not in given] + [derivative]:
+        place_gradients(made)
     info = GradGraphInfo(derivative)
     if not return_all_grad_graphs:
         return info

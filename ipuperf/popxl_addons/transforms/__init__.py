@@ -8,8 +8,10 @@ from ipuperf.popxl.errors import unsupported
 from ipuperf.popxl.package import functions_win
 
 from .autodiff import autodiff, autodiff_with_accumulation
+from .pipelining import pipelined_execution
+from .recomputation import recompute_graph
 
-__all__ = ["autodiff", "autodiff_with_accumulation"]
+__all__ = ["autodiff", "autodiff_with_accumulation", "pipelined_execution", "recompute_graph"]
 
 functions_win(__name__)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ops
+from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 from ipuperf.popxl.transforms.autodiff import autodiff as _autodiff
 
@@ -108,6 +109,7 @@ def autodiff_with_accumulation(
                 accum = added.add(f"accum.{name}", tensor.shape, tensor.dtype, groupings.get(name))
                 ops.var_updates.accumulate_mean_(accum, gradients[tensor], counter)
         ops.var_updates.accumulate_(counter, popxl.constant(1, popxl.float32))
+    place_gradients(info._derivative)
     _keep_outputs(info, len(required))
     return (
         NamedVariableFactories.from_dict(added.factories),

@@ -1,0 +1,89 @@
+"""Reductions over tiles: how partial results travel to where the sums are needed.
+
+Stages after PopLibs (``../shared/reference/cost-model.md`` 2.5): every tile reduces what it holds; when there are more
+than 64 partials per output (and not only few tiles are sources), an intermediate stage brings them down to about the
+square root; the last stage runs at the destination, or balanced over all tiles with a second exchange, whichever is
+cheaper by PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).
+
+Simplification: how many outputs a tile has partials for follows from the run of neighbouring elements that go into one
+output, as if the operand lay row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .layout import linear
+from .tilevector import TileVector
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+    from ipuperf.ops.work import Reduction
+
+PARTIAL_BYTES = 4
+INTERMEDIATE_PARTIALS = 64
+BALANCED_GRAIN = 8
+
+
+@dataclass(frozen=True)
+class ReductionStage:
+    """One stage: partials that each tile receives, and that it then reduces to ``outputs`` sums in all.
+
+    ``last_copy`` is what arrives where the result belongs, after a balanced stage (None: the sums are there).
+    """
+
+    partials: TileVector
+    last_copy: TileVector | None = None
+
+    @property
+    def arriving(self) -> TileVector:
+        """Bytes per tile."""
+        return TileVector(self.partials.stops, tuple(v * PARTIAL_BYTES for v in self.partials.values))
+
+
+def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[ReductionStage]:
+    """The stages after the one on the tiles that hold the operand; none when every output is complete there.
+
+    Args:
+        source: elements of the operand per tile.
+        item: the reduction.
+        chip: the chip.
+    """
+    outputs = max(1, item.outputs)
+    sources = source.active
+    per_tile = max(1, source.max)
+    held = min(outputs, -(-per_tile // item.run))
+    fan_in = -(-sources * held // outputs)
+    if fan_in <= 1 or sources <= 1:
+        return []
+    stages = []
+    few = sources < 2 * math.isqrt(chip.tiles) and 4 * sources >= 3 * chip.tiles
+    if sources * held > INTERMEDIATE_PARTIALS * outputs and not few:
+        groups = math.isqrt(fan_in - 1) + 1
+        pieces = outputs * groups
+        tiles = min(chip.tiles, pieces)
+        stages.append(ReductionStage(TileVector.uniform(-(-pieces // tiles) * -(-fan_in // groups), chip.tiles, tiles)))
+        fan_in = groups
+    stages.append(_last(outputs, fan_in, chip))
+    return stages
+
+
+def _last(outputs: int, fan_in: int, chip: Chip) -> ReductionStage:
+    """At the destination or balanced."""
+    width = chip.vector_width(PARTIAL_BYTES)
+    destination = linear(outputs, PARTIAL_BYTES, width, chip.tiles).elements
+    grains = -(-outputs // BALANCED_GRAIN)
+    tiles = min(chip.tiles, grains)
+    each = min(outputs, -(-grains // tiles) * BALANCED_GRAIN)
+    rate = chip.exchange_bytes_per_cycle
+
+    def cost(elements: int) -> int:
+        return -(-elements * fan_in * PARTIAL_BYTES // rate) + fan_in * -(-elements // width) + chip.sync_cycles
+
+    balanced = cost(each) + -(-destination.max * PARTIAL_BYTES // rate) + chip.sync_cycles
+    if cost(destination.max) <= balanced:
+        return ReductionStage(TileVector(destination.stops, tuple(v * fan_in for v in destination.values)))
+    copy = TileVector(destination.stops, tuple(v * PARTIAL_BYTES for v in destination.values))
+    return ReductionStage(TileVector.uniform(each * fan_in, chip.tiles, tiles), copy)

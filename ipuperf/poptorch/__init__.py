@@ -1,0 +1,139 @@
+"""Room ``poptorch``: PopTorch's API for simulated IPUs.
+
+A PyTorch model is exported, partitioned into stages by its blocks, lowered and run; the numbers come from NumPy, the
+cycles from the simulation. This module offers upstream's names; see ``ops`` for the ops that are not supported.
+"""
+
+from __future__ import annotations
+
+from . import enums, optim, options, profiling
+from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
+from .data import AsynchronousDataAccessor, DataLoader
+from .device import ipuHardwareIsAvailable, ipuHardwareVersion
+from .enums import (
+    AutoStage,
+    CommGroupType,
+    ConnectionType,
+    DataLoaderMode,
+    HalfFloatCastingBehavior,
+    Liveness,
+    MatMulSerializationMode,
+    MeanReductionStrategy,
+    MultiConvPlanType,
+    OutputMode,
+    OverlapMode,
+    ReductionType,
+    SharingStrategy,
+    SyncPattern,
+    VariableRetrievalMode,
+)
+from .errors import Error, PartitionError, RecoverableError, UnrecoverableError, UnsupportedError
+from .executor import PoplarExecutor, inferenceModel, load, trainingModel
+from .hooks import registerPostCompileHook, registerPreCompileHook
+from .log import logger, setLogLevel
+from .ops import (
+    CPU,
+    Attribute,
+    MultiConv,
+    NameScope,
+    cond,
+    ctc_beam_search_decoder,
+    custom_op,
+    dynamic_slice,
+    dynamic_update,
+    for_loop,
+    fps,
+    identity_loss,
+    ipu_print_tensor,
+    nearest,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
+from .options import (
+    Options,
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    TensorLocationSettings,
+)
+
+__version__ = "3.3.0+ipuperf"
+
+__all__ = [
+    "CPU",
+    "AsynchronousDataAccessor",
+    "Attribute",
+    "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
+    "CommGroupType",
+    "ConnectionType",
+    "DataLoader",
+    "DataLoaderMode",
+    "Error",
+    "HalfFloatCastingBehavior",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConv",
+    "MultiConvPlanType",
+    "NameScope",
+    "Options",
+    "OutputMode",
+    "OverlapMode",
+    "ParallelPhasedExecution",
+    "PartitionError",
+    "Phase",
+    "PipelinedExecution",
+    "PoplarExecutor",
+    "RecoverableError",
+    "ReductionType",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "SharingStrategy",
+    "Stage",
+    "SyncPattern",
+    "TensorLocationSettings",
+    "UnrecoverableError",
+    "UnsupportedError",
+    "VariableRetrievalMode",
+    "cond",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "dynamic_slice",
+    "dynamic_update",
+    "enums",
+    "for_loop",
+    "fps",
+    "identity_loss",
+    "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
+    "ipu_print_tensor",
+    "isRunningOnIpu",
+    "load",
+    "logger",
+    "nearest",
+    "nop",
+    "optim",
+    "options",
+    "profiling",
+    "recomputationCheckpoint",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
+    "removeBlocks",
+    "serializedMatMul",
+    "setLogLevel",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+    "trainingModel",
+]

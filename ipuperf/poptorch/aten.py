@@ -1,0 +1,97 @@
+"""From aten ops to ops of the IR: one table, made of the tables of the families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from . import (
+    aten_attention,
+    aten_elementwise,
+    aten_losses,
+    aten_norms,
+    aten_poptorch,
+    aten_products,
+    aten_reduce,
+    aten_shape,
+)
+
+Handler = Callable[..., Any]
+
+#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op. Keys are names of aten
+#: ops, with the overload (``max.dim``) where overloads differ, and of PopTorch's own ops (``ipuperf::name``).
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        **aten_attention.HANDLERS,
+        **aten_elementwise.HANDLERS,
+        **aten_losses.HANDLERS,
+        **aten_norms.HANDLERS,
+        **aten_products.HANDLERS,
+        **aten_reduce.HANDLERS,
+        **aten_shape.HANDLERS,
+        **aten_poptorch.HANDLERS,
+    }
+)
+
+#: Functions of PyTorch whose result is a loss (those that PopTorch ends with an identity loss).
+LOSS_FUNCTIONS = frozenset(
+    {
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cross_entropy",
+        "gaussian_nll_loss",
+        "hinge_embedding_loss",
+        "huber_loss",
+        "kl_div",
+        "l1_loss",
+        "margin_ranking_loss",
+        "mse_loss",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_soft_margin_loss",
+        "nll_loss",
+        "poisson_nll_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss",
+        "triplet_margin_with_distance_loss",
+    }
+)
+
+#: Ops whose value is random: never folded.
+RANDOM = frozenset({"bernoulli", "dropout", "multinomial", "native_dropout", "normal", "rand", "rand_like", "randint",
+                    "randn", "randn_like", "randperm", "uniform"})  # fmt: skip
+
+
+def name_of(target: Any) -> str:
+    """The op's name for messages: ``aten::conv2d``."""
+    return target.name().split(".")[0] if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def handler_of(target: Any) -> Handler | None:
+    """What lowers this op, None when nothing does."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    full = target.name()
+    if target.namespace != "aten":
+        return HANDLERS.get(full.split(".")[0])
+    name = full.removeprefix("aten::")
+    with_overload = name if "." in name else f"{name}.default"
+    return HANDLERS.get(with_overload) or HANDLERS.get(name.split(".")[0])
+
+
+def decomposition_of(target: Any) -> Handler | None:
+    """PyTorch's own decomposition into simpler ops, for ops that have no handler."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite):
+        return partial(target._op_dk, composite)
+    from torch._decomp import decomposition_table
+
+    return decomposition_table.get(target)

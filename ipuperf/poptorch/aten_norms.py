@@ -1,0 +1,236 @@
+"""Normalisation and dropout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf.ir import FLOAT32, DType, Tensor
+from ipuperf.ops import (
+    Add,
+    BatchNormalization,
+    BatchNormalizationInference,
+    Div,
+    Dropout,
+    GroupNormalization,
+    Mul,
+    ReduceSumSquare,
+    Sqrt,
+)
+
+from .aten_lowering import Lowering, Value
+
+Handler = Callable[..., Any]
+
+
+def _scale_and_shift(low: Lowering, weight: Value, bias: Value, channels: int, dtype: DType) -> list[Tensor]:
+    """Scale and shift as vectors, ones and zeros when absent."""
+    scale = low.constant(np.ones(channels), dtype) if weight is None else low.tensor(weight, dtype)
+    shift = low.constant(np.zeros(channels), dtype) if bias is None else low.tensor(bias, dtype)
+    return [low.reshape(scale, (channels,)), low.reshape(shift, (channels,))]
+
+
+def _group_norm(low: Lowering, x: Tensor, scale: Tensor, shift: Tensor, groups: int, eps: float) -> Tensor:
+    return low.ops(GroupNormalization, [x, scale, shift], 3, num_groups=groups, epsilon=eps)[0]
+
+
+def layer_norm(
+    low: Lowering,
+    value: Value,
+    normalized_shape: Sequence[int],
+    weight: Value = None,
+    bias: Value = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """Normalisation of the last axes: a group normalisation with one group over rows (PopTorch NormalizationOps)."""
+    x = low.tensor(value)
+    channels = math.prod(normalized_shape)
+    scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
+    rows = low.reshape(x, (-1, channels))
+    return low.reshape(_group_norm(low, rows, scale, shift, 1, eps), x.shape)
+
+
+def native_layer_norm(low: Lowering, *args: Any) -> list[Tensor | None]:
+    """Layer normalisation; its statistics are not available."""
+    return [layer_norm(low, *args), None, None]
+
+
+def group_norm(
+    low: Lowering,
+    value: Value,
+    num_groups: int,
+    weight: Value = None,
+    bias: Value = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Normalisation of groups of channels of ``(N, C, *)``."""
+    x = low.tensor(value)
+    scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
+    return _group_norm(low, x, scale, shift, num_groups, eps)
+
+
+def native_group_norm(
+    low: Lowering, value: Value, weight: Value, bias: Value, n: int, c: int, hxw: int, group: int, eps: float
+) -> list[Tensor | None]:
+    """Group normalisation; its statistics are not available."""
+    return [group_norm(low, value, group, weight, bias, eps), None, None]
+
+
+def instance_norm(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Every channel of every sample by itself: a group normalisation with as many groups as channels."""
+    if running_mean is not None:
+        raise low.unsupported("track_running_stats=True is unsupported; allowed: False")
+    x = low.tensor(value)
+    return group_norm(low, x, x.shape[1], weight, bias, eps)
+
+
+def _batch_norm(
+    low: Lowering, value: Value, weight: Value, bias: Value, mean: Value, var: Value, training: bool, eps: float,
+    momentum: float,
+) -> list[Tensor]:  # fmt: skip
+    """(y, new running mean, new running variance); the last two only in training with running statistics."""
+    x = low.tensor(value)
+    channels = x.shape[1]
+    scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
+    running = [
+        low.constant(start, FLOAT32) if v is None else low.tensor(v)
+        for v, start in ((mean, np.zeros(channels)), (var, np.ones(channels)))
+    ]
+    inputs = [x, scale, shift, *running]
+    if not training:
+        return low.ops(BatchNormalizationInference, inputs, 1, epsilon=eps)
+    return low.ops(BatchNormalization, inputs, 5, epsilon=eps, momentum=momentum)[:3]
+
+
+def batch_norm(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Batch normalisation whose running statistics do not change."""
+    return _batch_norm(low, value, weight, bias, running_mean, running_var, training, eps, momentum)[0]
+
+
+def batch_norm_with_statistics(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Tensor | None]:
+    """Batch normalisation: result, two values for PyTorch's own gradient (not available), new running statistics."""
+    found = _batch_norm(low, value, weight, bias, running_mean, running_var, training, eps, momentum)
+    changed = found[1:] if training else [low.tensor(running_mean), low.tensor(running_var)]
+    return [found[0], None, None, *changed]
+
+
+def batch_norm_of_batch(
+    low: Lowering, value: Value, weight: Value, bias: Value, training: bool, momentum: float, eps: float
+) -> list[Tensor | None]:
+    """Batch normalisation without running statistics."""
+    return [_batch_norm(low, value, weight, bias, None, None, training, eps, momentum)[0], None, None]
+
+
+def batch_norm_inference(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> list[Tensor | None]:
+    """Batch normalisation by the running statistics."""
+    return [batch_norm(low, value, weight, bias, running_mean, running_var, False, momentum, eps, False), None, None]
+
+
+def rms_norm(
+    low: Lowering, value: Value, normalized_shape: Sequence[int], weight: Value = None, eps: float | None = None
+) -> Tensor:
+    """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes."""
+    x = low.tensor(value)
+    axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    squares = low.op(ReduceSumSquare, [x], axes=axes, keepdims=True)
+    mean = low.op(Mul, [squares, low.constant(1 / math.prod(normalized_shape), x.dtype)])
+    smallest = (2.0**-10 if x.dtype.size == 2 else 2.0**-23) if eps is None else eps
+    y = low.op(Div, [x, low.op(Sqrt, [low.op(Add, [mean, low.constant(smallest, x.dtype)])])])
+    return y if weight is None else low.op(Mul, [y, low.tensor(weight, x.dtype)])
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+def dropped(low: Lowering, x: Tensor, p: float) -> Tensor:
+    """Dropout with its own random numbers: keyed by op, micro-batch, replica and run."""
+    return low.op(Dropout, [x, low.seed()], p=float(p), key=low.next_key())
+
+
+def dropout(low: Lowering, value: Value, p: float, train: bool) -> Tensor:
+    """Elements dropped with probability p, the others scaled by 1 / (1 - p); nothing when not training."""
+    x = low.tensor(value)
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return low.op(Mul, [x, low.constant(0, x.dtype)])
+    return dropped(low, x, p)
+
+
+def native_dropout(low: Lowering, value: Value, p: float, train: bool | None) -> list[Tensor | None]:
+    """Dropout; its mask is not available."""
+    return [dropout(low, value, p, train is not False), None]
+
+
+def bernoulli(low: Lowering, value: Value, p: float | None = None, *, generator: Any = None) -> Tensor:
+    """1 with probability p, else 0 (made by a dropout of ones; feature dropout uses it)."""
+    if not isinstance(p, (int, float)) or generator is not None:
+        raise low.unsupported("only a constant probability without a generator is supported")
+    ones = low.expand(low.constant(1, low.dtype), low.shape)
+    if p in (0, 1):
+        return low.op(Mul, [ones, low.constant(p, low.dtype)])
+    return low.op(Mul, [dropped(low, ones, 1 - p), low.constant(p, low.dtype)])
+
+
+#: Handlers by aten name (with overload where it matters).
+HANDLERS: Mapping[str, Handler] = {
+    "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
+    "_native_batch_norm_legit_functional": batch_norm_with_statistics,
+    "_native_batch_norm_legit_no_training": batch_norm_inference,
+    "batch_norm": batch_norm,
+    "bernoulli": bernoulli,
+    "dropout": dropout,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "layer_norm": layer_norm,
+    "native_dropout": native_dropout,
+    "native_group_norm": native_group_norm,
+    "native_layer_norm": native_layer_norm,
+    "rms_norm": rms_norm,
+}

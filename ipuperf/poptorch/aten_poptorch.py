@@ -1,0 +1,109 @@
+"""PopTorch's own ops in an exported program (:data:`ipuperf.poptorch.ops.MARKS`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipuperf.ir import Op, Tensor
+from ipuperf.ops import Add, Identity, MatMul
+
+from .aten_losses import MEAN, NONE, SUM, reduce_loss
+from .aten_lowering import Lowering, Value
+from .enums import MatMulSerializationMode
+from .log import logger
+
+#: Ops through which ``set_available_memory`` looks for the planned op (PopTorch FixupSetAvailableMemory).
+_TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
+_PLANNED = ("MatMul", "Conv", "ConvTranspose")
+
+
+def identity_loss(low: Lowering, value: Value, reduction: str) -> Tensor:
+    """``poptorch.identity_loss``: the value marked as the loss, reduced."""
+    x = low.tensor(value)
+    kind = {"none": NONE, "mean": MEAN, "sum": SUM}[reduction]
+    return low.op(Identity, [x]) if kind == NONE or not x.shape else reduce_loss(low, x, kind)
+
+
+def checkpoint(low: Lowering, value: Value) -> Tensor:
+    """``poptorch.recomputationCheckpoint``: the value itself; the exporter notes it."""
+    return low.tensor(value)
+
+
+def nop(low: Lowering, value: Value) -> Tensor:
+    """An identity that stays in the program."""
+    return low.op(Identity, [low.tensor(value)])
+
+
+def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
+    """The value itself; a simulated device prints nothing, which is said once per use."""
+    logger.warning("%s: ipu_print_tensor(%r) prints nothing on a simulated IPU", low.location, title)
+    return low.tensor(value)
+
+
+def set_available_memory(low: Lowering, value: Value, proportion: float) -> Tensor:
+    """The proportion as an attribute of the matrix product or convolution that made the value."""
+    tensor = low.tensor(value)
+    op = _planned(tensor)
+    if op is None:
+        raise low.unsupported(f"only results of {', '.join(_PLANNED)} have a memory proportion")
+    if proportion <= 0:
+        raise low.unsupported(f"proportion={proportion} is unsupported; allowed: above 0, up to 1")
+    op.attributes["available_memory_proportion"] = float(proportion)
+    return tensor
+
+
+def _planned(tensor: Tensor) -> Op | None:
+    op = tensor.producer
+    while op is not None and op.type in _TRANSPARENT:
+        before = [t.producer for t in op.inputs if t.producer is not None]
+        op = before[0] if before else None
+    return op if op is not None and op.type in _PLANNED else None
+
+
+def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precision: bool) -> Tensor:
+    """The matrix product in ``factor`` parts along one of its dimensions; the whole product is dropped."""
+    tensor = low.tensor(value)
+    op = tensor.producer
+    if op is None or op.type != MatMul.type:
+        raise low.unsupported("only a matrix product can be serialised")
+    kind = MatMulSerializationMode(mode)
+    if kind is MatMulSerializationMode.Disabled or factor <= 1:
+        return tensor
+    if keep_precision:
+        raise low.unsupported("keep_precision=True is unsupported; allowed: False")
+    lhs, rhs = op.inputs
+    columns, rows, inner = len(rhs.shape) - 1, len(lhs.shape) - 2, len(lhs.shape) - 1
+    parts: list[Tensor] = []
+    for index in range(factor):
+        a, b = lhs, rhs
+        if kind is MatMulSerializationMode.OutputChannels:
+            b = _part(low, rhs, columns, index, factor)
+        elif kind is MatMulSerializationMode.InputChannels:
+            a = _part(low, lhs, rows, index, factor)
+        else:
+            a, b = _part(low, lhs, inner, index, factor), _part(low, rhs, columns - 1, index, factor)
+        parts.append(low.op(MatMul, [a, b], **op.attributes))
+    if kind is MatMulSerializationMode.ReducingDim:
+        total = parts[0]
+        for part in parts[1:]:
+            total = low.op(Add, [total, part])
+        return total
+    axis = len(tensor.shape) - (1 if kind is MatMulSerializationMode.OutputChannels else 2)
+    return low.concat(parts, axis)
+
+
+def _part(low: Lowering, tensor: Tensor, axis: int, index: int, parts: int) -> Tensor:
+    size = tensor.shape[axis] // parts
+    return low.slice(tensor, axis, index * size, (index + 1) * size)
+
+
+#: Handlers by name.
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    "ipuperf::identity_loss": identity_loss,
+    "ipuperf::ipu_print_tensor": print_tensor,
+    "ipuperf::nop": nop,
+    "ipuperf::recomputation_checkpoint": checkpoint,
+    "ipuperf::set_available_memory": set_available_memory,
+    "ipuperf::set_matmul_serialization": serialize,
+}

@@ -1,0 +1,177 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipuperf.ir import Tensor
+from ipuperf.ops import Add, AddBias, Conv, ConvTranspose, MatMul, Mul, ReduceSum
+
+from .aten_lowering import Lowering, Value
+
+Handler = Callable[..., Any]
+
+
+# -- matrix products ---------------------------------------------------------------------------------------------------
+
+
+def product(low: Lowering, lhs: Tensor, rhs: Tensor) -> Tensor:
+    """``lhs @ rhs`` with the fully connected pass of the program (PopART: training forward, or inference)."""
+    return low.op(MatMul, [lhs, rhs], pass_="fcfwd" if low.training else "fcinf")
+
+
+def matmul(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+    """Matrix product with NumPy's rules for 1-D and batched operands: matmul, mm, bmm, mv, dot."""
+    return product(low, *low.tensors([lhs, rhs], low.dtype))
+
+
+def linear(low: Lowering, value: Value, weight: Value, bias: Value = None) -> Tensor:
+    """``x @ weight^T + bias``."""
+    x, w = low.tensors([value, weight], low.dtype)
+    y = product(low, x, low.swapped(w) if len(w.shape) > 1 else w)
+    return y if bias is None else low.op(Add, [y, low.tensor(bias, low.dtype)])
+
+
+def _scaled(low: Lowering, tensor: Tensor, factor: float) -> Tensor:
+    return tensor if factor == 1 else low.op(Mul, [tensor, low.constant(factor, tensor.dtype)])
+
+
+def add_product(low: Lowering, value: Value, lhs: Value, rhs: Value, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta value + alpha lhs @ rhs``: addmm, baddbmm, addmv."""
+    result = _scaled(low, matmul(low, lhs, rhs), alpha)
+    if beta == 0:
+        return result
+    return low.op(Add, [result, _scaled(low, low.tensor(value, low.dtype), beta)])
+
+
+def add_batch_product(
+    low: Lowering, value: Value, lhs: Value, rhs: Value, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``beta value + alpha sum over the batch of lhs @ rhs``: addbmm."""
+    summed = low.op(ReduceSum, [matmul(low, lhs, rhs)], axes=(0,), keepdims=False)
+    result = _scaled(low, summed, alpha)
+    return result if beta == 0 else low.op(Add, [result, _scaled(low, low.tensor(value, low.dtype), beta)])
+
+
+def outer(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+    """All products of two vectors' elements."""
+    a, b = low.tensors([lhs, rhs], low.dtype)
+    return low.op(Mul, [low.reshape(a, (-1, 1)), b])
+
+
+# -- convolutions ------------------------------------------------------------------------------------------------------
+
+
+def _many(value: Any, axes: int) -> tuple[int, ...]:
+    found = (value,) if isinstance(value, int) else tuple(value)
+    return found * axes if len(found) == 1 else found
+
+
+def _paddings(
+    low: Lowering, padding: Any, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """``(before, after)`` for each axis, from numbers or ``valid`` / ``same`` (the odd element goes to the end)."""
+    axes = len(kernel)
+    if padding == "valid":
+        return ((0, 0),) * axes
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    if isinstance(padding, str):
+        raise low.unsupported(f"padding={padding!r}; allowed: numbers, 'valid', 'same'")
+    return tuple((p, p) for p in _many(padding, axes))
+
+
+def conv(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution of ``(N, C, *spatial)`` or of one image ``(C, *spatial)``."""
+    x, w = low.tensors([value, weight], low.dtype)
+    kernel = w.shape[2:]
+    strides, spread = _many(stride, len(kernel)), _many(dilation, len(kernel))
+    if len(x.shape) == len(kernel) + 1:
+        x = low.reshape(x, (1, *x.shape))
+    pads = _paddings(low, padding, x, kernel, strides, spread)
+    y = low.op(Conv, [x, w], strides=strides, padding=pads, dilation=spread, groups=groups)
+    return low.reshape(_biased(low, y, bias), low.shape)
+
+
+def _biased(low: Lowering, y: Tensor, bias: Value) -> Tensor:
+    return y if bias is None else low.op(AddBias, [y, low.tensor(bias, y.dtype)])
+
+
+def conv_transpose(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Transposed convolution."""
+    x, w = low.tensors([value, weight], low.dtype)
+    axes = len(w.shape) - 2
+    if len(x.shape) == axes + 1:
+        x = low.reshape(x, (1, *x.shape))
+    y = low.op(
+        ConvTranspose,
+        [x, w],
+        strides=_many(stride, axes),
+        padding=tuple((p, p) for p in _many(padding, axes)),
+        dilation=_many(dilation, axes),
+        output_padding=_many(output_padding, axes),
+        groups=groups,
+    )
+    return low.reshape(_biased(low, y, bias), low.shape)
+
+
+def convolution(
+    low: Lowering,
+    value: Value,
+    weight: Value,
+    bias: Value,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor:
+    """The general form of both."""
+    if transposed:
+        return conv_transpose(low, value, weight, bias, stride, padding, output_padding, groups, dilation)
+    return conv(low, value, weight, bias, stride, padding, dilation, groups)
+
+
+#: Handlers by aten name (with overload where it matters).
+HANDLERS: Mapping[str, Handler] = {
+    "addbmm": add_batch_product,
+    "addmm": add_product,
+    "addmv": add_product,
+    "baddbmm": add_product,
+    "bmm": matmul,
+    "conv1d": conv,
+    "conv2d": conv,
+    "conv3d": conv,
+    "conv_transpose1d": conv_transpose,
+    "conv_transpose2d": conv_transpose,
+    "conv_transpose3d": conv_transpose,
+    "convolution": convolution,
+    "dot": matmul,
+    "linear": linear,
+    "matmul": matmul,
+    "mm": matmul,
+    "mv": matmul,
+    "outer": outer,
+}

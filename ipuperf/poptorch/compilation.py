@@ -1,0 +1,305 @@
+"""From a module and its options to an executable: export, partition, schedule, pipeline, machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ipuperf.ir import FLOAT16, FLOAT32, Graph, Stream, Variable
+from ipuperf.pipelines import Offload, Pipeline, PipelineError, StageGraph, StageOutput, Training, build_pipeline
+from ipuperf.runtime.executable import Executable
+from ipuperf.schedules import (
+    Liveness,
+    ScheduleError,
+    Timetable,
+    phased_parallel,
+    phased_serial,
+    popart_pipeline,
+    sharded,
+)
+
+from .enums import OutputMode, ReductionType, SyncPattern
+from .errors import Error, UnsupportedError
+from .export import ExportedModel, export_model
+from .optim import OptimiserSpec
+from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
+from .update_rules import TorchRule
+
+if TYPE_CHECKING:
+    from .options import Options
+
+_SYNC_PATTERNS = {
+    SyncPattern.Full: "full",
+    SyncPattern.SinglePipeline: "single_pipeline",
+    SyncPattern.ReplicaAndLadder: "replica_and_ladder",
+}
+_PLANNED = ("MatMul", "Conv", "ConvDataGrad", "ConvWeightsGrad", "ConvTranspose")
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A compiled model.
+
+    Attributes:
+        exported: how arguments and results map to the program.
+        executable: the program on its machine.
+        pipeline: its stages and schedule.
+        rule: the optimiser (training).
+        streams: the stream of each tensor of the result, None for a constant.
+        micro_batches: micro-batches of one call on one replica.
+        compilation_time: real seconds it took to compile.
+    """
+
+    exported: ExportedModel
+    executable: Executable
+    pipeline: Pipeline
+    rule: TorchRule | None
+    streams: tuple[Stream | None, ...]
+    micro_batches: int
+    compilation_time: timedelta
+
+
+def compile_model(
+    module: torch.nn.Module,
+    options: Options,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    training: bool,
+    optimiser: OptimiserSpec | None,
+    name: str,
+) -> CompiledModel:
+    """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
+
+    Raises:
+        Error: what the export, the partition, the schedule or the machine do not allow.
+    """
+    began = time.perf_counter()
+    exported = export_model(
+        module,
+        args,
+        kwargs,
+        strategy=options.execution_strategy,
+        training=training,
+        replication_factor=options.replication_factor,
+        auto_round_num_ipus=options.auto_round_num_ipus,
+    )
+    parts = _renumbered(exported.parts)
+    _apply_precision(parts, options)
+    timetable, copies, repeats = plan(options, parts, training)
+    outputs, streams = _outputs(exported, options.resolved_output_mode(training))
+    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
+    try:
+        pipeline = build_pipeline(
+            exported.ir,
+            parts,
+            timetable,
+            outputs=outputs,
+            training=how,
+            offload=_offload(options),
+            repeats=repeats,
+            seed=options.random_seed or 0,
+            copies=copies,
+        )
+    except PipelineError as error:
+        raise Error(str(error)) from error
+    executable = Executable(
+        exported.ir,
+        name=name,
+        sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
+        prefetch_depth=options._Popart.prefetch_depth,
+    )
+    passed = timedelta(seconds=time.perf_counter() - began)
+    return CompiledModel(exported, executable, pipeline, rule, streams, repeats * timetable.micro_batches, passed)
+
+
+def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
+    """Stages without ops drop out of the count: numbers follow each other."""
+    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
+    return [StageGraph(p.graph, numbers[p.stage], p.ipu, p.sources, p.updates, p.checkpoints) for p in parts]
+
+
+# -- schedule ----------------------------------------------------------------------------------------------------------
+
+
+def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple[Timetable, str, int]:
+    """The timetable, how stages copy, and how often it runs in one call.
+
+    Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
+    for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
+
+    Raises:
+        Error: too little gradient accumulation or too few device iterations, with upstream's words.
+    """
+    strategy = options.execution_strategy
+    devices = [part.ipu for part in parts]
+    stages, iterations = len(parts), options.device_iterations
+    accumulation = options.Training.gradient_accumulation
+    _check_accumulation(accumulation, training)
+    micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
+    try:
+        if isinstance(strategy, PhasedExecution):
+            return _phased(strategy, parts, micro_batches, training), "when needed", repeats
+        if isinstance(strategy, ShardedExecution) or stages == 1:
+            table = sharded(stages, micro_batches, inference=not training, devices=devices)
+            return table, "when needed", repeats
+        _check_pipeline(stages, micro_batches, training)
+        recompute = training and options._Popart.recomputation != "None"
+        table = popart_pipeline(stages, micro_batches, inference=not training, recompute=recompute, devices=devices)
+        return table, "every step", repeats
+    except ScheduleError as error:
+        raise Error(str(error)) from error
+
+
+def _check_accumulation(accumulation: int, training: bool) -> None:
+    if not training and accumulation != 1:
+        raise Error(
+            f"You must set 'poptorch.Options().Training.gradientAccumulation' to 1 or leave it as the default for "
+            f"inference, it is {accumulation}"
+        )
+
+
+def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
+    needed = 2 * stages - 1 if training else stages
+    if micro_batches >= needed:
+        return
+    if training:
+        raise Error(
+            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, but must be greater than or equal "
+            f"to the number of pipeline stages ({needed}): {stages} forward stages give {needed} stages in training. "
+            "Please note that a training graph has stages for the forward and the backward pass"
+        )
+    raise Error(
+        f"poptorch.Options().deviceIterations is {micro_batches}, but must be greater than or equal to the number of "
+        f"pipeline stages ({needed})"
+    )
+
+
+def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batches: int, training: bool) -> Timetable:
+    phases = max(part.stage for part in parts) + 1
+    ipus = [sorted({part.ipu for part in parts if part.stage == phase}) for phase in range(phases)]
+    if isinstance(strategy, ParallelPhasedExecution):
+        return phased_parallel(phases, micro_batches, ipus=ipus, inference=not training)
+    return phased_serial(
+        phases,
+        micro_batches,
+        ipus=ipus,
+        liveness=Liveness[strategy.liveness.name],
+        separate_backward_phase=strategy.separate_backward_phase,
+        inference=not training,
+    )
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
+    """A stream per tensor of the result. ``EveryN`` sends all micro-batches and the host picks."""
+    returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
+    graph = exported.ir.main_graph
+    outputs: list[StageOutput] = []
+    streams: list[Stream | None] = []
+    known: dict[tuple[int, int], Stream] = {}
+    for spec in exported.outputs:
+        if spec.constant is not None:
+            streams.append(None)
+            continue
+        key = (spec.part, spec.output)
+        if key not in known:
+            tensor = exported.parts[spec.part].graph.outputs[spec.output]
+            stream = Stream(graph.tensor_id(f"output_{len(known)}"), tensor.spec, graph, "d2h")
+            graph.add(stream)
+            known[key] = stream
+            how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
+            outputs.append(StageOutput(spec.part, spec.output, stream, how))
+        streams.append(known[key])
+    return outputs, tuple(streams)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpec) -> tuple[TorchRule, Training]:
+    if optimiser.max_grad_norm != float("inf"):
+        raise UnsupportedError(
+            f"max_grad_norm={optimiser.max_grad_norm}: clipping by the norm of all gradients is not supported; leave "
+            "it at infinity"
+        )
+    if exported.loss is None:
+        raise Error("Couldn't find a loss in graph!")
+    groups = _groups(exported, optimiser)
+    rule = TorchRule(optimiser, groups)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    if reduction is ReductionType.NoReduction:
+        raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
+    words = "mean" if reduction is ReductionType.Mean else "sum"
+    part, output = exported.loss
+    half = optimiser.accum_dtype is FLOAT16
+    return rule, Training(
+        part,
+        output,
+        list(groups),
+        rule,
+        reduction=words,
+        replica_reduction=words,
+        loss_scale=optimiser.loss_scaling,
+        accumulator_dtype=lambda variable: FLOAT16 if half and variable.dtype is FLOAT16 else FLOAT32,
+    )
+
+
+def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable, int]:
+    """The parameter group of each trainable variable; parameters that no group has are not trained."""
+    by_parameter = {id(p): number for number, group in enumerate(optimiser.groups) for p in group.parameters}
+    found: dict[Variable, int] = {}
+    for name, parameter in exported.trainable_tensors():
+        if id(parameter) in by_parameter:
+            found[exported.variables[name]] = by_parameter[id(parameter)]
+    if not found:
+        raise Error("The optimiser has none of the parameters that the model trains")
+    return found
+
+
+def _offload(options: Options) -> Offload:
+    """Tensor locations; phased executions default to Streaming Memory."""
+    on_chip = not isinstance(options.execution_strategy, PhasedExecution)
+    kinds = {kind: options.TensorLocations.location(kind, on_chip) for kind in _KINDS}
+    state = kinds["optimizer"]
+    return Offload(
+        optimiser_state=not state.on_chip,
+        activations=not kinds["activation"].on_chip,
+        accumulators=not kinds["accumulator"].on_chip,
+        weights=not kinds["weight"].on_chip,
+        shard_optimiser_state=state.sharded,
+        min_elements=min(kind.min_elements_off_chip for kind in kinds.values() if not kind.on_chip)
+        if any(not kind.on_chip for kind in kinds.values())
+        else 0,
+        min_elements_sharding=state.min_elements_sharding,
+    )
+
+
+_KINDS = ("optimizer", "activation", "accumulator", "weight")
+
+
+def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
+    """Partials type and available memory proportion of the planned ops; gradient ops take them over."""
+    half = options.Precision.partials_type is torch.float16
+    shares = options.available_memory_proportion
+    for part in parts:
+        share = shares.get(f"IPU{part.ipu}", shares.get(part.ipu))
+        for op in _planned(part.graph):
+            if half and op.inputs[0].dtype is FLOAT16:
+                op.attributes["partials_dtype"] = FLOAT16
+            if share is not None and op.attributes.get("available_memory_proportion") is None:
+                op.attributes["available_memory_proportion"] = float(share)
+
+
+def _planned(graph: Graph) -> list[Any]:
+    found = [op for op in graph.ops if op.type in _PLANNED]
+    for callee in graph.called_graphs():
+        found += _planned(callee)
+    return found

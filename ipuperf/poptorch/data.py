@@ -1,0 +1,347 @@
+"""``poptorch.DataLoader`` and ``AsynchronousDataAccessor``.
+
+A loader gives the data of one call of the model at a time: ``batch_size`` times device iterations, replicas (divided by
+the size of the input groups) and gradient accumulation. Upstream's asynchronous modes load in other processes. Here
+they load ahead in one thread of this process: the data sets that a simulation can digest are small, and starting 16
+processes costs more than loading them. ``num_workers`` and what belongs to it are therefore accepted and kept, but no
+worker is started, and ``worker_init_fn`` is never called. Order and content of every mode equal those of ``Sync`` with
+the same random state, except where the data set itself draws from PyTorch's global generator while it is read ahead.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from .enums import DataLoaderMode, SharingStrategy
+from .errors import Error, require, require_int
+from .log import logger
+from .options import Options
+
+_WORKER_ARGUMENTS = ("worker_init_fn", "prefetch_factor", "multiprocessing_context", "timeout", "in_order")
+_PIN_ARGUMENTS = ("pin_memory", "pin_memory_device")
+
+
+class DataLoader(torch.utils.data.DataLoader):
+    """PyTorch's loader with the batch size of a whole call of the model.
+
+    Args:
+        options: options of the model; they are frozen, as upstream does.
+        dataset: any PyTorch data set.
+        batch_size: size of a micro-batch; None: the data set gives batches.
+        shuffle: shuffle in every epoch.
+        num_workers: accepted; loading happens in this process.
+        drop_last: leave out the samples at the end that do not fill a call. With False the last one is smaller (only
+            in the modes ``Sync`` and ``AsyncRebatched``, as upstream).
+        persistent_workers: accepted.
+        auto_distributed_partitioning: accepted; there is one process.
+        mode: ``Sync``: load when asked. ``Async``: load ahead. ``AsyncRebatched``: load pieces ahead and join them.
+        async_options: arguments of :class:`AsynchronousDataAccessor`.
+        rebatched_worker_size: size of the pieces in ``AsyncRebatched``; default the combined batch size.
+        batch_sampler: gives lists of indices, each for one call; excludes ``batch_size``, ``shuffle``, ``drop_last``.
+        kwargs: other arguments of PyTorch's loader.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        num_workers: int = 0,
+        drop_last: bool = True,
+        persistent_workers: bool | None = None,
+        auto_distributed_partitioning: bool = True,
+        mode: DataLoaderMode = DataLoaderMode.Sync,
+        async_options: dict[str, Any] | None = None,
+        rebatched_worker_size: int | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._accessor: AsynchronousDataAccessor | None = None
+        _check_arguments(options, batch_size, num_workers, mode)
+        options._freeze()
+        self._options = options
+        self.requested_workers = num_workers
+        self._combined_batch_size = _combined(options, batch_size, batch_sampler)
+        self._is_iterable = isinstance(dataset, IterableDataset)
+        self._warn(dataset, num_workers, drop_last or batch_sampler is not None, kwargs)
+        rebatched = mode is DataLoaderMode.AsyncRebatched
+        self.rebatched_drop_last = drop_last
+        size = self._piece_size(rebatched_worker_size) if rebatched else self._combined_batch_size
+        kwargs = {name: value for name, value in kwargs.items() if name not in (*_WORKER_ARGUMENTS, *_PIN_ARGUMENTS)}
+        if batch_sampler is not None:
+            require(not rebatched, "DataLoader: batch_sampler cannot be used with DataLoaderMode.AsyncRebatched")
+            super().__init__(dataset, batch_size=batch_size, shuffle=shuffle, batch_sampler=batch_sampler, **kwargs)
+        else:
+            drop = drop_last and not rebatched and size is not None
+            super().__init__(dataset, batch_size=size, shuffle=shuffle or None, drop_last=drop, **kwargs)
+        if mode is not DataLoaderMode.Sync:
+            given = async_options or {}
+            require(
+                "rebatched_size" not in given,
+                "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options",
+            )
+            target = self._combined_batch_size if rebatched else None
+            self._accessor = AsynchronousDataAccessor(self, **given, rebatched_size=target)
+
+    @property
+    def combinedBatchSize(self) -> int | None:
+        """Samples of one call of the model; None if the data set or the sampler makes the batches."""
+        return self._combined_batch_size
+
+    @property
+    def options(self) -> Options:
+        """The options given."""
+        return self._options
+
+    def terminate(self) -> None:
+        """Stop loading ahead."""
+        if self._accessor is not None:
+            self._accessor.terminate()
+
+    def synchronous(self) -> Iterator[Any]:
+        """An iterator of PyTorch's loader itself: batches of the loader's own size, loaded when asked."""
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        if self._accessor is None or self._accessor.rebatched_size is None:
+            return super().__len__()
+        full, rest = divmod(len(self.dataset), self._accessor.rebatched_size)  # type: ignore[arg-type]
+        return full + (rest > 0 and not self.rebatched_drop_last)
+
+    def __iter__(self) -> Any:
+        return self.synchronous() if self._accessor is None else iter(self._accessor)
+
+    def _piece_size(self, worker_size: int | None) -> int | None:
+        combined = self._combined_batch_size
+        require(combined is not None, "DataLoader: DataLoaderMode.AsyncRebatched needs a batch_size")
+        if worker_size is None:
+            return combined
+        require_int("rebatched_worker_size", worker_size, 1)
+        require(
+            combined is not None and worker_size <= combined,
+            f"The rebatched_worker_size ({worker_size}) must be <= to the combined batch size ({combined})",
+        )
+        return worker_size
+
+    def _warn(self, dataset: Any, num_workers: int, drop_last: bool, kwargs: dict[str, Any]) -> None:
+        combined = self._combined_batch_size
+        if kwargs.get("worker_init_fn") is not None:
+            logger.warning("DataLoader: worker_init_fn is never called, data are loaded in this process")
+        if num_workers:
+            logger.debug("DataLoader: num_workers=%d, data are loaded in this process", num_workers)
+        if not self._is_iterable and not drop_last and combined and len(dataset) % combined:
+            logger.warning(
+                "The number of elements in the dataset (%d) is not divisible by the number of elements processed per "
+                "step (%d) and drop_last=False. The last tensor will have a batch size of %d. To avoid having to "
+                "handle this special case switch to drop_last=True",
+                *(len(dataset), combined, len(dataset) % combined),
+            )
+
+
+class AsynchronousDataAccessor:
+    """Reads ahead of the program, in a thread, with at most ``buffer_size`` elements waiting.
+
+    Args:
+        dataset: any iterable of tensors, or of lists, tuples or dictionaries of tensors.
+        buffer_size: elements that may wait.
+        miss_sleep_time_in_ms: accepted; the thread waits without polling.
+        load_indefinitely: accepted; reading begins anew with each iteration, never before it.
+        early_preload: accepted; reading begins with the iteration.
+        sharing_strategy: accepted; a thread shares everything.
+        rebatched_size: join and cut what the data set gives into batches of this size.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        buffer_size: int = 3,
+        miss_sleep_time_in_ms: float = 0.1,
+        load_indefinitely: bool = True,
+        early_preload: bool = False,
+        sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
+        rebatched_size: int | None = None,
+    ) -> None:
+        require_int("AsynchronousDataAccessor: buffer_size", buffer_size, 1)
+        owns = isinstance(dataset, DataLoader)
+        if owns and dataset._accessor is not None:
+            raise Error(
+                "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or "
+                "set mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
+            )
+        if owns and not dataset.rebatched_drop_last and rebatched_size is None:
+            require(
+                dataset.combinedBatchSize in (None, 1),
+                "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too.",
+            )
+        if rebatched_size is not None:
+            require(
+                isinstance(rebatched_size, int) and rebatched_size > 1,
+                f"rebatched_size must be None or greater than 1, got {rebatched_size!r}",
+            )
+        self._dataset = dataset
+        self._buffer_size = buffer_size
+        self.rebatched_size = rebatched_size
+        self._reader: _Reader | None = None
+
+    def terminate(self) -> None:
+        """Stop reading ahead; iterating again begins anew."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
+
+    def __len__(self) -> int:
+        dataset = self._dataset
+        if self.rebatched_size is None or getattr(dataset, "_accessor", None) is self:
+            return len(dataset)
+        return len(dataset) * (getattr(dataset, "batch_size", 1) or 1) // self.rebatched_size
+
+    def __iter__(self) -> AsynchronousDataAccessor:
+        self.terminate()
+        self._reader = _Reader(self._elements(), self._buffer_size)
+        return self
+
+    def __next__(self) -> Any:
+        if self._reader is None:
+            raise StopIteration
+        return next(self._reader)
+
+    def __del__(self) -> None:
+        if getattr(self, "_reader", None) is not None:
+            self.terminate()
+
+    def _elements(self) -> Iterator[Any]:
+        dataset = self._dataset
+        elements = dataset.synchronous() if isinstance(dataset, DataLoader) else iter(dataset)
+        if self.rebatched_size is None:
+            return elements
+        return rebatch(elements, self.rebatched_size, getattr(dataset, "rebatched_drop_last", True))
+
+
+class _Reader:
+    """An iterator whose elements are made ahead by a thread.
+
+    The first element is made at once by the caller's thread, so that samplers draw their seeds from PyTorch's global
+    generator where a synchronous loader would. The thread holds no reference to the reader.
+    """
+
+    def __init__(self, elements: Iterator[Any], depth: int) -> None:
+        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
+        self._stopped = threading.Event()
+        try:
+            self._queue.put(("element", next(elements)))
+        except StopIteration:
+            self._queue.put(("end", None))
+            return
+        arguments = (elements, self._queue, self._stopped)
+        threading.Thread(target=_read, args=arguments, name="poptorch-data", daemon=True).start()
+
+    def __iter__(self) -> _Reader:
+        return self
+
+    def __next__(self) -> Any:
+        if self._stopped.is_set():
+            raise StopIteration
+        kind, content = self._queue.get()
+        if kind == "element":
+            return content
+        self._stopped.set()
+        if kind == "error":
+            raise content
+        raise StopIteration
+
+    def stop(self) -> None:
+        """Let the thread end and forget what it has read."""
+        self._stopped.set()
+        while not self._queue.empty():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:  # pragma: no cover - the thread cannot take, only put
+                break
+
+
+def _read(elements: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], stopped: threading.Event) -> None:
+    """Put every element, then the end or the error, into ``waiting`` until ``stopped``."""
+    try:
+        for element in elements:
+            if not _put(waiting, ("element", element), stopped):
+                return
+        _put(waiting, ("end", None), stopped)
+    except Exception as error:  # it belongs to the program that iterates
+        _put(waiting, ("error", error), stopped)
+
+
+def _put(waiting: queue.Queue[tuple[str, Any]], item: tuple[str, Any], stopped: threading.Event) -> bool:
+    while not stopped.is_set():
+        try:
+            waiting.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def rebatch(elements: Iterable[Any], size: int, drop_last: bool) -> Iterator[Any]:
+    """Join successive batches along dimension 0 and cut them into batches of ``size``.
+
+    Elements are tensors, or lists, tuples or dictionaries of tensors. With ``drop_last`` a last batch that is not full
+    is left out.
+    """
+    pieces: list[list[torch.Tensor]] = []
+    held = 0
+    template: Any = None
+    for element in elements:
+        template = element
+        pieces.append(_tensors(element))
+        held += len(pieces[-1][0])
+        while held >= size:
+            whole = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*pieces)]
+            yield _like(template, [tensor[:size] for tensor in whole])
+            held -= size
+            pieces = [[tensor[size:] for tensor in whole]] if held else []
+    if held and not drop_last:
+        yield _like(template, [torch.cat(parts) for parts in zip(*pieces)])
+
+
+def _tensors(element: Any) -> list[torch.Tensor]:
+    values = [element] if isinstance(element, torch.Tensor) else element
+    values = list(values.values()) if isinstance(values, dict) else list(values)
+    for number, value in enumerate(values):
+        require(
+            isinstance(value, torch.Tensor),
+            f"Tensor at index {number} is not a torch tensor ({type(value).__name__}). AsynchronousDataAccessor "
+            "expects data to be organised as a flat 1D container of tensors.",
+        )
+    return values
+
+
+def _like(template: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(template, torch.Tensor):
+        return tensors[0]
+    if isinstance(template, dict):
+        return dict(zip(template, tensors))
+    return tuple(tensors) if isinstance(template, tuple) else tensors
+
+
+def _combined(options: Options, batch_size: int | None, batch_sampler: Any) -> int | None:
+    if batch_sampler is not None:
+        return getattr(batch_sampler, "batch_size", None)
+    return None if batch_size is None else batch_size * options.samples_factor
+
+
+def _check_arguments(options: object, batch_size: object, num_workers: object, mode: object) -> None:
+    require(
+        isinstance(options, Options), f"DataLoader: options of type {type(options).__name__}, expected poptorch.Options"
+    )
+    if batch_size is not None:
+        require_int("DataLoader: batch_size", batch_size, 1)
+    require_int("DataLoader: num_workers", num_workers, 0)
+    require(
+        isinstance(mode, DataLoaderMode), f"DataLoader: mode {mode!r}, expected a member of poptorch.DataLoaderMode"
+    )

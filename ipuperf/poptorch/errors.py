@@ -1,0 +1,46 @@
+"""Exceptions of the PopTorch front end.
+
+``Error``, ``RecoverableError`` and ``UnrecoverableError`` have upstream's names. A wrong argument raises what upstream
+raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``python -O`` changes nothing).
+"""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """Anything PopTorch itself complains about."""
+
+
+class RecoverableError(Error):
+    """Upstream: the device must be reset. Never raised here: a simulated device does not fail."""
+
+
+class UnrecoverableError(Error):
+    """Upstream: the device is lost. Never raised here: a simulated device does not fail."""
+
+
+class UnsupportedError(Error):
+    """An option or op that ipuperf does not simulate; the message names it, the value seen and what is allowed."""
+
+
+class PartitionError(Error):
+    """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
+
+
+def require(condition: object, message: str) -> None:
+    """Raise ``AssertionError(message)``, as upstream does for a wrong argument, unless ``condition`` holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def require_int(name: str, value: object, minimum: int) -> None:
+    """``AssertionError`` unless ``value`` is an ``int`` (not a ``bool``) of at least ``minimum``."""
+    require(
+        isinstance(value, int) and not isinstance(value, bool) and value >= minimum,
+        f"{name}: {value!r} given, expected an int of at least {minimum}",
+    )
+
+
+def require_bool(name: str, value: object) -> None:
+    """``AssertionError`` unless ``value`` is a ``bool``."""
+    require(isinstance(value, bool), f"{name}: {value!r} given, expected True or False")

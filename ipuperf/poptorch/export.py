@@ -1,0 +1,397 @@
+"""A PyTorch module as forward graphs of pipeline stages (:class:`~ipuperf.pipelines.StageGraph`)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ipuperf.ir import Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.pipelines import Data, HostInput, StageGraph
+
+from .aten_lowering import ExportError, ir_dtype, to_numpy
+from .blocks import BlockUse
+from .errors import Error, UnsupportedError
+from .export_stages import Flow, Part, StageWriter
+from .export_structure import Signature, Structure, differences, flatten, rebuild
+from .export_trace import Traced, trace
+from .options.strategies import ExecutionStrategy, PipelinedExecution
+from .partition import Partition, partition
+
+_PREFIX = "module."
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A tensor argument.
+
+    Attributes:
+        name: path in the arguments of ``forward``.
+        shape: of a micro-batch.
+        dtype: PyTorch's type.
+        stream: host stream, None when the model does not use the input.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    stream: Stream | None
+
+    def to_numpy(self, tensor: torch.Tensor) -> np.ndarray:
+        """Values of any batch size in the type of the stream (int64 becomes int32, float64 float32)."""
+        return to_numpy(tensor, f"input {self.name!r}")
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """A tensor of the result.
+
+    Attributes:
+        part, output: output ``output`` of the graph of ``parts[part]``; -1 for a constant.
+        shape: of a micro-batch.
+        dtype: PyTorch's type, to which :meth:`to_torch` converts back.
+        constant: the value when it does not depend on data.
+    """
+
+    part: int
+    output: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    constant: torch.Tensor | None = None
+
+    def to_torch(self, array: np.ndarray) -> torch.Tensor:
+        """A result in PyTorch's type."""
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.dtype)
+
+
+@dataclass
+class ExportedModel:
+    """Stage graphs of a module, and how its arguments and results map to them.
+
+    Attributes:
+        ir: the program; variables, constants and host streams stand in its main graph.
+        parts: the stages, in order.
+        inputs: tensor arguments, in the order of :meth:`tensors_of`.
+        outputs: tensors of the result, in the order of the result's structure.
+        loss: ``(part, output)`` of the loss, None for inference.
+        variables: variable of each parameter and buffer that is used, by its name in the module (tied parameters have
+            several names and one variable).
+        parameters: names in :attr:`variables` that are trainable parameters, one name for each variable.
+        unused: names of parameters and buffers that the model does not use; they have no variable.
+        checkpoints: ``(part, tensor)`` of ``recomputationCheckpoint`` marks.
+        blocks: entries into blocks, in program order.
+        states: the module's parameters and buffers by name.
+        partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
+        num_ipus: IPUs that are used, counted from 0.
+    """
+
+    ir: Ir
+    parts: list[StageGraph]
+    inputs: list[InputSpec]
+    outputs: list[OutputSpec]
+    loss: tuple[int, int] | None
+    variables: dict[str, Variable]
+    parameters: list[str]
+    unused: list[str]
+    checkpoints: list[tuple[int, Tensor]]
+    blocks: list[BlockUse]
+    states: dict[str, torch.Tensor] = field(repr=False)
+    partition: Partition
+    arguments: Structure = field(repr=False)
+    results: Structure = field(repr=False)
+    signature: Signature = field(repr=False)
+
+    def trainable_tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Name and PyTorch parameter of each trainable variable."""
+        return [(name, self.states[name]) for name in self.parameters]
+
+    @property
+    def num_ipus(self) -> int:
+        """One more than the highest IPU."""
+        return 1 + max((part.ipu for part in self.parts), default=0)
+
+    def tensors_of(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[torch.Tensor]:
+        """The tensors in the arguments of a call, in the order of :attr:`inputs`.
+
+        Raises:
+            Error: the arguments have another structure than those the model was compiled with.
+        """
+        structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}))
+        found = differences(self.arguments, structure)
+        if found:
+            raise Error("; ".join(found))
+        return tensors
+
+    def result_of(self, tensors: Sequence[Any]) -> Any:
+        """The result with these tensors (in the order of :attr:`outputs`) in place of those of the trace."""
+        return rebuild(self.results, lambda index: tensors[index])
+
+
+def export_model(
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    strategy: ExecutionStrategy | None = None,
+    training: bool = False,
+    replication_factor: int = 1,
+    auto_round_num_ipus: bool = False,
+) -> ExportedModel:
+    """Build forward graphs for the stages of ``module``, called with one micro-batch.
+
+    The module's own ``train()`` / ``eval()`` state decides about dropout and batch normalisation. Arguments may be
+    nested; what is not a tensor is compiled in. Nothing is computed with data but what is constant.
+
+    Args:
+        strategy: places the blocks (default: ``PipelinedExecution()``).
+        training: find the loss, and stop gradients at ``detach`` and ``no_grad``.
+        replication_factor: of the program.
+        auto_round_num_ipus: reserve more IPUs than are used where the system demands it.
+
+    Raises:
+        ExportError: the module cannot be exported (control flow that depends on data ...).
+        UnsupportedError: an op, option or type that is not supported; names the op and the user's line.
+        PartitionError: an op outside of all blocks, a parameter on two IPUs, data that flows to an earlier stage.
+        Error: no loss, or several.
+    """
+    signature = Signature(module.forward)
+    arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
+    _warn_of_doubles(leaves, paths, module)
+    traced = trace(module, signature, arguments, leaves)
+    exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
+    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders())
+    places = partition(
+        strategy or PipelinedExecution(),
+        traced.uses,
+        leading_ops=writer.has_leading_ops,
+        replication_factor=replication_factor,
+        auto_round_num_ipus=auto_round_num_ipus,
+    )
+    writer.write(places)
+    return exporter.finish(writer, places, signature, arguments)
+
+
+def _warn_of_doubles(leaves: Sequence[torch.Tensor], paths: Sequence[str], module: torch.nn.Module) -> None:
+    states = [*module.named_parameters(), *module.named_buffers()]
+    names = [n for n, t in [*zip(paths, leaves, strict=True), *states] if t.dtype == torch.float64]
+    if names:
+        warnings.warn(f"float64 is float32 on the IPU: {', '.join(names)}", stacklevel=3)
+
+
+class _Exporter:
+    """Collects what :class:`ExportedModel` holds."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        traced: Traced,
+        leaves: Sequence[torch.Tensor],
+        paths: Sequence[str],
+        training: bool,
+        replication_factor: int,
+    ) -> None:
+        self.traced = traced
+        self.leaves = leaves
+        self.paths = paths
+        self.training = training
+        self.ir = Ir(replication_factor)
+        self.states: dict[str, torch.Tensor] = {
+            **dict(module.named_parameters(remove_duplicate=False)),
+            **dict(module.named_buffers(remove_duplicate=False)),
+        }
+        self.trainable = {n for n, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+        self.variables: dict[str, Variable] = {}
+        self.streams: list[Stream | None] = []
+        self._by_storage: dict[Any, Variable] = {}
+
+    def finish(
+        self, writer: StageWriter, places: Partition, signature: Signature, arguments: Structure
+    ) -> ExportedModel:
+        """Loss, results, state updates; then everything that is not used goes."""
+        loss = self._loss(writer) if self.training else None
+        outputs = self._outputs(writer)
+        self._updates(writer)
+        if not writer.parts:
+            raise ExportError("the model computes nothing: its result does not depend on its inputs or parameters")
+        parts = list(writer.parts.values())
+        assert [part.index for part in parts] == list(range(len(parts)))
+        numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
+        stages = [part.description(numbers[part.place.stage]) for part in parts]
+        self._drop_unused(stages)
+        return ExportedModel(
+            ir=self.ir,
+            parts=stages,
+            inputs=[
+                InputSpec(path, tuple(leaf.shape), leaf.dtype, stream)
+                for path, leaf, stream in zip(self.paths, self.leaves, self.streams, strict=True)
+            ],
+            outputs=outputs,
+            loss=loss,
+            variables=self.variables,
+            parameters=self._parameters(),
+            unused=sorted(n for n in self.states if n not in self.variables),
+            checkpoints=[(index, tensor) for index, part in enumerate(stages) for tensor in part.checkpoints],
+            blocks=self.traced.uses,
+            states=self.states,
+            partition=places,
+            arguments=arguments,
+            results=self.traced.results,
+            signature=signature,
+        )
+
+    # -- inputs ----------------------------------------------------------------------------------------------------
+
+    def placeholders(self) -> dict[torch.fx.Node, Flow | torch.Tensor]:
+        """Values of the program's inputs: variables, streams and constants."""
+        program = self.traced.program
+        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        changed = {s.target for s in program.graph_signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
+        flows: dict[torch.fx.Node, Flow | torch.Tensor] = {}
+        position = 0
+        for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+                flows[node] = self._state(spec.target, fixed=spec.target not in changed)
+            elif spec.kind == InputKind.CONSTANT_TENSOR:
+                flows[node] = _real(program.constants[spec.target])
+            elif spec.kind == InputKind.USER_INPUT:
+                flows[node] = self._host_input(position)
+                position += 1
+            else:
+                raise UnsupportedError(f"input {node.name!r} of kind {spec.kind.name} is unsupported")
+        return flows
+
+    def _state(self, target: str, *, fixed: bool) -> Flow:
+        """A parameter or buffer; parameters with one storage are one variable."""
+        name = target.removeprefix(_PREFIX)
+        variable = self._variable_of(name)
+        trained = self.training and name in self.trainable and variable.dtype.is_floating_point
+        return Flow(variable, needs_grad=trained, name=name, constant_if_shared=fixed and not self._is_parameter(name))
+
+    def _is_parameter(self, name: str) -> bool:
+        return isinstance(self.states[name], torch.nn.Parameter)
+
+    def _variable_of(self, name: str) -> Variable:
+        tensor = self.states[name]
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        if key not in self._by_storage:
+            graph = self.ir.main_graph
+            data = to_numpy(tensor, f"parameter {name!r}" if self._is_parameter(name) else f"buffer {name!r}")
+            spec = TensorSpec(tuple(tensor.shape), ir_dtype(tensor.dtype, name))
+            variable = Variable(graph.tensor_id(name), spec, graph, data, self.ir.grouping())
+            graph.add(variable)
+            self._by_storage[key] = variable
+        self.variables[name] = self._by_storage[key]
+        return self._by_storage[key]
+
+    def _host_input(self, position: int) -> Flow:
+        leaf, graph = self.leaves[position], self.ir.main_graph
+        name = self.paths[position]
+        spec = TensorSpec(tuple(leaf.shape), ir_dtype(leaf.dtype, f"input {name!r}"))
+        stream = Stream(graph.tensor_id(name), spec, graph, "h2d")
+        graph.add(stream)
+        self.streams.append(stream)
+        return Flow(stream, name=name)
+
+    def _drop_unused(self, stages: Sequence[StageGraph]) -> None:
+        """Forget variables and streams that no stage reads or writes."""
+        sources = [source for part in stages for source in part.sources]
+        read = {s.tensor for s in sources if isinstance(s, Data)} | {
+            s.stream for s in sources if isinstance(s, HostInput)
+        }
+        used = read | {variable for part in stages for variable in part.updates.values()}
+        tensors = self.ir.main_graph.tensors
+        for tensor in [t for t in tensors.values() if isinstance(t, (Variable, Stream)) and t not in used]:
+            del tensors[tensor.id]
+        self.variables = {name: v for name, v in self.variables.items() if v in used}
+        self.streams = [s if s in used else None for s in self.streams]
+
+    def _parameters(self) -> list[str]:
+        names: dict[Variable, str] = {}
+        for name, variable in self.variables.items():
+            if name in self.trainable:
+                names.setdefault(variable, name)
+        return list(names.values())
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _outputs(self, writer: StageWriter) -> list[OutputSpec]:
+        program = self.traced.program
+        (result,) = [n for n in program.graph.nodes if n.op == "output"]
+        found: list[OutputSpec] = []
+        for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT:
+                found.append(self._output(writer, node))
+            elif spec.kind == OutputKind.USER_INPUT_MUTATION:
+                raise UnsupportedError(
+                    f"forward changes its input {self._path_of(program, spec.target)!r} in place; clone it first"
+                )
+            elif spec.kind != OutputKind.BUFFER_MUTATION:
+                raise UnsupportedError(f"result {spec.arg} of kind {spec.kind.name} is unsupported")
+        return found
+
+    def _path_of(self, program: Any, placeholder: str) -> str:
+        users = list(program.graph_signature.user_inputs)
+        return self.paths[users.index(placeholder)] if placeholder in users else placeholder
+
+    @staticmethod
+    def _output(writer: StageWriter, node: torch.fx.Node) -> OutputSpec:
+        value, meta = writer.values[node], node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
+        part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
+        return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype)
+
+    def _updates(self, writer: StageWriter) -> None:
+        """Buffers that take a new value after each forward."""
+        program = self.traced.program
+        (result,) = [n for n in program.graph.nodes if n.op == "output"]
+        for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
+            if spec.kind != OutputKind.BUFFER_MUTATION:
+                continue
+            name = spec.target.removeprefix(_PREFIX)
+            value = writer.values[node]
+            if isinstance(value, torch.Tensor):
+                value = Flow(to_numpy(value, name), name=name)
+            part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
+            part.updates[part.result(value)] = self._variable_of(name)
+
+    def _loss(self, writer: StageWriter) -> tuple[int, int]:
+        """The one loss that no other loss uses (PopTorch RemoveSurplusIdentityLosses)."""
+        losses = dict.fromkeys(writer.losses.values())
+        if not losses:
+            raise Error("Couldn't find a loss in graph!")
+        used = _ancestors(losses)
+        final = [node for node in losses if node not in used]
+        if len(final) != 1:
+            raise Error(
+                "Multiple independent losses found in graph. Graph must have one final loss. "
+                "Wrap final graph loss in poptorch.identity_loss."
+            )
+        flow = writer.values[final[0]]
+        if not isinstance(flow, Flow) or not isinstance(flow.origin, Part):
+            raise Error("The loss does not depend on the model's parameters")
+        assert flow.tensor is not None
+        return flow.origin.index, flow.origin.result(flow)
+
+
+def _ancestors(losses: Mapping[torch.fx.Node, None]) -> set[torch.fx.Node]:
+    """Nodes that some loss depends on."""
+    found: set[torch.fx.Node] = set()
+    waiting = [n for loss in losses for n in loss.all_input_nodes]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """A constant with data: zeros stand for a tensor without any (``meta``)."""
+    tensor = tensor.detach()
+    return torch.zeros(tensor.shape, dtype=tensor.dtype) if tensor.device.type == "meta" else tensor.cpu()

@@ -1,0 +1,421 @@
+"""From a traced program to one graph per stage."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ipuperf.ir import UINT32, Graph, Ir, IrError, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ops import Identity
+from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
+
+from .aten import RANDOM, handler_of, name_of
+from .aten_lowering import ExportError, Lowering, ir_dtype
+from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
+from .errors import PartitionError, UnsupportedError
+from .export_trace import BLOCK, GRAD, LOSS, Traced, location_of_node, tags_of
+from .partition import Partition
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a block runs."""
+
+    stage: int
+    ipu: int
+
+
+@dataclass(eq=False)
+class Flow:
+    """One value of the program.
+
+    Attributes:
+        origin: the variable or stream it is, or the part that makes it.
+        tensor: the tensor of that part's graph (for variables and streams None).
+        needs_grad: whether it depends on a trainable parameter.
+        blocked: whether gradients stop here (``detach``, ``no_grad``).
+        home: for a host input, the part that loads it (the first that uses it); others get it from there.
+        name: for messages.
+        constant_if_shared: a variable that may become a constant on each of several IPUs.
+    """
+
+    origin: Variable | Stream | Part | np.ndarray
+    tensor: Tensor | None = None
+    needs_grad: bool = False
+    blocked: bool = False
+    home: Part | None = None
+    name: str = ""
+    constant_if_shared: bool = False
+
+
+@dataclass(eq=False)
+class Part:
+    """One stage under construction."""
+
+    index: int
+    place: Place
+    graph: Graph
+    training: bool
+    next_key: Callable[[], int]
+    sources: list[Source] = field(default_factory=list)
+    images: dict[Any, Tensor] = field(default_factory=dict)
+    detached: dict[Tensor, Tensor] = field(default_factory=dict)
+    updates: dict[int, Variable] = field(default_factory=dict)
+    checkpoints: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lowering = Lowering(self.graph, training=self.training, seed=self.seed, next_key=self.next_key)
+
+    def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
+        if key not in self.images:
+            self.images[key] = self.graph.add_input(spec, name)
+            self.sources.append(source)
+        return self.images[key]
+
+    def seed(self) -> Tensor:
+        """The seed of the random ops."""
+        return self._input("seed", TensorSpec((2,), UINT32), "seed", Seed())
+
+    def get(self, flow: Flow) -> Tensor:
+        """A value in this part's graph."""
+        origin = flow.origin
+        if isinstance(origin, np.ndarray):
+            return self.lowering.constant(origin, ir_dtype(torch.from_numpy(origin).dtype, flow.name))
+        if isinstance(origin, Variable):
+            return self._input(origin, origin.spec, origin.name.replace(".", "_"), Data(origin))
+        if isinstance(origin, Stream):
+            home = flow.home
+            assert home is not None
+            if home is self:
+                return self._input(origin, origin.spec, origin.name, HostInput(origin))
+            return self._from(home, home.get(flow), origin, origin.name)
+        if origin is self:
+            assert flow.tensor is not None
+            return flow.tensor
+        assert flow.tensor is not None
+        return self._from(origin, flow.tensor, flow.tensor, flow.tensor.name)
+
+    def _from(self, other: Part, tensor: Tensor, key: Any, name: str) -> Tensor:
+        if other.place.stage >= self.place.stage:
+            raise PartitionError(
+                f"{self.lowering.location}: {self.lowering.target} in stage {self.place.stage} (IPU {self.place.ipu}) "
+                f"uses {name!r}, which stage {other.place.stage} (IPU {other.place.ipu}) makes; "
+                "data flows to later stages only"
+            )
+        return self._input(key, tensor.spec, name, Activation(other.index, other.output(tensor)))
+
+    def operand(self, flow: Flow, gradients: bool) -> Tensor:
+        """A value for an op of this part; detached where gradients must stop."""
+        tensor = self.get(flow)
+        if not (gradients and self.training and flow.blocked and flow.needs_grad):
+            return tensor
+        if tensor not in self.detached:
+            self.detached[tensor] = self.lowering.detach(tensor)
+        return self.detached[tensor]
+
+    def output(self, tensor: Tensor) -> int:
+        """The index of ``tensor`` among the graph's outputs."""
+        if tensor not in self.graph.outputs:
+            self.graph.add_output(tensor)
+        return self.graph.outputs.index(tensor)
+
+    def result(self, flow: Flow) -> int:
+        """A value as an output made by this part (a copy of what is only passed through)."""
+        tensor = self.get(flow)
+        if tensor in self.graph.inputs or tensor.producer is None:
+            key = ("copy", tensor)
+            if key not in self.images:
+                self.images[key] = self.lowering.op(Identity, [tensor])
+            tensor = self.images[key]
+        return self.output(tensor)
+
+    def description(self, stage: int) -> StageGraph:
+        """The stage, as number ``stage``, for the pipeline builder."""
+        marked = [t for t in self.checkpoints if t not in self.graph.inputs]
+        for tensor in marked:
+            self.output(tensor)
+        self._prune()
+        return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked)
+
+    def _prune(self) -> None:
+        """Remove ops, constants and inputs that no output needs."""
+        graph, needed, kept = self.graph, set(self.graph.outputs), []
+        for op in reversed(graph.ops):
+            if any(t in needed for t in op.outputs):
+                kept.append(op)
+                needed.update(op.inputs)
+                continue
+            for tensor in op.inputs:
+                tensor.consumers.remove(op)
+            for tensor in op.outputs:
+                del graph.tensors[tensor.id]
+        graph.ops = kept[::-1]
+        pairs = [(t, s) for t, s in zip(graph.inputs, self.sources, strict=True) if t in needed]
+        for tensor in [t for t in graph.tensors.values() if t.producer is None and t not in needed]:
+            del graph.tensors[tensor.id]
+        graph.inputs, self.sources = [t for t, _ in pairs], [s for _, s in pairs]
+        graph.version += 1
+
+
+class StageWriter:
+    """Lowers the nodes of a traced program into its parts.
+
+    Args:
+        ir: the program that is built.
+        traced: what to lower.
+        training: whether a loss is needed and gradients flow.
+        flows: values of the placeholders, by node.
+    """
+
+    def __init__(
+        self,
+        ir: Ir,
+        traced: Traced,
+        training: bool,
+        flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
+    ) -> None:
+        self.ir = ir
+        self.traced = traced
+        self.training = training
+        self.values: dict[torch.fx.Node, Any] = dict(flows)
+        self.losses: dict[Any, torch.fx.Node] = {}
+        self._keys = 0
+        self._known: dict[torch.fx.Node, bool] = {}
+        self._places: dict[torch.fx.Node, Place] = {}
+        self.parts: dict[Place, Part] = {}
+        self.checkpoints: list[Flow] = []
+        self.tags = self._tags()
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def _next_key(self) -> int:
+        self._keys += 1
+        return self._keys - 1
+
+    def _tags(self) -> dict[torch.fx.Node, int]:
+        """The block of each node that has to be computed; a node without a tag belongs to the block before it."""
+        found: dict[torch.fx.Node, int] = {}
+        tag: int | None = BEFORE_FIRST_BLOCK
+        for node in self.traced.program.graph.nodes:
+            if node.op != "call_function" or node.target is operator.getitem:
+                continue
+            tag = tags_of(node).get(BLOCK, tag)
+            if self._constant(node):
+                continue
+            if tag is None:
+                raise PartitionError(f"{NO_ACTIVE_BLOCK} ({location_of_node(node)}: {name_of(node.target)})")
+            found[node] = tag
+        return found
+
+    @property
+    def has_leading_ops(self) -> bool:
+        """Whether anything is computed before the first block."""
+        return BEFORE_FIRST_BLOCK in self.tags.values()
+
+    def part(self, place: Place) -> Part:
+        """The part of a stage on an IPU."""
+        if place not in self.parts:
+            name = f"stage{place.stage}"
+            if any(other.stage == place.stage for other in self.parts):
+                name += f"_ipu{place.ipu}"
+            graph = self.ir.create_graph(name)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key)
+        return self.parts[place]
+
+    def first_part(self) -> Part:
+        """The part of the lowest stage."""
+        return self.parts[min(self.parts)] if self.parts else self.part(Place(0, 0))
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def write(self, partition: Partition) -> None:
+        """Lower all nodes into the stages that ``partition`` gives them."""
+        for node, tag in self.tags.items():
+            where = partition.place(tag)
+            self._places[node] = Place(where.stage, where.ipu)
+        self._prepare()
+        for node in self.traced.program.graph.nodes:
+            if node.op == "call_function":
+                self._note_loss(node)
+                self.values[node] = self._value(node)
+            elif node.op not in ("placeholder", "output"):
+                raise UnsupportedError(f"{location_of_node(node)}: {node.op} {node.target} is unsupported")
+
+    def _prepare(self) -> None:
+        """Make the parts in the order of their stages, and find where each host input is used first."""
+        for place in sorted(set(self._places.values())):
+            self.part(place)
+        for node, flow in self.values.items():
+            used = [self._places[u] for u in node.users if u in self._places]
+            if isinstance(flow, Flow) and isinstance(flow.origin, Stream):
+                flow.home = self.parts[min(used)] if used else self.first_part()
+            elif isinstance(flow, Flow) and isinstance(flow.origin, Variable):
+                self._check_variable(flow, flow.origin, sorted({p.ipu for p in used}))
+
+    @staticmethod
+    def _check_variable(flow: Flow, variable: Variable, ipus: Sequence[int]) -> None:
+        """A variable lives on one IPU; a buffer that nothing changes becomes a constant of each IPU that uses it."""
+        if len(ipus) <= 1:
+            return
+        if flow.constant_if_shared:
+            flow.origin = variable.data
+            return
+        raise PartitionError(
+            f"Can not copy variable tensor {variable.name!r} between virtual graphs when pipelining: it is used on "
+            f"{' and '.join(f'IPU {i}' for i in ipus)}. All pipeline stages using this tensor should be on one IPU."
+        )
+
+    def _constant(self, node: torch.fx.Node) -> bool:
+        """Whether a node's value is known now; remembers it (see :meth:`_folded`)."""
+        if node not in self._known:
+            inputs = node.all_input_nodes
+            random = name_of(node.target).split("::")[-1] in RANDOM
+            self._known[node] = not random and all(self._is_known(n) for n in inputs)
+        return self._known[node]
+
+    def _is_known(self, node: torch.fx.Node) -> bool:
+        if node.op == "placeholder":
+            return not isinstance(self.values.get(node), Flow)
+        return self._constant(node)
+
+    def _note_loss(self, node: torch.fx.Node) -> None:
+        """The last node of a loss function is its loss."""
+        loss = tags_of(node).get(LOSS)
+        if name_of(node.target) == "ipuperf::identity_loss":
+            self.losses[node] = node
+        elif loss is not None and isinstance(node.meta.get("val"), torch.Tensor):
+            self.losses[loss] = node
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self.values[node.args[0]][node.args[1]]
+        if self._constant(node):
+            return self._folded(node)
+        return self._lowered(node)
+
+    def _folded(self, node: torch.fx.Node) -> Any:
+        """The value of a node without data, computed by PyTorch on the host."""
+        args = torch.fx.map_arg(node.args, lambda n: self.values[n])
+        kwargs = dict(torch.fx.map_arg(node.kwargs, lambda n: self.values[n]))
+        if "device" in kwargs:
+            kwargs["device"] = torch.device("cpu")
+        with torch.no_grad():
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def _lowered(self, node: torch.fx.Node) -> Any:
+        part, location = self.part(self._places[node]), location_of_node(node)
+        flows = [f for n in node.all_input_nodes for f in _flows(self.values[n])]
+        gradients = tags_of(node).get(GRAD, True)
+        needs_grad = any(f.needs_grad and not (f.blocked and gradients) for f in flows)
+        if name_of(node.target) == "aten::detach":
+            return _stopped(flows[0])
+        handler = handler_of(node.target)
+        if handler is None or not _accepts(handler, node):
+            options = f" with the options {dict(node.kwargs)}" if handler is not None else ""
+            raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
+        low = part.lowering
+        low.location, low.name, low.target = location, node.name, name_of(node.target)
+        low.shapes, low.dtypes = _specs(node, low.target)
+
+        def operand(value: Any) -> Any:
+            return _map_flows(value, lambda f: part.operand(f, gradients))
+
+        args = torch.fx.map_arg(node.args, lambda n: operand(self.values[n]))
+        kwargs = torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))
+        try:
+            result = handler(low, *args, **kwargs)
+        except IrError as error:
+            raise ExportError(f"{location}: {low.target}: {error}") from error
+        made = self._made(node, part, result, flows, needs_grad, not gradients)
+        if low.target == "ipuperf::recomputation_checkpoint":
+            self.checkpoints.append(made)
+            self._mark(made)
+        return made
+
+    def _mark(self, flow: Flow) -> None:
+        if isinstance(flow.origin, Part) and flow.tensor is not None and flow.tensor not in flow.origin.checkpoints:
+            flow.origin.checkpoints.append(flow.tensor)
+
+    def _made(
+        self, node: torch.fx.Node, part: Part, result: Any, flows: Sequence[Flow], needs_grad: bool, blocked: bool
+    ) -> Any:
+        """Results of a handler as values; a tensor that came in is the value it was."""
+
+        def flow(item: Any, index: int) -> Any:
+            if not isinstance(item, Tensor):
+                return item
+            _check(node, part.lowering, item, index)
+            for old in flows:
+                if part.get(old) is item and not (blocked and old.needs_grad and not old.blocked):
+                    return old
+            needs = needs_grad and item.dtype.is_floating_point
+            return Flow(part, item, needs, blocked)
+
+        if isinstance(result, (list, tuple)):
+            return [flow(item, i) for i, item in enumerate(result)]
+        return flow(result, 0)
+
+
+def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:
+    """Whether a handler takes the arguments of a node."""
+    try:
+        inspect.signature(handler).bind(None, *node.args, **node.kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _stopped(flow: Flow) -> Flow:
+    """The same value through which no gradient flows."""
+    return Flow(flow.origin, flow.tensor, flow.needs_grad, True, flow.home, flow.name)
+
+
+def _flows(value: Any) -> list[Flow]:
+    if isinstance(value, Flow):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [f for v in value for f in _flows(v)]
+    return []
+
+
+def _map_flows(value: Any, function: Callable[[Flow], Any]) -> Any:
+    if isinstance(value, Flow):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return [_map_flows(v, function) for v in value]
+    return value
+
+
+def _specs(node: torch.fx.Node, target: str) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """Shapes and types of a node's results."""
+    value = node.meta.get("val")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    tensors = [v for v in items if isinstance(v, torch.Tensor)]
+    for tensor in tensors:
+        if any(not isinstance(n, int) for n in tensor.shape):
+            raise UnsupportedError(
+                f"{location_of_node(node)}: {target}: shape {tuple(tensor.shape)} depends on data; the program of an "
+                "IPU is static"
+            )
+    where = f"{location_of_node(node)}: result of {target}"
+    return [tuple(t.shape) for t in tensors], [ir_dtype(t.dtype, where) for t in tensors]
+
+
+def _check(node: torch.fx.Node, low: Lowering, tensor: Tensor, index: int) -> None:
+    """A handler must give what PyTorch gives."""
+    value = node.meta.get("val")
+    wanted = value[index] if isinstance(value, (list, tuple)) else value
+    if not isinstance(wanted, torch.Tensor):
+        return
+    shape, dtype = tuple(wanted.shape), ir_dtype(wanted.dtype, low.target)
+    if tensor.shape != shape or tensor.dtype != dtype:
+        raise ExportError(
+            f"{low.location}: {low.target}: lowered to {tensor.spec}, PyTorch gives {shape} {dtype.name} (a defect of "
+            "ipuperf)"
+        )

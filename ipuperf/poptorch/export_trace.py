@@ -1,0 +1,294 @@
+"""A module as a graph of aten ops whose nodes know their block, their loss and the user's line.
+
+``torch.export`` runs ``forward`` with stand-ins for tensors, under a mode that annotates every call of PyTorch with the
+active block. ``run_decompositions`` then turns changes in place into values, and those ops that have no counterpart
+here into simpler ones.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+import ipuperf
+
+from .aten import LOSS_FUNCTIONS, RANDOM, decomposition_of, handler_of
+from .aten_lowering import ExportError
+from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
+from .errors import UnsupportedError
+from .export_structure import Signature, Structure, flatten, rebuild
+
+BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
+
+_HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
+_DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, torch.Tensor.data.__get__)  # type: ignore[attr-defined]
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+#: Rounds of decomposition: an op may become one that has to be decomposed in turn.
+_ROUNDS = 8
+
+
+class Traced:
+    """An exported program.
+
+    Attributes:
+        program: the ``torch.export.ExportedProgram`` of the wrapped module.
+        uses: entries into blocks, in program order.
+        results: structure of the module's result.
+    """
+
+    def __init__(self, program: Any, uses: Sequence[BlockUse], results: Structure) -> None:
+        self.program = program
+        self.uses = list(uses)
+        self.results = results
+
+
+class _Results:
+    """Structure of what the module returned. (An export undoes changes of a module's own attributes.)"""
+
+    structure: Structure | None = None
+
+
+class _Flat(torch.nn.Module):
+    """The module with tensors in and tensors out."""
+
+    def __init__(
+        self, module: torch.nn.Module, signature: Signature, arguments: Structure, recorder: BlockRecorder
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.signature = signature
+        self.arguments = arguments
+        self.recorder = recorder
+        self.results = _Results()
+
+    def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the module; each call records its blocks anew."""
+        self.recorder.uses.clear()
+        self.recorder.current = BEFORE_FIRST_BLOCK
+        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
+        self.results.structure, tensors, _ = flatten(result)
+        return tuple(tensors)
+
+
+class _Tagger(TorchFunctionMode):
+    """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss."""
+
+    def __init__(self, recorder: BlockRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.losses = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        gradients = torch.is_grad_enabled() and func not in _DETACHING
+        tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
+        tags[LINE] = _calling_line()
+        if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
+            self.losses += 1
+            tags[LOSS] = self.losses
+        with torch.fx.traceback.annotate(tags):
+            return func(*args, **(kwargs or {}))
+
+
+def trace(
+    module: torch.nn.Module, signature: Signature, arguments: Structure, leaves: Sequence[torch.Tensor]
+) -> Traced:
+    """Export ``module`` called with these arguments.
+
+    Raises:
+        ExportError: the module cannot be exported; the message names the user's line and the reason.
+        UnsupportedError: a custom ``torch.autograd.Function``.
+    """
+    if not hasattr(torch.fx.traceback, "annotate"):
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; torch 2.9 or later is needed")
+    with record_blocks() as recorder:
+        flat = _Flat(module, signature, arguments, recorder)
+        with ExitStack() as stack:
+            for context in (_quiet(), _no_fast_path(), _no_custom_functions(), _kept_annotations(), _Tagger(recorder)):
+                stack.enter_context(context)
+            try:
+                program = torch.export.export(flat, tuple(leaves), strict=False)
+            except (ExportError, UnsupportedError):
+                raise
+            except Exception as error:
+                raise _explained(error) from error
+        uses = list(recorder.uses)
+    with _quiet():
+        program = _simplified(program)
+    assert flat.results.structure is not None
+    return Traced(program, uses, flat.results.structure)
+
+
+# -- surroundings of the export ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch's own messages about failures are repeated in the exception."""
+    logger = logging.getLogger("torch")
+    names = [n for n in logging.Logger.manager.loggerDict if n == "torch" or n.startswith("torch.")]
+    levels = {name: logging.getLogger(name).level for name in ["torch", *names]}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Attention layers in evaluation mode as their ops, not as one fused op."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _no_custom_functions() -> Iterator[None]:
+    """A custom autograd function is an error: the export would drop its backward without a word."""
+    before = torch.autograd.Function.__dict__["apply"]
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls.__module__.partition(".")[0] == "torch":
+            return before.__get__(None, cls)(*args, **kwargs)
+        raise UnsupportedError(
+            f"{_location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
+            "(its backward would be ignored); write it with PyTorch's own ops"
+        )
+
+    torch.autograd.Function.apply = classmethod(refuse)  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = before  # type: ignore[method-assign]
+
+
+def _kept_annotations() -> Any:
+    return torch.fx.traceback.preserve_node_meta()
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def is_user_file(name: str) -> bool:
+    """Whether a file is neither PyTorch's nor ipuperf's own."""
+    return not name.startswith(_HIDDEN) and not name.startswith("<") and os.sep + "contextlib.py" not in name
+
+
+def _calling_line() -> str:
+    """``file:line`` of the innermost caller in the user's files."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _location_of(frames: Any) -> str:
+    """``file:line`` of the innermost frame in the user's files, "" when there is none."""
+    for frame in reversed(list(frames)):
+        if is_user_file(frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def _explained(error: Exception) -> ExportError:
+    """What went wrong, with the user's line."""
+    at, current, chain = "", error, []
+    while current is not None and current not in chain:
+        chain.append(current)
+        at = _location_of(traceback.extract_tb(current.__traceback__)) or at
+        current = current.__cause__ or current.__context__  # type: ignore[assignment]
+    names = {type(e).__name__ for e in chain}
+    text = " ".join(str(e) for e in chain)
+    if any("DataDependent" in n for n in names) or "data-dependent" in text:
+        file, _, line = at.rpartition(":")
+        code = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+        return ExportError(
+            f"{at}: {code!r} depends on the value of a tensor; the program of an IPU is static: neither control "
+            "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
+        )
+    reason = str(error).strip().splitlines()
+    first = reason[0] if reason else ""
+    return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {first}")
+
+
+def location_of_node(node: torch.fx.Node) -> str:
+    """``file:line`` of the user's code that made a node."""
+    if tags_of(node).get(LINE):
+        return tags_of(node)[LINE]
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    for name, line in reversed(frames):
+        if is_user_file(name):
+            return f"{name}:{line}"
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+# -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def _simplified(program: Any) -> Any:
+    """Functional ops only, and as far as PyTorch can tell only those with a handler."""
+    program = _decomposed(program, {})
+    for _ in range(_ROUNDS):
+        table: dict[Any, Any] = {}
+        for node in program.graph.nodes:
+            if node.op == "call_function" and handler_of(node.target) is None and _may_decompose(node.target):
+                found = decomposition_of(node.target)
+                if found is not None:
+                    table[node.target] = found
+        if not table:
+            break
+        program = _decomposed(program, table)
+    return program
+
+
+def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
+    """``run_decompositions``; it asserts that annotations of placeholders stay the same, and its own do not."""
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            node.meta.pop("custom", None)
+    for inner in program.graph_module.modules():
+        if inner is not program.graph_module and isinstance(inner, torch.fx.GraphModule):
+            inner.forward = partial(_interpreted, inner)
+    with _kept_annotations():
+        return program.run_decompositions(dict(table))
+
+
+def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:
+    """The graph of a region (``no_grad``, ``autocast``) run node by node, which keeps annotations; its code does
+    not."""
+    return torch.fx.Interpreter(module).run(*args)
+
+
+def _may_decompose(target: Any) -> bool:
+    """Factories of constants are folded as they are."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    takes_tensors = any("Tensor" in str(a.type) for a in target._schema.arguments)
+    return takes_tensors and target.name().split("::")[-1].split(".")[0] not in RANDOM
+
+
+def tags_of(node: torch.fx.Node) -> Mapping[str, Any]:
+    """The annotations of a node."""
+    return node.meta.get("custom") or {}

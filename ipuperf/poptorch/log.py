@@ -1,0 +1,58 @@
+"""The ``poptorch`` logger and :func:`setLogLevel`.
+
+The logger writes to standard error, unless the program has set up logging itself: then its handlers get the messages.
+``POPTORCH_LOG_LEVEL`` in the environment sets the first level, as upstream; without it warnings and errors are shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+TRACE = 5
+LEVELS = {
+    "TRACE": TRACE,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERR": logging.ERROR,
+    "OFF": logging.CRITICAL + 1,
+}
+"""Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number."""
+
+logger = logging.getLogger("poptorch")
+
+
+class _OnlyWithoutRootHandlers(logging.Filter):
+    """Lets nothing through once the program has handlers of its own at the root, which get each message anyway."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not logging.getLogger().handlers
+
+
+def setLogLevel(level: str | int) -> None:
+    """How much is written: ``TRACE``, ``DEBUG``, ``INFO``, ``WARN``, ``ERR``, ``OFF``, or 0 (trace) to 5 (off).
+
+    Raises ``ValueError`` for anything else.
+    """
+    names = list(LEVELS)
+    name = level
+    if isinstance(level, int) and not isinstance(level, bool) and 0 <= level < len(names):
+        name = names[level]
+    if name not in LEVELS:
+        raise ValueError(f"setLogLevel: {level!r} given, expected one of {', '.join(names)} or 0 to {len(names) - 1}")
+    logger.setLevel(LEVELS[str(name)])
+
+
+def _set_up() -> None:
+    logging.addLevelName(TRACE, "TRACE")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s", "%H:%M:%S"))
+    handler.addFilter(_OnlyWithoutRootHandlers())
+    logger.addHandler(handler)
+    given = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    setLogLevel(int(given) if given.isdigit() else given)
+
+
+if not logger.handlers:
+    _set_up()

@@ -1,0 +1,314 @@
+"""The ops of ``poptorch``: what they compute in native PyTorch, and marks that an export finds.
+
+``identity_loss``, ``recomputationCheckpoint``, ``set_available_memory``, ``serializedMatMul``, ``nop`` and
+``ipu_print_tensor`` are PyTorch ops of the library ``ipuperf`` (see :data:`MARKS`), so ``torch.export`` keeps them in
+its graph; natively all but ``identity_loss`` copy their input. Ops without an equivalent here raise
+:class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+import torch
+
+from . import aten_marks
+from .blocks import isRunningOnIpu
+from .enums import MatMulSerializationMode, OverlapMode
+from .errors import Error, UnsupportedError, require
+from .log import logger
+
+MARKS = {
+    "ipuperf::identity_loss": "(x, reduction: sum | mean | none)",
+    "ipuperf::recomputation_checkpoint": "(x)",
+    "ipuperf::set_available_memory": "(x, proportion)",
+    "ipuperf::set_matmul_serialization": "(product, mode: a MatMulSerializationMode value, factor, keep_precision)",
+    "ipuperf::nop": "(x)",
+    "ipuperf::ipu_print_tensor": "(x, title)",
+}
+"""The marks as PyTorch ops, with their arguments; each gives one tensor like ``x`` (a loss: reduced). The first two are
+those of :mod:`.aten_marks`."""
+
+
+# -- the PyTorch ops -------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("ipuperf::set_available_memory", mutates_args=())
+def _set_available_memory(x: torch.Tensor, proportion: float) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("ipuperf::set_matmul_serialization", mutates_args=())
+def _set_matmul_serialization(x: torch.Tensor, mode: str, factor: int, keep_precision: bool) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("ipuperf::nop", mutates_args=())
+def _nop(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("ipuperf::ipu_print_tensor", mutates_args=())
+def _ipu_print_tensor(x: torch.Tensor, title: str) -> torch.Tensor:
+    print(f"{title or 'tensor'}: {x}")
+    return x.clone()
+
+
+def _pass_through(op: Any, settings: int) -> None:
+    """Shape, type and gradient of an op that copies its first input and has ``settings`` more arguments."""
+    op.register_fake(lambda x, *_: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad, *[None] * settings))
+
+
+_pass_through(_set_available_memory, 1)
+_pass_through(_set_matmul_serialization, 3)
+_pass_through(_nop, 0)
+_ipu_print_tensor.register_fake(lambda x, title: torch.empty_like(x))
+
+
+def _print_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.title = inputs[1]
+
+
+def _print_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return torch.ops.ipuperf.ipu_print_tensor(grad, f"{ctx.title or 'tensor'}_gradient"), None
+
+
+_ipu_print_tensor.register_autograd(_print_backward, setup_context=_print_setup)
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+    """Mark ``x`` as the loss from which gradients start, reduced by ``sum``, ``mean`` or ``none``.
+
+    Raises ``ValueError`` for another reduction.
+    """
+    _check_tensor("identity_loss", x)
+    return aten_marks.identity_loss(x, reduction)
+
+
+def recomputationCheckpoint(*tensors: Any) -> Any:
+    """Keep these tensors from the forward to the backward pass instead of recomputing them.
+
+    Returns one tensor for one, a tuple for several, and a list or tuple for one list or tuple.
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
+        return type(tensors[0])(recomputationCheckpoint(tensor) for tensor in tensors[0])
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise ValueError("All inputs must be tensors")
+    kept = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
+    return kept[0] if len(kept) == 1 else kept
+
+
+def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
+    """Limit the temporary memory of the op that made ``tensor`` to a proportion (0 to 1) of the tiles' memory."""
+    _check_tensor("set_available_memory", tensor)
+    share = available_memory_proportion
+    good = isinstance(share, int | float) and 0 <= share <= 1
+    require(good, f"set_available_memory: {share!r} given, expected a number from 0 to 1")
+    return torch.ops.ipuperf.set_available_memory(tensor, float(share))
+
+
+def serializedMatMul(
+    lhs: torch.Tensor,
+    rhs: torch.Tensor,
+    mode: MatMulSerializationMode,
+    factor: int = 0,
+    keep_precision: bool = False,
+) -> torch.Tensor:
+    """``lhs @ rhs`` computed in ``factor`` parts along the dimension that ``mode`` names, which it must divide."""
+    require(
+        isinstance(mode, MatMulSerializationMode),
+        f"serializedMatMul: mode {mode!r} given, expected a member of poptorch.MatMulSerializationMode",
+    )
+    require(isinstance(factor, int), f"serializedMatMul: factor {factor!r} given, expected an int")
+    require(isinstance(keep_precision, bool), f"serializedMatMul: keep_precision {keep_precision!r} is not a bool")
+    size = {
+        MatMulSerializationMode.InputChannels: lhs.shape[-2] if lhs.dim() > 1 else 1,
+        MatMulSerializationMode.ReducingDim: lhs.shape[-1],
+        MatMulSerializationMode.OutputChannels: rhs.shape[-1],
+    }.get(mode)
+    if size is not None and (factor < 1 or size % factor):
+        raise Error(f"serializedMatMul: factor {factor} does not divide the {size} of {mode.name}")
+    return torch.ops.ipuperf.set_matmul_serialization(torch.matmul(lhs, rhs), mode.value, factor, keep_precision)
+
+
+def nop(tensor: torch.Tensor) -> torch.Tensor:
+    """An identity that stays in the program."""
+    _check_tensor("nop", tensor)
+    return torch.ops.ipuperf.nop(tensor)
+
+
+def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
+    """Print ``tensor``, and its gradient in the backward pass; the result has to be used."""
+    _check_tensor("ipu_print_tensor", tensor)
+    return torch.ops.ipuperf.ipu_print_tensor(tensor, title)
+
+
+def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
+    """How far ahead inputs are copied; only ``NoOverlap`` is supported, and it changes nothing."""
+    return _no_overlap("set_overlap_for_input", input_tensors, mode)
+
+
+def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
+    """How long outputs may be copied; only ``NoOverlap`` is supported, and it changes nothing."""
+    return _no_overlap("set_overlap_for_output", output_tensors, mode)
+
+
+# -- control flow and dynamic indices --------------------------------------------------------------------------------
+
+
+def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Call ``body(*tensors)`` ``count`` times, each time with what it gave before; the loop is unrolled in a program.
+
+    ``body`` gives as many tensors as it takes, of the same shapes and types.
+    """
+    if not isinstance(inputs, list):
+        raise ValueError(
+            "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object is not list)"
+        )
+    for number, tensor in enumerate(inputs):
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object contained in list "
+                f"at index {number} is not torch.tensor)"
+            )
+    require(isinstance(count, int) and count >= 0, f"for_loop: count {count!r} given, expected an int from 0")
+    state = [tensor.clone() for tensor in inputs]
+    for _ in range(count):
+        given = body(*state)
+        given = list(given) if isinstance(given, list | tuple) else [given]
+        before, after = ([(t.shape, t.dtype) for t in tensors] for tensors in (state, given))
+        if before != after:
+            raise Error(f"for_loop: the body takes {before} and gives {after}; they have to be equal")
+        state = given
+    return state
+
+
+def cond(
+    condition: torch.Tensor,
+    then_body: Callable[..., Any],
+    then_inputs: list[torch.Tensor],
+    else_body: Callable[..., Any],
+    else_inputs: list[torch.Tensor],
+) -> list[torch.Tensor]:
+    """One of two functions, chosen by a tensor; natively only, in a program it is not supported."""
+    if isRunningOnIpu():
+        _unsupported("cond", "its path depends on data, and a program has one fixed schedule")
+    body, inputs = (then_body, then_inputs) if bool(condition) else (else_body, else_inputs)
+    given = body(*inputs)
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    """``size`` elements of dimension ``dim`` from index ``start`` (a tensor) in steps of ``step``."""
+    _check_tensor("dynamic_slice", tensor)
+    return tensor.index_select(dim, _indices("dynamic_slice", dim, start, size, step, tensor))
+
+
+def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    """A copy of ``input`` with ``size`` elements of dimension ``dim`` from ``start`` (a tensor) replaced by ``src``."""
+    _check_tensor("dynamic_update", input)
+    _check_tensor("dynamic_update", src)
+    return input.index_copy(dim, _indices("dynamic_update", dim, start, size, 1, input), src)
+
+
+# -- names and hints -------------------------------------------------------------------------------------------------
+
+
+class NameScope:
+    """``with poptorch.NameScope("head"):`` names ops in PopART; natively and here nothing depends on those names."""
+
+    def __init__(self, name: str) -> None:
+        require(isinstance(name, str), f"NameScope: {name!r} given, expected a string")
+        self.name = name
+
+    def __enter__(self) -> NameScope:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+
+class Attribute:
+    """Hints to PopART for the ops inside a ``with`` statement; without effect, which is logged."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.attributes = attributes
+
+    def __enter__(self) -> Attribute:
+        logger.warning("poptorch.Attribute(%s) is without effect: there is no PopART", ", ".join(self.attributes))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+# -- not here --------------------------------------------------------------------------------------------------------
+
+
+def custom_op(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not supported: the op is C++ code for PopART."""
+    name = kwargs.get("name", args[1] if len(args) > 1 else "?")
+    _unsupported(f"custom_op ({name})", "it is C++ code for PopART; write it with PyTorch's ops")
+
+
+def ctc_beam_search_decoder(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not supported."""
+    _unsupported("ctc_beam_search_decoder", "there is no such op here")
+
+
+def fps(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not supported."""
+    _unsupported("fps", "there is no such op here")
+
+
+def nearest(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not supported."""
+    _unsupported("nearest", "there is no such op here")
+
+
+class CPU:
+    """Not supported: a call of the host in the middle of a program."""
+
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
+        _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
+
+
+class MultiConv:
+    """Not supported: several convolutions planned together."""
+
+    def __init__(self) -> None:
+        _unsupported("MultiConv", "each convolution is planned alone; leave MultiConv out, the results are the same")
+
+
+def _unsupported(name: str, reason: str) -> NoReturn:
+    raise UnsupportedError(f"poptorch.{name} is not supported: {reason}")
+
+
+def _no_overlap(name: str, tensors: Any, mode: object) -> Any:
+    require(isinstance(mode, OverlapMode), f"{name}: mode {mode!r} given, expected a member of poptorch.OverlapMode")
+    if mode is not OverlapMode.NoOverlap:
+        _unsupported(f"{name} ({mode})", "host I/O does not overlap with compute; allowed is OverlapMode.NoOverlap")
+    return tensors
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise Error(f"{name} must take a torch.tensor argument. {type(value)} is not supported.")
+
+
+def _indices(name: str, dim: int, start: object, size: int, step: int, like: torch.Tensor) -> torch.Tensor:
+    whole: Sequence[tuple[str, object]] = (("Dimension", dim), ("Size", size), ("Step", step))
+    for what, value in whole:
+        if not isinstance(value, int):
+            raise Error(f"{name}: {what} must be an integer, got {value!r}.")
+    if not isinstance(start, torch.Tensor):
+        raise Error(f"{name}: the start must be a torch.tensor, got {type(start)}.")
+    return start.reshape(1).to(torch.int64) + torch.arange(0, size * step, step, device=like.device)

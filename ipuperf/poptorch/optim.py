@@ -1,0 +1,490 @@
+"""``poptorch.optim``: PyTorch's optimisers with PopTorch's additional arguments, and what the executor needs to know.
+
+The classes are real ``torch.optim`` classes, so they also step natively; the additional arguments matter only to the
+executor, which reads them through :func:`optimiser_description`. Names, defaults and checks follow
+``poptorch:python/optim.py`` and ``_optimizer_attributes.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ipuperf.ir import FLOAT16, FLOAT32, DType
+
+from .errors import Error, require
+from .log import logger
+
+MAX_WEIGHT_NORM = 65500.0
+"""Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
+
+_TYPES: Mapping[torch.dtype, DType] = {torch.float32: FLOAT32, torch.float16: FLOAT16}
+
+
+class VariableAttributes:
+    """Which numbers of an optimiser may change between runs: those its constructor was given, unless marked otherwise.
+
+    Args:
+        variable_attributes: names of the variable ones.
+        allowed_attributes: names that there are.
+    """
+
+    def __init__(self, variable_attributes: Iterable[str], allowed_attributes: Iterable[str]) -> None:
+        self._variable_attributes = list(variable_attributes)
+        self._allowed_attributes = list(allowed_attributes)
+
+    def isConstant(self, attr: str) -> bool:
+        """Whether ``attr`` is compiled into the program."""
+        return attr not in self._variable_attributes
+
+    def markAsConstant(self, attr: str) -> None:
+        """Compile ``attr`` into the program."""
+        self._check(attr)
+        self._variable_attributes = [name for name in self._variable_attributes if name != attr]
+
+    def markAsVariable(self, attr: str) -> None:
+        """Let ``attr`` change between runs."""
+        self._check(attr)
+        self._variable_attributes.append(attr)
+
+    def _check(self, attr: str) -> None:
+        require(
+            attr in self._allowed_attributes, f"Unknown attribute {attr}, allowed values: {self._allowed_attributes}"
+        )
+
+
+class Optimizer:
+    """What the optimisers of this module share: additional attributes that survive copying and pickling."""
+
+    variable_attrs: VariableAttributes
+    loss_scaling: float
+    _additional: tuple[str, ...] = ()
+
+    def _add(self, given: Mapping[str, Any], **additional: Any) -> None:
+        """Keep the additional attributes, checked. ``given`` are the constructor's arguments, None if left out."""
+        for name, value in additional.items():
+            if name.endswith("accum_type"):
+                require(
+                    value in _TYPES,
+                    f"Accumulation types must be either torch.float32 or torch.float16; {name} is {value!r}",
+                )
+            setattr(self, name, value)
+        self._additional = (*additional, "_additional", "variable_attrs")
+        variable = [name for name, value in given.items() if value is not None]
+        allowed = [*getattr(self, "defaults", {}), "loss_scaling"]
+        self.variable_attrs = VariableAttributes(variable, allowed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
+        return {**state, **{name: getattr(self, name) for name in self._additional}}
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that were not left out."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+class SGD(Optimizer, torch.optim.SGD):
+    """Stochastic gradient descent.
+
+    Args:
+        loss_scaling: factor on the loss, taken out of the gradients again.
+        velocity_scaling: factor on the velocity (only with ``use_combined_accum``).
+        use_combined_accum: one tensor as gradient accumulator and velocity; no optimiser state then.
+        accum_type: type of the gradient accumulator.
+        velocity_accum_type: type of the velocity.
+        max_grad_norm: limit of the norm of all gradients together; default: none.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float | None = None,
+        dampening: float | None = None,
+        weight_decay: float | None = None,
+        nesterov: bool | None = None,
+        maximize: bool | None = None,
+        foreach: bool | None = None,
+        differentiable: bool | None = None,
+        loss_scaling: float | None = None,
+        velocity_scaling: float | None = None,
+        use_combined_accum: bool | None = None,
+        accum_type: torch.dtype | None = None,
+        velocity_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        given = _given(
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+            maximize=maximize, foreach=foreach, differentiable=differentiable,
+        )  # fmt: skip
+        torch.optim.SGD.__init__(self, params, **given)
+        combined = bool(use_combined_accum)
+        if velocity_scaling is not None and not combined:
+            logger.warning(
+                "velocity_scaling value ignored when using the separate variant (use_combined_accum=False). In future, "
+                "this will lead to an error. Please update your code."
+            )
+        if combined:
+            scaling = 1.0 if velocity_scaling is None else velocity_scaling
+            self.defaults["velocity_scaling"] = scaling
+            for group in self.param_groups:
+                group.setdefault("velocity_scaling", scaling)
+        self._add(
+            {**given, "loss_scaling": loss_scaling, "velocity_scaling": velocity_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            use_combined_accum=combined,
+            accum_type=accum_type or torch.float32,
+            velocity_accum_type=velocity_accum_type or torch.float32,
+            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
+        )
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """Adam, with types of its states.
+
+    Args:
+        loss_scaling: factor on the loss, taken out of the gradients again.
+        accum_type: type of the gradient accumulator.
+        first_order_momentum_accum_type: type of the first moment.
+        second_order_momentum_accum_type: type of the second moment.
+        max_grad_norm: limit of the norm of all gradients together; default: none.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        amsgrad: bool | None = None,
+        foreach: bool | None = None,
+        maximize: bool | None = None,
+        capturable: bool | None = None,
+        differentiable: bool | None = None,
+        fused: bool | None = None,
+        loss_scaling: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        given = _given(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
+            maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+        )  # fmt: skip
+        torch.optim.Adam.__init__(self, params, **given)
+        self._add(
+            {**given, "loss_scaling": loss_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            accum_type=accum_type or torch.float32,
+            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
+            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
+        )
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """Adam with decoupled weight decay; arguments as for :class:`Adam`.
+
+    Args:
+        bias_correction: False leaves out Adam's correction of the first steps (not so in a native step).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        amsgrad: bool | None = None,
+        maximize: bool | None = None,
+        foreach: bool | None = None,
+        capturable: bool | None = None,
+        differentiable: bool | None = None,
+        fused: bool | None = None,
+        loss_scaling: float | None = None,
+        bias_correction: bool | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        given = _given(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
+            maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+        )  # fmt: skip
+        torch.optim.AdamW.__init__(self, params, **given)
+        self._add(
+            {**given, "loss_scaling": loss_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            bias_correction=True if bias_correction is None else bias_correction,
+            accum_type=accum_type or torch.float32,
+            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
+            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
+        )
+
+
+class RMSprop(Optimizer, torch.optim.RMSprop):
+    """RMSprop.
+
+    Args:
+        loss_scaling: factor on the loss, taken out of the gradients again.
+        accum_type: type of the gradient accumulator.
+        first_order_momentum_accum_type: type of the momentum.
+        second_order_momentum_accum_type: type of the averages.
+        use_tf_variant: TensorFlow's RMSprop (averages begin at one, epsilon under the root, learning rate in the
+            momentum) instead of PyTorch's; not so in a native step.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | None = None,
+        alpha: float | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        momentum: float | None = None,
+        centered: bool | None = None,
+        foreach: bool | None = None,
+        maximize: bool | None = None,
+        differentiable: bool | None = None,
+        loss_scaling: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+        use_tf_variant: bool | None = None,
+    ) -> None:
+        given = _given(
+            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
+            foreach=foreach, maximize=maximize, differentiable=differentiable,
+        )  # fmt: skip
+        torch.optim.RMSprop.__init__(self, params, **given)
+        self._add(
+            {**given, "loss_scaling": loss_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            accum_type=accum_type or torch.float32,
+            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
+            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+            use_tf_variant=bool(use_tf_variant),
+        )
+
+
+class LAMB(Optimizer, torch.optim.Optimizer):
+    """Layer-wise adaptive moments (You et al., "Large batch optimization for deep learning", arXiv 1904.00962).
+
+    The step of a parameter ``w`` is ``lr * min(|w|, max_weight_norm) / |u| * u`` with Adam's direction plus decay
+    ``u``; the ratio is 1 where a norm is 0.
+
+    Args:
+        bias_correction: apply Adam's correction of the first steps.
+        max_weight_norm: limit of the weight norm; default :data:`MAX_WEIGHT_NORM`.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        bias_correction: bool | None = None,
+        loss_scaling: float | None = None,
+        max_weight_norm: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+    ) -> None:
+        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
+        defaults = {
+            "lr": 1e-3,
+            "betas": (0.9, 0.999),
+            "eps": 1e-8,
+            "weight_decay": 1e-2,
+            "max_weight_norm": MAX_WEIGHT_NORM,
+        }
+        torch.optim.Optimizer.__init__(self, params, {**defaults, **given})
+        self._add(
+            {**given, "loss_scaling": loss_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            bias_correction=True if bias_correction is None else bias_correction,
+            accum_type=accum_type or torch.float32,
+            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
+            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One native step on the gradients that the parameters hold."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step(parameter, parameter.grad, group)
+        return loss
+
+    def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(step=0, exp_avg=torch.zeros_like(parameter), exp_avg_sq=torch.zeros_like(parameter))
+        state["step"] += 1
+        beta1, beta2 = group["betas"]
+        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
+        if self.bias_correction:  # type: ignore[attr-defined]
+            first, second = first / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
+        update = first / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
+        weight_norm = float(parameter.norm().clamp(max=group["max_weight_norm"]))
+        update_norm = float(update.norm())
+        trust = weight_norm / update_norm if weight_norm and update_norm else 1.0
+        parameter.sub_(update, alpha=group["lr"] * trust)
+
+
+# -- for the executor ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OptimiserGroup:
+    """One parameter group.
+
+    Attributes:
+        values: the numbers by PyTorch's names: ``lr``, ``weight_decay``, and by kind ``momentum``, ``dampening``,
+            ``nesterov``, ``velocity_scaling`` (sgd), ``betas``, ``eps`` (adam, adamw, lamb), ``max_weight_norm``
+            (lamb), ``alpha``, ``eps``, ``momentum``, ``centered``, ``use_tf_variant`` (rmsprop).
+        parameters: the PyTorch parameters.
+    """
+
+    values: Mapping[str, Any]
+    parameters: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class OptimiserSpec:
+    """A PyTorch or PopTorch optimiser as the executor sees it.
+
+    Attributes:
+        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop`` or ``lamb``.
+        groups: the parameter groups in order.
+        loss_scaling: factor on the loss.
+        bias_correction: Adam's correction of the first steps.
+        accum_dtype: type of the gradient accumulators.
+        first_order_dtype: type of the velocity, the momentum or the first moment.
+        second_order_dtype: type of the second moment.
+        use_combined_accum: SGD's gradient accumulator and velocity are one tensor.
+        max_grad_norm: limit of the norm of all gradients together, infinity for none.
+        use_tf_variant: RMSprop as in TensorFlow.
+        constant: names of the numbers that cannot change between runs.
+    """
+
+    kind: str
+    groups: tuple[OptimiserGroup, ...]
+    loss_scaling: float = 1.0
+    bias_correction: bool = True
+    accum_dtype: DType = FLOAT32
+    first_order_dtype: DType = FLOAT32
+    second_order_dtype: DType = FLOAT32
+    use_combined_accum: bool = False
+    max_grad_norm: float = math.inf
+    use_tf_variant: bool = False
+    constant: frozenset[str] = frozenset()
+
+
+_KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
+    "sgd": (torch.optim.SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling")),
+    "adamw": (torch.optim.AdamW, ("lr", "betas", "eps", "weight_decay")),
+    "adam": (torch.optim.Adam, ("lr", "betas", "eps", "weight_decay")),
+    "rmsprop": (torch.optim.RMSprop, ("lr", "momentum", "weight_decay", "alpha", "eps", "centered")),
+    "lamb": (LAMB, ("lr", "betas", "eps", "weight_decay", "max_weight_norm")),
+}
+"""Kinds, their classes (AdamW before Adam, of which it may be a subclass) and the numbers of a parameter group."""
+
+_ALLOWED = (
+    "poptorch.optim.SGD, Adam, AdamW, RMSprop or LAMB, or torch.optim.SGD, Adam, AdamW or RMSprop, "
+    "or subclasses that do not change step()"
+)
+_REFUSED = {
+    "nesterov": "Nesterov momentum is currently not supported.",
+    "amsgrad": "Only non-amsgrad Adam/AdamW optimizers are supported.",
+    "maximize": "maximize=True is not supported.",
+}
+
+
+def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
+    """What the executor needs to know of ``optimizer``, with its numbers as they are now.
+
+    Raises :class:`~ipuperf.poptorch.errors.Error` for a class that PopTorch does not know and ``ValueError`` for
+    ``nesterov``, ``amsgrad`` or ``maximize``, as upstream does (``maximize`` is ignored there).
+    """
+    kind = _kind_of(optimizer)
+    names = _KINDS[kind][1]
+    variant = bool(getattr(optimizer, "use_tf_variant", False))
+    if kind == "rmsprop":
+        _check_centered(optimizer)
+    attributes: VariableAttributes | None = getattr(optimizer, "variable_attrs", None)
+    marked = [] if attributes is None else [n for n in (*names, "loss_scaling") if attributes.isConstant(n)]
+    first = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
+    return OptimiserSpec(
+        kind=kind,
+        groups=tuple(_group(group, names, variant if kind == "rmsprop" else None) for group in optimizer.param_groups),
+        loss_scaling=float(getattr(optimizer, "loss_scaling", 1.0)),
+        bias_correction=bool(getattr(optimizer, "bias_correction", True)),
+        accum_dtype=_type_of(optimizer, "accum_type"),
+        first_order_dtype=_type_of(optimizer, first),
+        second_order_dtype=_type_of(optimizer, "second_order_momentum_accum_type"),
+        use_combined_accum=bool(getattr(optimizer, "use_combined_accum", False)),
+        max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),
+        use_tf_variant=variant,
+        constant=frozenset(marked),
+    )
+
+
+def _kind_of(optimizer: torch.optim.Optimizer) -> str:
+    name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    for kind, (known, _) in _KINDS.items():
+        if isinstance(optimizer, known):
+            if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(known.step):
+                raise Error(f"Unsupported optimizer type {name}: its step() is its own; allowed are {_ALLOWED}")
+            return kind
+    raise Error(f"Unsupported optimizer type {name}; allowed are {_ALLOWED}")
+
+
+def _group(group: Mapping[str, Any], names: Iterable[str], variant: bool | None) -> OptimiserGroup:
+    for name, complaint in _REFUSED.items():
+        if group.get(name):
+            raise ValueError(complaint)
+    values = {name: _number(name, group[name]) for name in names if name in group}
+    if variant is not None:
+        values["use_tf_variant"] = variant
+    return OptimiserGroup(values, tuple(group["params"]))
+
+
+def _number(name: str, value: Any) -> Any:
+    if name == "betas":
+        require(isinstance(value, tuple | list) and len(value) == 2, f"Expected a pair for betas but got {value}")
+        return tuple(_number("beta", beta) for beta in value)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.item()
+    require(isinstance(value, int | float), f"Expected a number for {name} but got {value!r} instead")
+    return value
+
+
+def _check_centered(optimizer: torch.optim.Optimizer) -> None:
+    kinds = [bool(group["centered"]) for group in optimizer.param_groups]
+    require(
+        len(set(kinds)) == 1, f"All parameter groups must have the same value for the 'centered' attribute, got {kinds}"
+    )
+
+
+def _type_of(optimizer: torch.optim.Optimizer, name: str) -> DType:
+    return _TYPES[getattr(optimizer, name, torch.float32)]

@@ -1,0 +1,172 @@
+"""What each option does here: one table, option -> applied | no effect | unsupported, and why.
+
+* *applied*: stored for the executor, changes the numbers, the time or the memory as upstream.
+* *no effect*: accepted and stored; :meth:`Ledger.notes` tells about it, and the executor logs that once.
+* *unsupported*: the call raises :class:`~ipuperf.poptorch.errors.UnsupportedError`.
+
+A value among an option's ``neutral`` ones asks for what happens anyway and never gives a note or an error. An option
+that changes what is computed is applied or unsupported; only one that changes speed, memory or rounding noise of the
+real device may be without effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..enums import ConnectionType, HalfFloatCastingBehavior, MeanReductionStrategy
+from ..errors import UnsupportedError
+
+APPLIED, NO_EFFECT, UNSUPPORTED = "applied", "no effect", "unsupported"
+
+
+class Effect(NamedTuple):
+    """One row of the table; ``reason`` says why an option is not applied."""
+
+    status: str
+    reason: str = ""
+    neutral: tuple[Any, ...] = ()
+
+
+_APPLIED = Effect(APPLIED)
+
+EFFECTS: dict[str, Effect] = {
+    "deviceIterations": _APPLIED,
+    "replicationFactor": _APPLIED,
+    "inputReplicaGrouping": _APPLIED,
+    "outputMode": _APPLIED,
+    "setExecutionStrategy": _APPLIED,
+    "autoRoundNumIPUs": _APPLIED,
+    "setAvailableMemoryProportion": _APPLIED,
+    "syncPattern": _APPLIED,
+    "randomSeed": _APPLIED,
+    "anchorTensor": Effect(
+        UNSUPPORTED, "tensors of a program have no PopART names; return the tensor from the model's forward() instead"
+    ),
+    "logDir": Effect(NO_EFFECT, "messages go to standard error, reports to enableProfiling()'s folder", (".",)),
+    "modelName": _APPLIED,
+    "enableProfiling": _APPLIED,
+    "updatableNamedBuffers": _APPLIED,
+    "broadcastBuffers": Effect(NO_EFFECT, "each replica keeps buffers of its own", (False,)),
+    "showCompilationProgressBar": _APPLIED,
+    "connectionType": Effect(
+        NO_EFFECT, "the simulated machine is always there", (ConnectionType.Always, ConnectionType.OnDemand)
+    ),
+    "useOfflineIpuTarget": Effect(NO_EFFECT, "the simulated machine is always there"),
+    "useIpuModel": Effect(NO_EFFECT, "the machine is always the simulated one of `ipuperf run --machine`", (True,)),
+    "useIpuId": Effect(NO_EFFECT, "a simulated machine has no device ids"),
+    "enableExecutableCaching": Effect(NO_EFFECT, "nothing is kept between processes", (None,)),
+    "enableStableNorm": Effect(NO_EFFECT, "norms are always computed from centred values in float32", (True, False)),
+    "enableSyntheticData": Effect(NO_EFFECT, "the data given is used and host I/O is timed", (False,)),
+    "logCycleCount": Effect(NO_EFFECT, "the executor's cycleCount() tells the simulated cycles of each run", (False,)),
+    "relaxOptimizerAttributesChecks": Effect(
+        NO_EFFECT, "unknown attributes of an optimiser are not looked at", (True, False)
+    ),
+    "sourceLocationExcludes": Effect(NO_EFFECT, "there is no PopART IR to print"),
+    "appendToLocationExcludes": Effect(NO_EFFECT, "there is no PopART IR to print"),
+    "disableModuleNamescope": Effect(NO_EFFECT, "ops are named by the export"),
+    "maxRepeatLogs": Effect(NO_EFFECT, "messages are not repeated"),
+    "Jit.traceModel": Effect(NO_EFFECT, "models are exported with torch.export", (False,)),
+    "Training.gradientAccumulation": _APPLIED,
+    "Training.accumulationAndReplicationReductionType": _APPLIED,
+    "Training.setMeanAccumulationAndReplicationReductionStrategy": Effect(
+        NO_EFFECT,
+        "gradients are summed and then divided; other orders differ in rounding only",
+        (MeanReductionStrategy.Post,),
+    ),
+    "Training.setAutomaticLossScaling": Effect(
+        UNSUPPORTED, "give the optimiser a fixed loss_scaling instead", (False,)
+    ),
+    "Training.setConvolutionDithering": Effect(NO_EFFECT, "the tile mapping does not dither", (False,)),
+    "Precision.setPartialsType": _APPLIED,
+    "Precision.enableStochasticRounding": Effect(
+        NO_EFFECT, "float16 results are rounded to the nearest value", (False,)
+    ),
+    "Precision.enableFloatingPointExceptions": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),
+    "Precision.runningStatisticsAlwaysFloat": Effect(
+        NO_EFFECT, "running statistics keep the type of the module's buffers", (True,)
+    ),
+    "Precision.halfFloatCasting": Effect(
+        UNSUPPORTED,
+        "mixed operands follow PyTorch's rule; allowed are HalfUpcastToFloat and Default",
+        (HalfFloatCastingBehavior.HalfUpcastToFloat, HalfFloatCastingBehavior.Default),
+    ),
+    "Precision.autocastEnabled": Effect(NO_EFFECT, "only torch.autocast regions of the model are cast", (True, False)),
+    "TensorLocations.setOptimizerLocation": _APPLIED,
+    "TensorLocations.setWeightLocation": _APPLIED,
+    "TensorLocations.setActivationLocation": _APPLIED,
+    "TensorLocations.setAccumulatorLocation": _APPLIED,
+    "TensorLocations.numIOTiles": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O"),
+    "Distributed.configureProcessId": Effect(
+        UNSUPPORTED,
+        "one process simulates all replicas; use one process and replicationFactor()",
+        ((0, 1),),
+    ),
+}
+"""The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`."""
+
+LOCATION_EFFECTS: dict[str, Effect] = {
+    "onChip": _APPLIED,
+    "minElementsForOffChip": _APPLIED,
+    "minElementsForReplicatedTensorSharding": _APPLIED,
+    "useIOTilesToLoad": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O", (0,)),
+    "useIOTilesToStore": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O", (0,)),
+}
+"""The members of a ``TensorLocationSettings``; sharding is applied to optimiser state only."""
+
+SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to optimiser state only", (0,))
+
+POPART_EFFECTS: dict[str, Effect] = {
+    "autoRecomputation": Effect(
+        NO_EFFECT, "recomputation is 0 (None) or 3 (Pipeline); every other type is done as Pipeline", (0, 3)
+    ),
+    "defaultPrefetchBufferingDepth": _APPLIED,
+    "accumulateOuterFragmentSettings.schedule": Effect(
+        NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"
+    ),
+    "engineOptions": _APPLIED,
+    "partialsTypeMatMuls": _APPLIED,
+    "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],
+    "instrumentWithHardwareCycleCounter": EFFECTS["logCycleCount"],
+    "rearrangeAnchorsOnHost": Effect(NO_EFFECT, "outputs need no rearranging", (False,)),
+    "syntheticDataMode": Effect(NO_EFFECT, "the data given is used and host I/O is timed", (0,)),
+    "enableStochasticRounding": EFFECTS["Precision.enableStochasticRounding"],
+    "enableFloatingPointChecks": EFFECTS["Precision.enableFloatingPointExceptions"],
+}
+"""Known keys of ``_Popart.set``."""
+
+OTHER_POPART_KEY = Effect(NO_EFFECT, "a setting of PopART's compiler, which is not here")
+
+ENGINE_OPTIONS_APPLIED = ("autoReport.directory", "autoReport.all")
+"""Engine options with a meaning here; ``debug.allowOutOfMemory`` asks for what happens anyway."""
+
+
+class Ledger:
+    """The options a program has set, and what is to be said about them. ``Options`` and its members share one."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, str] = {}
+
+    def record(self, option: str, value: Any, effect: Effect | None = None) -> None:
+        """Check ``option`` (a key of :data:`EFFECTS`, unless ``effect`` is given) and remember its note, if any.
+
+        The last value counts. Raises :class:`~ipuperf.poptorch.errors.UnsupportedError`.
+        """
+        effect = EFFECTS[option] if effect is None else effect
+        shown = _shown(option, value)
+        harmless = any(type(value) is type(neutral) and value == neutral for neutral in effect.neutral)
+        if effect.status == UNSUPPORTED and not harmless:
+            raise UnsupportedError(f"poptorch.Options().{shown} is not supported: {effect.reason}")
+        self._notes.pop(option, None)
+        if effect.status == NO_EFFECT and not harmless:
+            self._notes[option] = f"poptorch.Options().{shown} is without effect: {effect.reason}"
+
+    def notes(self) -> list[str]:
+        """One sentence per option that was set and is without effect, in the order of setting."""
+        return list(self._notes.values())
+
+
+def _shown(option: str, value: Any) -> str:
+    if option.startswith("_Popart.set "):
+        return f"_Popart.set({option.removeprefix('_Popart.set ')!r}, {value!r})"
+    values = value if isinstance(value, tuple) else (value,)
+    return f"{option}({', '.join(str(v) if hasattr(v, 'name') else repr(v) for v in values)})"

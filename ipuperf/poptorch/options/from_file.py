@@ -1,0 +1,81 @@
+"""``Options.loadFromFile``: one option per line, written as a call without ``options.`` in front.
+
+Lines are parsed, not executed: arguments are literals, enumeration members (``poptorch.OutputMode.All``), torch types
+(``torch.half``) and calls of the API's own classes (``poptorch.PipelinedExecution("B1", "B2")``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import enums
+from ..errors import Error
+
+
+class ConfigFileError(Error):
+    """A line of an options file that is not an option; the message names file, line and text."""
+
+
+def load_options(options: Any, path: str | Path, classes: Mapping[str, Any]) -> None:
+    """Set on ``options`` what the file at ``path`` says; ``classes`` are the names below ``poptorch`` it may use.
+
+    Empty lines and lines that begin with ``#`` are left out.
+    """
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            call = ast.parse(text, mode="eval").body
+            if not isinstance(call, ast.Call):
+                raise ValueError("not a call")
+            _option(options, call.func)(*_arguments(call, classes), **_keywords(call, classes))
+        except (SyntaxError, ValueError, AttributeError, TypeError) as error:
+            raise ConfigFileError(f"{path}, line {number}: {text!r} is not an option of poptorch: {error}") from error
+
+
+def _option(options: Any, node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return getattr(options, node.id)
+    if isinstance(node, ast.Attribute):
+        return getattr(_option(options, node.value), node.attr)
+    raise ValueError(f"{ast.unparse(node)} is not a name")
+
+
+def _arguments(call: ast.Call, classes: Mapping[str, Any]) -> list[Any]:
+    return [_value(argument, classes) for argument in call.args]
+
+
+def _keywords(call: ast.Call, classes: Mapping[str, Any]) -> dict[str, Any]:
+    return {word.arg: _value(word.value, classes) for word in call.keywords if word.arg}
+
+
+def _value(node: ast.expr, classes: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Call):
+        return _function(node.func, classes)(*_arguments(node, classes), **_keywords(node, classes))
+    if isinstance(node, ast.Attribute):
+        return _member(ast.unparse(node), classes)
+    return ast.literal_eval(node)
+
+
+def _function(node: ast.expr, classes: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+        return getattr(_value(node.value, classes), node.attr)  # Stage("B1").ipu(0)
+    return _member(ast.unparse(node), classes)
+
+
+def _member(name: str, classes: Mapping[str, Any]) -> Any:
+    module, _, rest = name.partition(".")
+    first, _, member = rest.partition(".")
+    if module == "torch" and isinstance(found := getattr(torch, rest, None), torch.dtype):
+        return found
+    if module == "poptorch" and member and hasattr(getattr(enums, first, None), member):
+        return getattr(getattr(enums, first), member)
+    if module == "poptorch" and first in classes and not member:
+        return classes[first]
+    raise ValueError(f"{name} is not known here")

@@ -1,0 +1,201 @@
+"""The small option groups: ``Jit``, ``Precision``, ``Training``, ``Distributed``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from ..enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
+from ..errors import require, require_bool, require_int
+from .effects import Ledger
+from .popart import _PopartOptions
+from .store import OptionsDict
+
+
+class _JitOptions(OptionsDict):
+    """``Options.Jit``: how upstream captures a model; here it is exported."""
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
+        super().__init__(trace_model=False)
+
+    def traceModel(self, trace_model: bool) -> _JitOptions:
+        """Choose between tracing and the dispatcher; True is without effect."""
+        self.set(trace_model=trace_model)
+        self._ledger.record("Jit.traceModel", trace_model)
+        return self
+
+
+class _PrecisionOptions(OptionsDict):
+    """``Options.Precision``: number formats."""
+
+    _shown_members = ("_popart_options",)
+
+    def __init__(self, popart_options: _PopartOptions, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
+        self._popart_options = popart_options
+        super().__init__(autocast_enabled=True, half_float_casting=HalfFloatCastingBehavior.Default)
+
+    def autocastEnabled(self, autocast_enabled: bool) -> _PrecisionOptions:
+        """Upstream: whether ``poptorch.autocast`` regions are cast. There are none here (``torch.autocast`` works)."""
+        if not isinstance(autocast_enabled, bool):
+            raise ValueError("autocastEnabled must be set to either True or False")
+        self.set(autocast_enabled=autocast_enabled)
+        self._ledger.record("Precision.autocastEnabled", autocast_enabled)
+        return self
+
+    def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> _PrecisionOptions:
+        """Rule for ops with half and float operands; ``FloatDowncastToHalf`` is not supported."""
+        if not isinstance(half_float_casting, HalfFloatCastingBehavior):
+            raise ValueError("halfFloatCasting must be set to a member of poptorch.HalfFloatCastingBehavior")
+        self._ledger.record("Precision.halfFloatCasting", half_float_casting)
+        self.set(half_float_casting=half_float_casting)
+        return self
+
+    def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
+        """Upstream: running statistics of norms in float32 whatever the input."""
+        if not isinstance(value, bool):
+            raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
+        self._ledger.record("Precision.runningStatisticsAlwaysFloat", value)
+        self.createOrSet(running_statistics_always_float=value)
+        return self
+
+    def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
+        """Upstream: stop at NaN and infinity. Without effect."""
+        require(isinstance(enabled, bool), "enableFloatingPointExceptions needs to be set to a bool")
+        self._ledger.record("Precision.enableFloatingPointExceptions", enabled)
+        self._popart_options.store("enableFloatingPointChecks", enabled)
+        return self
+
+    def enableStochasticRounding(self, enabled: bool) -> _PrecisionOptions:
+        """Upstream: round to float16 at random. Without effect: rounding is to the nearest value."""
+        require_bool("enableStochasticRounding", enabled)
+        self._ledger.record("Precision.enableStochasticRounding", enabled)
+        self._popart_options.store("enableStochasticRounding", enabled)
+        return self
+
+    def setPartialsType(self, dtype: torch.dtype) -> _PrecisionOptions:
+        """Type of the partial sums of matrix products and convolutions: ``torch.float`` or ``torch.half``."""
+        if dtype not in (torch.float32, torch.float16):
+            raise ValueError(f"parameter to setPartialsType should be either torch.float or torch.half, got {dtype!r}")
+        self._ledger.record("Precision.setPartialsType", dtype)
+        name = "float" if dtype == torch.float32 else "half"
+        self._popart_options.store("partialsTypeMatMuls", name)
+        self._popart_options.store("convolutionOptions", _joined(self._popart_options, partialsType=name))
+        return self
+
+    @property
+    def partials_type(self) -> torch.dtype | None:
+        """What :meth:`setPartialsType` was given; None if it was not called."""
+        name = self._popart_options.options.get("partialsTypeMatMuls")
+        return None if name is None else {"float": torch.float32, "half": torch.float16}[name]
+
+
+class _TrainingOptions(OptionsDict):
+    """``Options.Training``: gradient accumulation and the reduction of gradients."""
+
+    _shown_members = ("_popart_options",)
+
+    def __init__(self, popart_options: _PopartOptions, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
+        self._popart_options = popart_options
+        super().__init__(
+            gradient_accumulation=1,
+            accumulation_and_replication_reduction_type=ReductionType.Mean,
+            meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Post,
+        )
+
+    def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
+        """Micro-batches per weight update."""
+        require_int("gradientAccumulation", gradient_accumulation, 1)
+        self.set(gradient_accumulation=gradient_accumulation)
+        self._ledger.record("Training.gradientAccumulation", gradient_accumulation)
+        return self
+
+    def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> _TrainingOptions:
+        """``Mean`` (default) or ``Sum`` of the gradients of micro-batches and replicas."""
+        if reduction_type not in (ReductionType.Mean, ReductionType.Sum) or not isinstance(
+            reduction_type, ReductionType
+        ):
+            raise ValueError(
+                "accumulationAndReplicationReductionType must be set to poptorch.ReductionType.Mean or "
+                f"poptorch.ReductionType.Sum, got {reduction_type!r}"
+            )
+        self.set(accumulation_and_replication_reduction_type=reduction_type)
+        self._ledger.record("Training.accumulationAndReplicationReductionType", reduction_type)
+        return self
+
+    def setMeanAccumulationAndReplicationReductionStrategy(
+        self, mean_reduction_strategy: MeanReductionStrategy
+    ) -> _TrainingOptions:
+        """When a mean is divided by its count; anything but ``Post`` is without effect."""
+        require(
+            isinstance(mean_reduction_strategy, MeanReductionStrategy),
+            f"setMeanAccumulationAndReplicationReductionStrategy: {mean_reduction_strategy!r} given, expected a member "
+            "of poptorch.MeanReductionStrategy",
+        )
+        self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
+        option = "Training.setMeanAccumulationAndReplicationReductionStrategy"
+        self._ledger.record(option, mean_reduction_strategy)
+        return self
+
+    def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
+        """Upstream: adapt the loss scale to the gradients. True is not supported."""
+        require_bool("setAutomaticLossScaling", enabled)
+        self._ledger.record("Training.setAutomaticLossScaling", enabled)
+        self._popart_options.store("automaticLossScalingSettings.enabled", enabled)
+        return self
+
+    def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
+        """Upstream: spread convolutions over tiles. Without effect."""
+        require_bool("setConvolutionDithering", enabled)
+        self._ledger.record("Training.setConvolutionDithering", enabled)
+        self._popart_options.store("convolutionOptions", _joined(self._popart_options, enableConvDithering=enabled))
+        return self
+
+
+class _DistributedOptions(OptionsDict):
+    """``Options.Distributed``: several host processes; here there is always one."""
+
+    _shown_members = ("_gcd_mappings",)
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
+        self._gcd_mappings: dict[int, int] = {}
+        super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
+        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+
+    def disable(self) -> _DistributedOptions:
+        """Use one process."""
+        self.set(num_distributed_processes=1, distributed_process_id=0)
+        return self
+
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
+        """Read the number of processes and the id of this one from the environment."""
+        found = (os.environ.get(var_process_id, "0"), os.environ.get(var_num_processes, "1"))
+        return self.configureProcessId(int(found[0]), int(found[1]))
+
+    def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
+        """Anything but process 0 of 1 is not supported."""
+        require_int("processId", process_id, 0)
+        require_int("numProcesses", num_processes, 1)
+        self._ledger.record("Distributed.configureProcessId", (process_id, num_processes))
+        self.set(distributed_process_id=process_id, num_distributed_processes=num_processes)
+        return self
+
+    @property
+    def processId(self) -> int:
+        """Id of this process: 0."""
+        return int(self.distributed_process_id)
+
+    @property
+    def numProcesses(self) -> int:
+        """Number of processes: 1."""
+        return int(self.num_distributed_processes)
+
+
+def _joined(popart: _PopartOptions, **additions: Any) -> dict[str, Any]:
+    """The convolution options so far with ``additions``."""
+    return {**popart.options.get("convolutionOptions", {}), **additions}

@@ -1,0 +1,103 @@
+"""``Options._Popart``: keys of ``popart.SessionOptions``, with their numbers instead of enumerations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import require
+from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
+from .store import Freezable
+
+RECOMPUTATION_TYPES = ("None", "Standard", "NormOnly", "Pipeline", "RecomputeAll")
+"""``popart::RecomputationType`` by number: what ``set("autoRecomputation", n)`` asks for."""
+
+OUTER_FRAGMENT_SCHEDULES = ("Scheduler", "Serial", "OverlapCycleOptimized", "OverlapMemoryOptimized")
+"""``popart::AccumulateOuterFragmentSchedule`` by number."""
+
+
+class _PopartOptions(Freezable):
+    """Any key is accepted; :data:`.effects.POPART_EFFECTS` says which ones mean something."""
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
+        self.options: dict[str, Any] = {"instrumentWithHardwareCycleCounter": False, "rearrangeAnchorsOnHost": False}
+
+    def set(self, key: str, value: Any) -> _PopartOptions:
+        """Set ``key``. ``AssertionError`` for a value that the keys with a meaning do not take."""
+        self.checkIsFrozen()
+        require(isinstance(key, str), f"_Popart.set: key {key!r} given, expected a string")
+        if key == "engineOptions":
+            return self.setEngineOptions(value)
+        _check_value(key, value)
+        self._ledger.record(f"_Popart.set {key}", value, POPART_EFFECTS.get(key, OTHER_POPART_KEY))
+        self.options[key] = value
+        return self
+
+    def store(self, key: str, value: Any) -> None:
+        """Set ``key`` on behalf of another option, which has its own row in the table of effects."""
+        self.checkIsFrozen()
+        self.options[key] = value
+
+    def setEngineOptions(self, engine_options: Mapping[str, str]) -> _PopartOptions:
+        """Poplar's engine options: the directory of reports is used, others are without effect."""
+        self.checkIsFrozen()
+        require(isinstance(engine_options, Mapping), f"engineOptions: {engine_options!r} given, expected a dictionary")
+        known = (*ENGINE_OPTIONS_APPLIED, "debug.allowOutOfMemory")
+        for key, value in engine_options.items():
+            if key not in known:
+                effect = Effect("no effect", "Poplar's engine is not here")
+                self._ledger.record(f"_Popart.set engineOptions.{key}", value, effect)
+        self.options["engineOptions"] = dict(engine_options)
+        return self
+
+    def setPatterns(self, patterns: Mapping[str, bool], level: int = 2) -> _PopartOptions:
+        """PopART's rewriting patterns; without effect, as there is no PopART."""
+        require(isinstance(level, int), f"setPatterns: level {level!r} given, expected an int")
+        require(isinstance(patterns, Mapping), f"setPatterns: {patterns!r} given, expected a dictionary")
+        self.set("patterns_level", level)
+        return self.set("patterns", dict(patterns))
+
+    # -- for the executor --------------------------------------------------------------------------------------------
+
+    @property
+    def recomputation(self) -> str | None:
+        """One of :data:`RECOMPUTATION_TYPES`; None if not set (then pipelines of several IPUs use ``Pipeline``)."""
+        number = self.options.get("autoRecomputation")
+        return None if number is None else RECOMPUTATION_TYPES[int(number)]
+
+    @property
+    def prefetch_depth(self) -> int:
+        """Depth of the host's stream buffers (PopTorch's default is 1)."""
+        return int(self.options.get("defaultPrefetchBufferingDepth", 1))
+
+    @property
+    def outer_fragment_schedule(self) -> str:
+        """One of :data:`OUTER_FRAGMENT_SCHEDULES`: how the weight updates of the IPUs are ordered."""
+        return OUTER_FRAGMENT_SCHEDULES[int(self.options.get("accumulateOuterFragmentSettings.schedule", 1))]
+
+    @property
+    def engine_options(self) -> dict[str, str]:
+        """What was given to :meth:`setEngineOptions`."""
+        return dict(self.options.get("engineOptions", {}))
+
+    def toDict(self) -> dict[str, Any]:
+        """A copy of all keys and values."""
+        return copy.deepcopy(self.options)
+
+    def __repr__(self) -> str:
+        return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
+
+
+def _check_value(key: str, value: Any) -> None:
+    choices = {
+        "autoRecomputation": RECOMPUTATION_TYPES,
+        "accumulateOuterFragmentSettings.schedule": OUTER_FRAGMENT_SCHEDULES,
+    }.get(key)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if choices is not None:
+        listed = ", ".join(f"{n} {name}" for n, name in enumerate(choices))
+        require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
+    if key == "defaultPrefetchBufferingDepth":
+        require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

@@ -1,0 +1,208 @@
+"""Convolution, transposed convolution and pooling over ``(N, C, *spatial)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ipuperf import ir as _ir
+from ipuperf import ops as _k
+
+from ..handle import Tensor
+from .operands import emit
+
+PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
+_PARTIALS = {"half": _ir.FLOAT16, "float": _ir.FLOAT32}
+
+
+def _pairs(what: str, padding: Sequence[int] | None, axes: int) -> list[tuple[int, int]]:
+    """``[begin 0, begin 1, ..., end 0, end 1, ...]`` as pairs; ValueError for another number of entries."""
+    flat = [0] * (2 * axes) if padding is None else [int(n) for n in padding]
+    if len(flat) != 2 * axes:
+        raise ValueError(f"{what}: padding {tuple(flat)}; {2 * axes} numbers are needed: all begins, then all ends")
+    return list(zip(flat[:axes], flat[axes:]))
+
+
+def _padding(
+    what: str,
+    pad_type: str,
+    padding: Sequence[int] | None,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> list[tuple[int, int]]:
+    """The padding per axis; ``same_*``: as many outputs as ``ceil(size / stride)``, the odd element at the end (upper)
+    or the begin (lower)."""
+    if pad_type == "not_set":
+        return _pairs(what, padding, len(size))
+    if pad_type == "valid":
+        return [(0, 0)] * len(size)
+    if pad_type not in ("same_upper", "same_lower"):
+        raise ValueError(f"{what}: pad type {pad_type!r}; allowed: not_set, same_upper, same_lower, valid")
+    pairs = []
+    for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
+        total = max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n)
+        small, large = total // 2, total - total // 2
+        pairs.append((small, large) if pad_type == "same_upper" else (large, small))
+    return pairs
+
+
+def _plan_options(
+    what: str, memory: Sequence[float] | None, partials: Sequence[str] | None, dithering: Sequence[int] | None
+) -> dict[str, Any]:
+    """Options of the convolution's plan; one entry each, as upstream's lists are for several convolutions."""
+    found: dict[str, Any] = {}
+    if any(dithering or ()):
+        raise ValueError(
+            f"{what}: enable_conv_dithering={list(dithering or ())} is not supported by ipuperf; allowed: 0"
+        )
+    if memory:
+        found["available_memory_proportion"] = float(memory[0])
+    if partials:
+        if partials[0] not in _PARTIALS:
+            raise ValueError(f"{what}: partials type {partials[0]!r}; allowed: half, float")
+        found["partials_dtype"] = _PARTIALS[partials[0]]
+    return found
+
+
+def conv(
+    t: Tensor,
+    weight: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
+    """Convolution of ``t`` (N, C, *spatial) with ``weight`` (M, C / groups, *kernel).
+
+    Args:
+        stride, dilation: per spatial axis.
+        padding: zeros, all begins and then all ends; counts only for ``pad_type="not_set"``.
+        pad_type: ``not_set``, ``valid`` (none), ``same_upper`` or ``same_lower`` (output size ``ceil(size / stride)``).
+        available_memory_proportions: share of tile memory for temporaries, one entry.
+        partials_types: ``half`` or ``float``, one entry.
+        enable_conv_dithering: not supported.
+
+    Raises:
+        ValueError: options that do not exist; IrError (``popart_exception``): shapes or dtypes do not fit.
+    """
+    options = _plan_options("conv", available_memory_proportions, partials_types, enable_conv_dithering)
+    pads = _padding("conv", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    return emit(
+        _k.Conv, [t, weight], "conv_out",
+        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
+    )  # fmt: skip
+
+
+def conv_transpose(
+    t: Tensor,
+    weight: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
+    """Transposed convolution of ``t`` (N, C, *spatial) with ``weight`` (C, M / groups, *kernel); see :func:`conv`.
+
+    Args:
+        padding: what is taken away from the output.
+        pad_type: ``not_set`` or ``valid``.
+        output_padding: added at the end of the output, per spatial axis.
+        output_shape: not supported; the shape follows from the other arguments.
+    """
+    if output_shape:
+        raise ValueError(f"conv_transpose: output_shape={tuple(output_shape)} is not supported; use output_padding")
+    if pad_type not in ("not_set", "valid"):
+        raise ValueError(f"conv_transpose: pad type {pad_type!r} is not supported; allowed: not_set, valid")
+    options = _plan_options("conv_transpose", available_memory_proportions, partials_types, enable_conv_dithering)
+    pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    return emit(
+        _k.ConvTranspose, [t, weight], "conv_transpose_out",
+        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups,
+        output_padding=tuple(output_padding) or 0, **options,
+    )  # fmt: skip
+
+
+def _pool(
+    op_class: type[_k.Op],
+    what: str,
+    t: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] | None,
+    padding: Sequence[int] | None,
+    out_pads: Sequence[int] | None,
+    dilation: Sequence[int] | None,
+    in_dilations: Sequence[int] | None,
+    auto_pad: str | None,
+    ceil_mode: bool | None,
+) -> Tensor:
+    if any(out_pads or ()):
+        raise ValueError(f"{what}: out_pads={tuple(out_pads or ())} is not supported by ipuperf; allowed: 0")
+    if any(n != 1 for n in in_dilations or ()):
+        raise ValueError(f"{what}: in_dilations={tuple(in_dilations or ())} is not supported by ipuperf; allowed: 1")
+    ones = (1,) * len(kernel_size)
+    strides, spread = tuple(stride or ones), tuple(dilation or ones)
+    pads = _padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
+    return emit(
+        op_class, [t], f"{what.replace('_', '')}_out",
+        kernel_size=tuple(kernel_size), strides=strides, padding=pads, dilation=spread, ceil_mode=bool(ceil_mode),
+    )  # fmt: skip
+
+
+def average_pool(
+    t: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    padding: Sequence[int] | None = None,
+    out_pads: Sequence[int] | None = None,
+    dilation: Sequence[int] | None = None,
+    in_dilations: Sequence[int] | None = None,
+    auto_pad: PadType | None = "not_set",
+    ceil_mode: bool | None = None,
+) -> Tensor:
+    """Average of each window (padding is not counted).
+
+    Args:
+        stride: between windows (default 1, as upstream).
+        padding, auto_pad: see :func:`conv`.
+        out_pads, in_dilations: not supported.
+        dilation: 1.
+        ceil_mode: also windows that reach past the end.
+
+    Raises:
+        ValueError: an option that is not supported; IrError (``popart_exception``): windows that do not fit.
+    """
+    return _pool(
+        _k.AveragePool, "average_pool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad,
+        ceil_mode,
+    )  # fmt: skip
+
+
+def max_pool(
+    t: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    padding: Sequence[int] | None = None,
+    out_pads: Sequence[int] | None = None,
+    dilation: Sequence[int] | None = None,
+    in_dilations: Sequence[int] | None = None,
+    auto_pad: PadType | None = "not_set",
+    ceil_mode: bool | None = None,
+    storage_order: bool | None = None,
+) -> Tensor:
+    """Largest element of each window; see :func:`average_pool`. ``storage_order`` only concerns positions of maxima,
+    which are no result in PopXL."""
+    return _pool(
+        _k.MaxPool, "max_pool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
+    )

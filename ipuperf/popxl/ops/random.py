@@ -1,0 +1,66 @@
+"""Dropout, random tensors, seeds. Numbers follow from seed and op; see :mod:`ipuperf.ops.randomness`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipuperf import ops as _k
+
+from ..data import constant
+from ..dtypes import dtype as _dtype
+from ..dtypes import float32, uint32
+from ..handle import Tensor
+from .operands import emit
+
+
+def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
+    """``t / (1 - p)`` with each element zero with probability ``p``; the program has to change the seed (uint32, (2,))
+    from call to call and from replica to replica.
+
+    Raises:
+        IrError (``popart_exception``): another seed, or ``p`` outside of [0, 1).
+    """
+    return emit(_k.Dropout, [t, seed_tensor], "dropout_out", p=float(p))
+
+
+def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: float) -> Tensor:
+    """As :func:`dropout` with one decision for all elements along the axes where ``shape`` is 1.
+
+    ``shape`` broadcasts to ``t``; leading axes may be left out.
+    """
+    mask = (1,) * (t.rank - len(shape)) + tuple(int(n) for n in shape)
+    return emit(_k.Dropout, [t, seed_tensor], "shapeddropout_out", p=float(ratio), mask_shape=mask)
+
+
+def random_uniform(
+    seed_tensor: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: _dtype = float32
+) -> Tensor:
+    """A tensor of uniformly distributed numbers from ``low`` to ``high``."""
+    kind = _dtype.as_dtype(dtype)._ir
+    return emit(
+        _k.RandomUniform, [seed_tensor], "random_uniform_out", shape=tuple(shape), low=low, high=high, dtype=kind
+    )
+
+
+def random_normal(
+    seed_tensor: Tensor, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: _dtype = float32
+) -> Tensor:
+    """A tensor of normally distributed numbers."""
+    kind = _dtype.as_dtype(dtype)._ir
+    return emit(_k.RandomNormal, [seed_tensor], "random_normal_out", shape=tuple(shape), mean=mean, std=std, dtype=kind)
+
+
+def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
+    """A seed from another one and a uint32 scalar.
+
+    Raises:
+        ValueError: the seed is not uint32 of shape (2,).
+    """
+    if seed.shape != (2,) or seed.dtype is not uint32:
+        raise ValueError(f"create_random_seed: the seed {seed!r} must be uint32 of shape (2,)")
+    return emit(_k.ModifyRandomSeed, [seed, modifier], "modified_seed")
+
+
+def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
+    """``n`` seeds from one."""
+    return tuple(create_random_seed(seed, constant(i, uint32)) for i in range(n))

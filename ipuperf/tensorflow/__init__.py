@@ -1,0 +1,307 @@
+"""The TensorFlow front end: TensorFlow's names for IPU programs, without TensorFlow.
+
+Functions given to ``ipu_compiler.compile``, ``IPUStrategy.run``, ``loops.repeat`` and ``pipelining_ops.pipeline`` are
+traced with :class:`Array` s, which behave like NumPy arrays. ``tensorflow.python.ipu`` is the package
+:mod:`.python.ipu`; the names here are the few of TensorFlow itself that such programs need. There are no Keras models
+(use arrays and :func:`get_variable`), no control flow on values, no 64-bit types (they become 32-bit).
+"""
+
+from typing import Any
+
+from . import data, errors, math, nn, random, train
+from .array import Array
+from .compiled import Function, Graph, Placeholder, Session, function
+from .data import Dataset
+from .differentiation import GradientTape, gradients
+from .dtypes import HostArray, as_dtype
+from .functions import (
+    abs,
+    add,
+    argmax,
+    argmin,
+    broadcast_to,
+    cast,
+    clip_by_value,
+    concat,
+    constant,
+    cos,
+    divide,
+    equal,
+    exp,
+    expand_dims,
+    floor,
+    greater,
+    greater_equal,
+    identity,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    matmul,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    one_hot,
+    ones,
+    ones_like,
+    pow,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+    reshape,
+    sigmoid,
+    sign,
+    sin,
+    split,
+    sqrt,
+    square,
+    squeeze,
+    stack,
+    stop_gradient,
+    subtract,
+    tanh,
+    transpose,
+    unstack,
+    where,
+    zeros,
+    zeros_like,
+)
+from .nn import gather
+from .state import isolated, state
+from .tracing import Operation
+from .variables import (
+    AUTO_REUSE,
+    Variable,
+    constant_initializer,
+    get_variable,
+    get_variable_scope,
+    global_variables,
+    global_variables_initializer,
+    glorot_uniform_initializer,
+    ones_initializer,
+    random_normal_initializer,
+    random_uniform_initializer,
+    trainable_variables,
+    truncated_normal_initializer,
+    variable_scope,
+    variables_initializer,
+    zeros_initializer,
+)
+
+from .dtypes import BOOL, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32, DType  # isort: skip
+
+bool = BOOL
+float16 = half = FLOAT16
+float32 = float64 = FLOAT32
+int8, int16, int32, int64 = INT8, INT16, INT32, INT32
+uint8, uint16, uint32 = UINT8, UINT16, UINT32
+Tensor = Array
+newaxis = None
+__version__ = "2.6.3"
+
+
+def convert_to_tensor(value: Any, dtype: Any = None) -> Any:
+    """:func:`constant` of host data; arrays and variables as arrays."""
+    from .array import convert, is_traced
+
+    return convert(value) if is_traced(value) else constant(value, dtype)
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Placeholder:
+    """A value that a session feeds to a compiled function."""
+    return Placeholder(dtype, shape, name)
+
+
+def name_scope(name: str, *ignored: Any) -> Any:
+    """Prefix the names of ops in reports."""
+    from ipuperf.ir import CONTEXT
+
+    return CONTEXT.scope(name)
+
+
+def device(name: str) -> Any:
+    """``/device:IPU:n``: programs compiled in the block are for this device; other devices have no effect."""
+    from contextlib import nullcontext
+
+    from .python.ipu.scopes import ipu_scope
+
+    return ipu_scope(name) if "IPU" in str(name).upper() else nullcontext()
+
+
+def reset_default_graph() -> None:
+    """Forget all variables and names."""
+    state().reset_graph()
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed of initialisers and of random ops in programs that run for the first time later."""
+    state().seed = seed
+
+
+def disable_v2_behavior() -> None:
+    """Graph mode: ``IPUOutfeedQueue.dequeue`` gives a handle for a session."""
+    state().eager = False
+
+
+disable_eager_execution = disable_v2_behavior
+
+
+def enable_eager_execution() -> None:
+    """Eager mode, the default."""
+    state().eager = True
+
+
+enable_v2_behavior = enable_eager_execution
+
+
+def executing_eagerly() -> Any:
+    """Whether host operations happen when called."""
+    return state().eager
+
+
+def __getattr__(name: str) -> Any:
+    """Packages that are imported on first use: ``tf.compat``, ``tf.python``."""
+    import importlib
+
+    if name in ("compat", "python"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(
+        f"tensorflow.{name} is not provided by ipuperf, which stands in for TensorFlow's IPU interface and the few "
+        "functions that programs for it need"
+    )
+
+
+__all__ = [
+    "AUTO_REUSE",
+    "BOOL",
+    "FLOAT16",
+    "FLOAT32",
+    "INT8",
+    "INT16",
+    "INT32",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "Array",
+    "DType",
+    "Dataset",
+    "Function",
+    "GradientTape",
+    "Graph",
+    "HostArray",
+    "Operation",
+    "Placeholder",
+    "Session",
+    "Tensor",
+    "Variable",
+    "abs",
+    "add",
+    "argmax",
+    "argmin",
+    "as_dtype",
+    "bool",
+    "broadcast_to",
+    "cast",
+    "clip_by_value",
+    "concat",
+    "constant",
+    "constant_initializer",
+    "convert_to_tensor",
+    "cos",
+    "data",
+    "device",
+    "disable_eager_execution",
+    "disable_v2_behavior",
+    "divide",
+    "enable_eager_execution",
+    "enable_v2_behavior",
+    "equal",
+    "errors",
+    "executing_eagerly",
+    "exp",
+    "expand_dims",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "function",
+    "gather",
+    "get_variable",
+    "get_variable_scope",
+    "global_variables",
+    "global_variables_initializer",
+    "glorot_uniform_initializer",
+    "gradients",
+    "greater",
+    "greater_equal",
+    "half",
+    "identity",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isolated",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "math",
+    "matmul",
+    "maximum",
+    "minimum",
+    "multiply",
+    "name_scope",
+    "negative",
+    "newaxis",
+    "nn",
+    "not_equal",
+    "one_hot",
+    "ones",
+    "ones_initializer",
+    "ones_like",
+    "placeholder",
+    "pow",
+    "random",
+    "random_normal_initializer",
+    "random_uniform_initializer",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "reset_default_graph",
+    "reshape",
+    "set_random_seed",
+    "sigmoid",
+    "sign",
+    "sin",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "state",
+    "stop_gradient",
+    "subtract",
+    "tanh",
+    "train",
+    "trainable_variables",
+    "transpose",
+    "truncated_normal_initializer",
+    "uint8",
+    "uint16",
+    "uint32",
+    "unstack",
+    "variable_scope",
+    "variables_initializer",
+    "where",
+    "zeros",
+    "zeros_initializer",
+    "zeros_like",
+]

@@ -1,0 +1,5 @@
+"""``tensorflow.compat``."""
+
+from . import v1
+
+__all__ = ["v1"]

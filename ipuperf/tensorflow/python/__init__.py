@@ -1,0 +1,1 @@
+"""Holds ``tensorflow.python.ipu``."""

@@ -1,0 +1,338 @@
+"""``pipeline``: computational stages on several IPUs, trained or not, in one of TensorFlow's schedules.
+
+Facts: ``../shared/reference/pipelines.md`` 2.2-2.5. Not supported, with an error that says so: batch serialisation, a
+number of micro-batches that is known at run time only, replicated weight sharding, captured gradients, I/O tiles,
+accumulated outfeeds over several repetitions, other options for backward stages than for forward stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from ipuperf.schedules import RecomputationMode
+
+from ....array import Array, convert, is_traced
+from ....infeed import IPUInfeedQueue
+from ....outfeed import IPUOutfeedMode, IPUOutfeedQueue
+from ....pipeline_build import PipelineRequest, request
+from ....pipeline_model import OptimizerFunctionOutput, PipelineStageOptions, StageFunctions, StageOptions
+from ....reduction import GradientAccumulationReductionMethod
+from ....tracing import Operation, current_frame, map_structure
+
+
+class PipelineSchedule(IntEnum):
+    """How stages are interleaved.
+
+    ``Grouped``: forwards together and backwards together; ``Interleaved``: forwards and backwards in turn, with smaller
+    stashes; ``Sequential``: one stage at a time, as a sharded model.
+    """
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+def pipeline(
+    computational_stages: Any,
+    gradient_accumulation_count: Any = None,
+    gradient_accumulation_dtype: Any = None,
+    gradient_accumulation_for_captured_grads: bool = True,
+    repeat_count: int = 1,
+    batch_serialization_iterations: int = 1,
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    outfeed_queue: IPUOutfeedQueue | None = None,
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    device_mapping: Any = None,
+    pipeline_schedule: PipelineSchedule | None = None,
+    recomputation_mode: RecomputationMode | None = None,
+    forward_propagation_stages_poplar_options: Any = None,
+    backward_propagation_stages_poplar_options: Any = None,
+    weight_update_poplar_options: PipelineStageOptions | None = None,
+    offload_weight_update_variables: bool | None = None,
+    replicated_optimizer_state_sharding: bool = False,
+    offload_activations: bool | None = None,
+    offload_gradient_accumulation_buffers: bool | None = None,
+    replicated_weight_sharding: bool | None = None,
+    offload_weights: bool | None = None,
+    continuous_weight_updates: bool = False,
+    outfeed_loss: bool = False,
+    accumulate_outfeed: bool = False,
+    accumulate_outfeed_dtype: Any = None,
+    outfeed_mask: Sequence[bool] | None = None,
+    reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+    name: str | None = None,
+) -> Operation:
+    """Build a pipeline in the program being traced; it runs when the program runs.
+
+    Args:
+        computational_stages: functions; each takes the results of the one before, the first ``inputs`` and an element
+            of ``infeed_queue``. A list among them holds concurrent functions: they take the same arguments, and their
+            results follow one another.
+        gradient_accumulation_count: micro-batches per weight update (or per inference run). Multiple of twice the
+            number of stages for Grouped training, of the number of stages for Interleaved and for inference.
+        gradient_accumulation_dtype: type of accumulators: None (the variable's), a type, or a function of the variable.
+        repeat_count: weight updates per run, each with its own ramp-up and ramp-down.
+        inputs: arguments that are the same for all micro-batches: host data, arguments of the compiled function.
+        outfeed_queue: takes the results of the last stage; required if there are any.
+        optimizer_function: takes the results of the last stage, returns an :class:`OptimizerFunctionOutput`: training.
+        device_mapping: shard of each stage (default 0, 1, 2 ...); for concurrent functions a list.
+        pipeline_schedule: default Grouped.
+        recomputation_mode: has an effect with ``IPUConfig.allow_recompute``.
+        forward_propagation_stages_poplar_options, backward_...: a :class:`PipelineStageOptions` per stage.
+        offload_weight_update_variables: optimiser state in Streaming Memory; None: where the machine has it.
+        replicated_optimizer_state_sharding: that state is divided among the replicas.
+        offload_activations, offload_gradient_accumulation_buffers: stashes, accumulators in Streaming Memory.
+        outfeed_loss: enqueue the loss instead of the results.
+        outfeed_mask: results not to enqueue (True).
+        accumulate_outfeed: enqueue the sum over the micro-batches, once per run.
+        reduction_method: of gradients over the micro-batches: SUM, MEAN, RUNNING_MEAN.
+
+    Raises:
+        ValueError, TypeError, NotImplementedError: an argument does not fit; the message says which and why.
+    """
+    method = GradientAccumulationReductionMethod.parse_reduction_method(reduction_method)
+    if gradient_accumulation_count is None or (
+        isinstance(gradient_accumulation_count, int) and not gradient_accumulation_count
+    ):
+        raise ValueError("gradient_accumulation_count must be specified.")
+    if batch_serialization_iterations != 1 and method is not GradientAccumulationReductionMethod.SUM:
+        raise ValueError(
+            "batch_serialization_iterations != 1 is only supported when reduction_method is "
+            "GradientAccumulationReductionMethod.SUM"
+        )
+    if continuous_weight_updates:
+        raise NotImplementedError("Continuous weight updates are currently not supported.")
+    schedule = _schedule(pipeline_schedule, batch_serialization_iterations)
+    mode = RecomputationMode.Auto if recomputation_mode is None else recomputation_mode
+    if not isinstance(mode, RecomputationMode):
+        raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
+    if not isinstance(computational_stages, (list, tuple)):
+        raise TypeError("computational_stages argument needs to be a list or a tuple.")
+    if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
+        raise TypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    if outfeed_queue is not None and not isinstance(outfeed_queue, IPUOutfeedQueue):
+        raise TypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
+    if len(computational_stages) < 2:
+        raise ValueError("Pipeline requires at least two computational stages.")
+    if device_mapping is None:
+        count = len(computational_stages)
+        mapping: list[Any] = [0] * count if batch_serialization_iterations > 1 else list(range(count))
+        if any(isinstance(stage, (list, tuple)) for stage in computational_stages):
+            raise ValueError(
+                "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
+            )
+    else:
+        if not isinstance(device_mapping, (list, tuple)):
+            raise TypeError("device_mapping argument needs to be a list or a tuple.")
+        mapping = list(device_mapping)
+    stages = _stages(list(computational_stages), mapping)
+    _check_devices(stages, schedule, optimizer_function is not None, batch_serialization_iterations)
+    options = _stage_options(
+        len(stages),
+        forward_propagation_stages_poplar_options,
+        backward_propagation_stages_poplar_options,
+        weight_update_poplar_options,
+        optimizer_function is not None,
+    )
+    _check_outfeed(outfeed_queue, optimizer_function, outfeed_loss, outfeed_mask, accumulate_outfeed)
+    micro_batches = _micro_batches(gradient_accumulation_count, schedule, len(stages), optimizer_function is not None)
+    if batch_serialization_iterations > 1:
+        raise NotImplementedError(
+            f"pipeline: batch_serialization_iterations={batch_serialization_iterations}: executing a stage several "
+            "times on parts of a batch is not modelled; use smaller micro-batches and a larger "
+            "gradient_accumulation_count"
+        )
+    if isinstance(repeat_count, bool) or not isinstance(repeat_count, int) or repeat_count < 1:
+        raise ValueError(f"pipeline: repeat_count has to be an integer of at least 1, not {repeat_count!r}")
+    if accumulate_outfeed and repeat_count > 1:
+        raise NotImplementedError(
+            f"pipeline: accumulate_outfeed with repeat_count={repeat_count}: sums per repetition are not modelled; use "
+            "repeat_count=1 and run the program several times"
+        )
+    if replicated_weight_sharding or offload_weights:
+        raise NotImplementedError(
+            "pipeline: replicated_weight_sharding and offload_weights (experimental upstream) are not modelled; "
+            "offload_weight_update_variables and replicated_optimizer_state_sharding are"
+        )
+    listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    request(
+        PipelineRequest(
+            program=current_frame().program,
+            stages=stages,
+            default_mapping=device_mapping is None
+            or [stage.devices for stage in stages] == [[i] for i in range(len(stages))],
+            micro_batches=micro_batches,
+            repeats=repeat_count,
+            inputs=[convert(value) for value in listed],
+            infeed_queue=infeed_queue,
+            outfeed_queue=outfeed_queue,
+            optimizer_function=optimizer_function,
+            schedule=schedule.name,
+            recompute=mode,
+            options=options,
+            accumulator_dtype=gradient_accumulation_dtype,
+            reduction=method.name.lower(),
+            outfeed_loss=outfeed_loss,
+            outfeed_mask=None if outfeed_mask is None else list(outfeed_mask),
+            accumulate_outfeed=accumulate_outfeed,
+            accumulate_outfeed_dtype=accumulate_outfeed_dtype,
+            offload_state=offload_weight_update_variables,
+            shard_state=bool(replicated_optimizer_state_sharding),
+            offload_activations=bool(offload_activations),
+            offload_accumulators=bool(offload_gradient_accumulation_buffers),
+            name=name or "pipeline",
+        )
+    )
+    return Operation(name or "pipeline")
+
+
+def _schedule(schedule: Any, serialization: int) -> PipelineSchedule:
+    if schedule is None:
+        schedule = PipelineSchedule.Sequential if serialization > 1 else PipelineSchedule.Grouped
+    if not isinstance(schedule, PipelineSchedule):
+        raise TypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
+    if serialization > 1 and schedule is not PipelineSchedule.Sequential:
+        raise NotImplementedError("Batch serialization is only supported with the `Sequential` schedule.")
+    return schedule
+
+
+def _stages(functions: list[Any], mapping: list[Any]) -> list[StageFunctions]:
+    if len(mapping) != len(functions):
+        raise ValueError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {len(functions)} stages")
+    stages = []
+    for number, (entry, device) in enumerate(zip(functions, mapping)):
+        if isinstance(entry, (list, tuple)):
+            if not isinstance(device, (list, tuple)):
+                raise ValueError(
+                    "When the pipeline stage is a list of functions, the device mapping must also be a list of device "
+                    "IDs."
+                )
+            if len(entry) != len(device) or not entry:
+                raise ValueError("Pipeline stage list and device_id list must be the same length.")
+            if any(isinstance(inner, (list, tuple)) for inner in entry):
+                raise NotImplementedError("Multiple nested levels of pipeline stages is not supported.")
+            stages.append(StageFunctions(list(entry), list(device)))
+        else:
+            stages.append(StageFunctions([entry], [device]))
+        for one in stages[-1].devices:
+            if isinstance(one, bool) or not isinstance(one, int) or one < 0:
+                raise ValueError(f"device_mapping: stage {number} is on {one!r}; a shard number of 0 or more is needed")
+        if len(set(stages[-1].devices)) != len(stages[-1].devices):
+            raise ValueError(f"device_mapping: concurrent stage {number} names an IPU twice: {stages[-1].devices}")
+    return stages
+
+
+def _check_devices(
+    stages: Sequence[StageFunctions], schedule: PipelineSchedule, training: bool, serialization: int
+) -> None:
+    devices = [device for stage in stages for device in stage.devices]
+    if schedule is PipelineSchedule.Interleaved and training and len(devices) != len(set(devices)):
+        raise NotImplementedError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            "device for training graphs. Please use a different pipeline schedule."
+        )
+    if schedule is PipelineSchedule.Sequential and serialization > 1 and len(set(devices)) != 1:
+        raise NotImplementedError(
+            "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
+        )
+
+
+def _stage_options(count: int, forward: Any, backward: Any, update: Any, training: bool) -> list[StageOptions]:
+    """Options of each stage."""
+    checked = _checked_options(count, forward, "forward_propagation_stages_poplar_options")
+    if training:
+        other = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
+        if update is not None and not isinstance(update, PipelineStageOptions):
+            raise TypeError(
+                f"weight_update_poplar_options to be of type PipelineStageOptions, but got {update} instead."
+            )
+        if backward is not None and [o.plans() for o in other] != [o.plans() for o in checked]:
+            raise NotImplementedError(
+                "pipeline: backward_propagation_stages_poplar_options with other options than "
+                "forward_propagation_stages_poplar_options: gradients take the options of their forward products"
+            )
+    return [o.plans() for o in checked]
+
+
+def _checked_options(count: int, options: Any, name: str) -> list[PipelineStageOptions]:
+    if options is None:
+        return [PipelineStageOptions() for _ in range(count)]
+    if not isinstance(options, (list, tuple)):
+        raise TypeError(f"{name} must be a list or a tuple of PipelineStageOptions objects.")
+    if len(options) != count:
+        raise ValueError(
+            f"{name} must be a list or a tuple of PipelineStageOptions objects of length {count} (same number as the "
+            f"number of computational stages) but is {len(options)}."
+        )
+    for option in options:
+        if not isinstance(option, PipelineStageOptions):
+            raise TypeError(
+                f"Expected all elements of {name} to be of type PipelineStageOptions, but got {option} instead."
+            )
+    return list(options)
+
+
+def _check_outfeed(queue: Any, optimizer_function: Any, loss: bool, mask: Any, accumulate: bool) -> None:
+    if mask and not optimizer_function:
+        raise ValueError("An optimizer_function must be provided when outfeed_mask is set.")
+    if loss and not optimizer_function:
+        raise ValueError("An optimizer_function must be provided when outfeed_loss is True.")
+    if loss and mask:
+        raise ValueError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
+    if loss and not queue:
+        raise ValueError("An outfeed_queue must be provided when outfeed_loss is True")
+    if accumulate:
+        if not queue:
+            raise ValueError("An outfeed_queue must be provided when accumulate_outfeed is True.")
+        if queue._outfeed_mode is not IPUOutfeedMode.ALL:
+            raise ValueError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL.")
+
+
+def _micro_batches(count: Any, schedule: PipelineSchedule, stages: int, training: bool) -> int:
+    """The number of micro-batches, checked against the schedule (``pipeline_visitor.cc:588-650``)."""
+    if isinstance(count, Array) or is_traced(count):
+        raise NotImplementedError(
+            "pipeline: gradient_accumulation_count as a tensor: the number of micro-batches has to be known when the "
+            "program is built"
+        )
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"gradient_accumulation_count has to be an integer of at least 1, not {count!r}")
+    if schedule is PipelineSchedule.Sequential:
+        return count
+    multiple = 2 * stages if schedule is PipelineSchedule.Grouped and training else stages
+    if count % multiple:
+        raise ValueError(
+            f"The number of iterations of the pipeline must be a multiple of {multiple}, but it is {count}. This "
+            "number might be called gradient_accumulation_count, or steps_per_execution, depending on the interface."
+        )
+    return count
+
+
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Keep ``tensors`` (an array or a structure of arrays) when the stage is recomputed.
+
+    It has an effect with ``RecomputationMode.RecomputeAndBackpropagateInterleaved``; returns the arrays themselves.
+    """
+    frame = current_frame()
+
+    def keep(value: Any) -> Any:
+        array = convert(value)
+        checkpoints = getattr(frame, "checkpoints", None)
+        if checkpoints is not None:
+            checkpoints.append(frame.get(array.tensor))
+        return array
+
+    return map_structure(keep, tensors)
+
+
+__all__ = [
+    "OptimizerFunctionOutput",
+    "PipelineSchedule",
+    "PipelineStageOptions",
+    "RecomputationMode",
+    "pipeline",
+    "recomputation_checkpoint",
+]

@@ -1,0 +1,5 @@
+"""See :class:`ipuperf.tensorflow.accumulation.CrossReplicaOptimizer`."""
+
+from ....accumulation import CrossReplicaOptimizer
+
+__all__ = ["CrossReplicaOptimizer"]

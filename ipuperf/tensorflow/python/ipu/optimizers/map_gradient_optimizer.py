@@ -1,0 +1,5 @@
+"""See :class:`ipuperf.tensorflow.accumulation.MapGradientOptimizer`."""
+
+from ....accumulation import MapGradientOptimizer
+
+__all__ = ["MapGradientOptimizer"]

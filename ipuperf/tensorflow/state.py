@@ -1,0 +1,81 @@
+"""What TensorFlow keeps per process: the default graph's variables, the IPU configuration, graph or eager mode.
+
+Upstream has one of each per process, so there is one :class:`State` here too, shared by all threads.
+``tf.compat.v1.reset_default_graph()`` and ``ipu.config.reset_ipu_configuration()`` clear it; :func:`isolated` gives a
+block (a test, an embedded program) a state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .python.ipu.config import IPUConfig
+    from .variables import Variable
+
+
+@dataclass
+class Scope:
+    """An active variable scope: its full name, whether it reuses variables, its default initialiser."""
+
+    name: str = ""
+    reuse: object = False
+    initializer: object = None
+
+
+@dataclass
+class State:
+    """The state of a process.
+
+    Attributes:
+        variables: variables of the default graph by name.
+        scopes: active variable scopes, innermost last.
+        unique: how often a default name has been taken.
+        config: the configuration applied last, None before the first.
+        eager: whether host operations happen when called; False: when a session runs them.
+        device: ordinal of the active ``/device:IPU:n``.
+        seed: ``tf.random.set_seed``.
+    """
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    scopes: list[Scope] = field(default_factory=lambda: [Scope()])
+    unique: dict[str, int] = field(default_factory=dict)
+    config: IPUConfig | None = None
+    eager: bool = True
+    device: int = 0
+    seed: int = 0
+
+    def reset_graph(self) -> None:
+        """Forget variables and names."""
+        self.variables = {}
+        self.scopes = [Scope()]
+        self.unique = {}
+
+    def unique_name(self, stem: str) -> str:
+        """``stem``, ``stem_1``, ``stem_2`` ..."""
+        number = self.unique.get(stem, 0)
+        self.unique[stem] = number + 1
+        return stem if number == 0 else f"{stem}_{number}"
+
+
+# One per process, as upstream: threads of a program share it. isolated() puts another one in its place.
+_STATE: ContextVar[State] = ContextVar("ipuperf_tensorflow_state", default=State())  # noqa: B039
+
+
+def state() -> State:
+    """The state in force."""
+    return _STATE.get()
+
+
+@contextmanager
+def isolated() -> Iterator[State]:
+    """A fresh state within the block."""
+    token = _STATE.set(State())
+    try:
+        yield _STATE.get()
+    finally:
+        _STATE.reset(token)

@@ -1,0 +1,284 @@
+"""The convolution planner: against PopLibs' own planner values (an oracle of estimator fidelity, not of silicon),
+against scalar restatements of its parts, and its lowering to phases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from ipuperf import ir, ops
+from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
+from ipuperf.lowering import Phase, lower, plan_convolution
+from ipuperf.lowering.convolution_form import POINT, Axis, Form, expand, flatten_field, form_of, forms, swap
+from ipuperf.lowering.convolution_planner import plan_product, reduce_depths
+from ipuperf.lowering.convolution_vertices import _spans
+from ipuperf.machine import load_machine
+from ipuperf.ops.work import Convolution, MatMul
+
+CHIPS = {"mk1": load_machine("gc2-1").chip, "mk2": load_machine("gc200-1").chip}
+GC200 = load_machine("gc200-1")
+TYPES = {"f16": FLOAT16, "f32": FLOAT32}
+
+
+def convolution(batch=4, inner=8, outer=8, size=(16, 16), kernel=(3, 3), pad=1, stride=1, dilation=1, groups=1,
+                dtype=FLOAT32, partials=None, pass_="fwd", proportion=0.6):  # fmt: skip
+    axes = len(size)
+    return Convolution(batch, inner, outer, size, kernel, (stride,) * axes, ((pad, pad),) * axes, (dilation,) * axes,
+                       groups, dtype, dtype, partials or dtype, pass_, proportion)  # fmt: skip
+
+
+# -- PopLibs' values: cost-model.md, table 6.2 -------------------------------------------------------------------------
+
+# chip, inputs, partials, batch, size, channels in, out, groups; total, compute, exchange, reduce, transform, zeros,
+# temporary bytes, tiles
+CONVOLUTIONS = [
+    ("mk2", "f16", "f16", 4, 56, 64, 64, 1, 15046, 10738, 2985, 1323, 0, 0, 16192, 1344),
+    ("mk2", "f16", "f16", 4, 28, 128, 128, 1, 14855, 10513, 3223, 1119, 0, 0, 17152, 1280),
+    ("mk2", "f16", "f16", 4, 7, 512, 512, 1, 20156, 14754, 3800, 1602, 0, 0, 26496, 1344),
+    ("mk2", "f16", "f32", 4, 56, 64, 64, 1, 23575, 16213, 4818, 2337, 207, 0, 27392, 1280),
+    ("mk2", "f16", "f32", 4, 28, 128, 128, 1, 23532, 18032, 4119, 1245, 136, 0, 24320, 1280),
+    ("mk2", "f16", "f32", 4, 7, 512, 512, 1, 28100, 24108, 2806, 639, 547, 0, 19456, 1408),
+    ("mk2", "f32", "f32", 4, 56, 64, 64, 1, 39552, 30872, 5969, 2337, 374, 0, 32384, 1344),
+    ("mk2", "f32", "f32", 4, 28, 128, 128, 1, 39911, 31268, 6445, 2001, 197, 0, 34304, 1280),
+    ("mk2", "f32", "f32", 4, 7, 512, 512, 1, 43174, 35892, 4750, 2487, 45, 0, 29504, 1408),
+    ("mk1", "f16", "f32", 4, 56, 64, 64, 1, 24855, 16213, 5209, 3216, 217, 0, 30976, 1216),
+    ("mk2", "f16", "f16", 4, 112, 32, 32, 32, 4963, 2292, 578, 0, 1821, 272, 9088, 1472),
+    ("mk2", "f16", "f32", 4, 56, 128, 128, 8, 13112, 9493, 2393, 828, 398, 0, 15360, 1280),
+]
+
+
+@pytest.mark.parametrize("row", CONVOLUTIONS, ids=lambda r: f"{r[0]}-{r[1]}-{r[2]}-{r[4]}x{r[5]}g{r[7]}")
+def test_plan_is_that_of_poplibs(row):
+    chip, inputs, partials, batch, size, inner, outer, groups, *wanted = row
+    plan = plan_convolution(CHIPS[chip], convolution(batch, inner, outer, (size, size), groups=groups,
+                                                     dtype=TYPES[inputs], partials=TYPES[partials]))  # fmt: skip
+    exchange = plan.exchange_operands + plan.exchange_partials
+    transform = plan.transform_exchange + plan.transform
+    found = (plan.total, plan.compute, exchange, plan.reduce, transform, plan.tile_transform, plan.temp_bytes,
+             plan.tiles)  # fmt: skip
+    assert found == tuple(wanted)
+
+
+# chip, inputs, partials, pass, groups, m, k, n, proportion, total
+PRODUCTS = [
+    ("mk2", "f16", "f32", "nonemm", 1, 256, 256, 256, 0.6, 2387),
+    ("mk2", "f16", "f32", "nonemm", 1, 1, 1024, 1024, 0.6, 1111),
+    ("mk2", "f16", "f16", "nonemm", 1, 1024, 1024, 1024, 0.6, 29904),
+    ("mk2", "f32", "f32", "nonemm", 1, 1024, 1024, 1024, 0.6, 87738),
+    ("mk2", "f32", "f32", "nonemm", 1, 1, 1024, 1024, 0.6, 1472),
+    ("mk1", "f16", "f16", "nonemm", 1, 256, 256, 256, 0.6, 2668),
+    ("mk1", "f32", "f32", "nonemm", 1, 1024, 1024, 1024, 0.6, 172121),
+    ("mk1", "f32", "f32", "nonemm", 1, 1, 1024, 1024, 0.6, 1933),
+    ("mk2", "f16", "f16", "nonemm", 1, 2048, 2048, 2048, 0.1, 213337),
+    ("mk2", "f16", "f16", "nonemm", 1, 512, 1024, 30528, 0.1, 351088),
+    ("mk2", "f16", "f32", "fcinf", 1, 32, 784, 1024, 0.6, 2911),
+    ("mk2", "f16", "f16", "fcfwd", 1, 384, 1024, 4096, 0.6, 38908),
+    ("mk2", "f16", "f16", "fcwu", 1, 1024, 384, 4096, 0.6, 47517),
+    ("mk2", "f16", "f16", "nonemm", 16, 384, 384, 64, 0.6, 7324),
+    ("mk2", "f32", "f32", "nonemm", 1, 8, 8, 8, 0.6, 513),
+]
+
+
+@pytest.mark.parametrize("row", PRODUCTS, ids=lambda r: f"{r[0]}-{r[1]}-{r[2]}-{r[3]}-{r[5]}x{r[6]}x{r[7]}")
+def test_matrix_product_is_planned_as_a_convolution(row):
+    chip, inputs, partials, pass_, groups, m, k, n, proportion, total = row
+    item = MatMul(groups, m, k, n, TYPES[inputs], TYPES[inputs], TYPES[partials], pass_, proportion)
+    assert plan_product(CHIPS[chip], item).total == total
+
+
+# -- parts against scalar restatements ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "width", "step"), [(1, 1, 3, 1), (2, 5, 7, 1), (3, 4, 19, 2), (1, 1, 152, 1)]
+)
+def test_workers_share_a_piece_in_consecutive_row_parts(batch, rows, width, step):
+    axes = (Axis(rows, 3, rows), Axis(width, 3, width * step, input_dilation=step))
+    form = Form(batch, 1, 8, 8, axes, "fwd")
+    first, middle, last, whole = _spans(np.array([batch]), (np.array([rows]), np.array([width * step])), form, 6)
+    total = batch * rows * width
+    for worker in range(6):
+        begin, end = worker * total // 6, (worker + 1) * total // 6
+        wanted: dict[int, int] = {}
+        for element in range(begin, end):
+            wanted[element // width] = wanted.get(element // width, 0) + 1
+        found = [int(first[worker, 0]), *[int(whole[worker, 0])] * int(middle[worker, 0]), int(last[worker, 0])]
+        assert [n for n in found if n] == list(wanted.values())
+
+
+@pytest.mark.parametrize("depth", [1, 2, 15, 16, 49, 64, 124, 125, 343, 1000])
+def test_reduction_stages_add_up_everything(depth):
+    depths = reduce_depths(depth)
+    assert len(depths) == (0 if depth == 1 else 1 if depth < 16 else 2 if depth < 125 else 3)
+    left = depth
+    for fan in depths:
+        left = -(-left // fan)
+    assert left == 1
+
+
+def macs(form):
+    return form.batch * form.groups * form.in_channels * form.out_channels * math.prod(
+        a.output * a.kernel for a in form.axes
+    )  # fmt: skip
+
+
+def test_input_channels_that_hold_the_kernel_keep_the_work():
+    form = form_of(convolution(2, 3, 5, (12, 10), (5, 3), pad=0))
+    for dims in [(0,), (1,), (0, 1)]:
+        assert macs(flatten_field(expand(form, dims))) == macs(form)
+    flat = flatten_field(expand(form, (0, 1)))
+    assert flat.one_by_one
+    assert (flat.in_channels, flat.axes[-1].output, flat.out_channels) == (3 * 5 * 3, 2 * 8 * 8, 5)
+
+
+def test_exchanged_operands_have_the_same_result():
+    form = form_of(convolution(2, 3, 5, (12, 10), (5, 3), pad=0))
+    turned = swap(form)
+    assert (turned.batch, turned.out_channels) == (5, 2)
+    assert [a.output for a in turned.axes] == [8, 8]
+    assert [(a.size, a.kernel) for a in turned.axes] == [(5, 12), (3, 10)]
+
+
+@pytest.mark.parametrize(("stride", "dilation", "pad"), [(1, 1, 0), (2, 1, 1), (1, 2, 2), (3, 1, 0)])
+def test_gradients_are_convolutions_with_the_right_sizes(stride, dilation, pad):
+    shape = {"size": (15, 17), "kernel": (3, 3), "stride": stride, "dilation": dilation, "pad": pad}
+    out = convolution(**shape).output_size
+    back = form_of(convolution(4, 6, 10, pass_="bwd", **shape))
+    assert (back.batch, back.in_channels, back.out_channels) == (4, 10, 6)
+    update = form_of(convolution(4, 6, 10, pass_="wu", **shape))
+    assert (update.batch, update.in_channels, update.out_channels) == (6, 4, 10)
+    for n, o, b, u in zip((15, 17), out, back.axes, update.axes, strict=True):
+        assert (b.size, b.kernel, b.output, b.input_dilation, b.kernel_dilation) == (o, 3, n, stride, dilation)
+        assert (o - 1) * b.input_dilation + 1 + b.padding - 2 * dilation == n
+        assert (u.size, u.kernel, u.output, u.stride, u.kernel_dilation) == (n, o, 3, dilation, stride)
+
+
+def test_reads_of_a_piece():
+    axis = Axis(size=32, kernel=3, output=16, stride=2, padding=1)
+    assert axis.reads(np.array([1, 4, 16]), np.array([3, 3, 3])).tolist() == [3, 9, 32]
+    dilated = Axis(size=16, kernel=3, output=32, input_dilation=2, padding=3)
+    assert dilated.reads(np.array([1, 4, 32]), np.array([3, 3, 3])).tolist() == [2, 3, 16]
+
+
+def test_one_dimension_becomes_two():
+    assert form_of(convolution(size=(16,), kernel=(3,))).axes[0] == POINT
+
+
+# -- any plan ----------------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    convolution(40, 1, 10, (28, 28), (5, 5), pad=0),
+    convolution(40, 10, 20, (12, 12), (5, 5), pad=0, pass_="bwd"),
+    convolution(40, 10, 20, (12, 12), (5, 5), pad=0, pass_="wu"),
+    convolution(2, 3, 16, (30, 30), (7, 7), pad=3, stride=2, dtype=FLOAT16, pass_="wu"),
+    convolution(2, 16, 32, (14, 14), (1, 1), pad=0, stride=2, dtype=FLOAT16, partials=FLOAT32, pass_="bwd"),
+    convolution(2, 8, 8, (20,), (3,), dtype=FLOAT16),
+    convolution(1, 4, 8, (6, 6, 6), (3, 3, 3)),
+    convolution(2, 8, 8, (16, 16), groups=8, dtype=FLOAT16, partials=FLOAT32),
+    convolution(1, 1, 1, (1, 1), (1, 1), pad=0),
+]
+
+
+@pytest.mark.parametrize("item", SHAPES, ids=lambda c: f"{c.batch}x{c.channels_in}-{len(c.input_size)}d-{c.pass_}")
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_plan_stays_within_the_chip_and_adds_up(item, chip):
+    plan = plan_convolution(chip, item)
+    splits = math.prod(plan.field) * plan.batch * plan.groups * math.prod(plan.kernel) * plan.out_split * plan.in_split
+    assert plan.tiles == splits <= chip.tiles
+    assert plan.temp_bytes <= 0.6 * chip.bytes_per_tile
+    terms = (plan.transform_exchange, plan.transform, plan.exchange_operands, plan.tile_transform, plan.compute,
+             plan.exchange_partials, plan.reduce, plan.dynamic_slice, plan.dynamic_update)  # fmt: skip
+    assert plan.total == plan.serial * sum(terms) + plan.broadcast
+    assert min(terms) >= 0
+    assert item.flops / 2 <= plan.compute * plan.serial * plan.tiles * 64
+    assert plan_convolution(chip, item) is plan
+    assert f"total {plan.total}" in plan.explain()
+
+
+def test_all_transformed_forms_cover_the_outputs():
+    form = form_of(convolution(40, 10, 20, (12, 12), (5, 5), pad=0))
+    found = forms(form, 4)
+    assert len(found) == len(set(found)) == 8
+    for changed in found:
+        outputs = changed.batch * changed.out_channels * math.prod(a.output for a in changed.axes)
+        assert outputs == 40 * 20 * 8 * 8
+
+
+def test_less_memory_means_serial_passes_and_more_cycles():
+    wide = plan_convolution(GC200.chip, convolution(4, 64, 64, (56, 56), dtype=FLOAT16))
+    narrow = plan_convolution(GC200.chip, convolution(4, 64, 64, (56, 56), dtype=FLOAT16, proportion=0.01))
+    assert (wide.serial, narrow.serial > 1) == (1, True)
+    assert narrow.temp_bytes <= 0.01 * GC200.chip.bytes_per_tile < wide.temp_bytes
+    assert narrow.total > wide.total
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pass_": "sideways"}, "convolution pass is 'sideways'; allowed: fwd, bwd, wu"),
+        ({"channels_in": 0}, "every dimension, stride and dilation has to be at least 1"),
+        ({"kernel_size": (30, 30)}, "the kernel does not fit into the padded input"),
+        ({"groups": 3}, "3 groups have to divide the channels 8 and 8"),
+        ({"available_memory_proportion": 1.5}, "availableMemoryProportion is 1.5; allowed: above 0, at most 1"),
+        ({"partials_dtype": FLOAT16}, "partials float16 and result float32 are not possible"),
+    ],
+)
+def test_impossible_convolutions_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan_convolution(GC200.chip, dataclasses.replace(convolution(), **changes))
+
+
+# -- lowering ----------------------------------------------------------------------------------------------------------
+
+
+def variable(program, name, shape, dtype=FLOAT32):
+    graph = program.main_graph
+    tensor = Variable(
+        graph.tensor_id(name), TensorSpec(shape, dtype), graph, np.zeros(shape, dtype.numpy), program.grouping()
+    )
+    graph.add(tensor)
+    return tensor
+
+
+def lowered(op, shapes, **attributes):
+    """The phases of one op on variables of these shapes, and the op's plan."""
+    program = ir.Ir()
+    operands = [variable(program, name, shape) for name, shape in zip("ab", shapes, strict=True)]
+    made = program.main_graph.create(op, operands, ["y"], **attributes)
+    plan = plan_convolution(GC200.chip, made.work()[0])
+    return [s for s in lower(program, GC200).walk() if isinstance(s, Phase)], plan
+
+
+def test_forward_phases_follow_the_plan():
+    phases, plan = lowered(ops.Conv, [(40, 10, 12, 12), (20, 10, 5, 5)])
+    names = [p.name.rsplit("/", 1)[-1] if p.kind == "exchange" else p.vertex for p in phases]
+    assert names == ["transform", "poplin::Transform", "operands", plan.vertex, "partials", "poplin::ConvReduce"]
+    assert sum(p.flops for p in phases) == 2 * 40 * 20 * 64 * 250
+    setup = GC200.chip.exchange_setup_cycles * sum(p.kind == "exchange" for p in phases)
+    assert sum(p.cycles.max for p in phases) == plan.total + setup
+    assert all(p.cycles.active <= plan.tiles for p in phases)
+
+
+def test_input_gradient_flips_the_weights_first():
+    grad, weights = (40, 20, 8, 8), (20, 10, 5, 5)
+    phases, plan = lowered(ops.ConvInputGrad, [grad, weights], input_size=(12, 12))
+    assert [p.vertex or p.name.rsplit("/", 1)[-1] for p in phases[:2]] == ["flip", "poplin::FlipWeights"]
+    assert plan.pass_ == "bwd"
+    assert phases[0].bytes_in >= 20 * 10 * 25 * 4
+    assert plan.compute in {p.cycles.max for p in phases}
+
+
+def test_weight_gradient_and_training_step_are_lowered():
+    phases, plan = lowered(ops.ConvWeightGrad, [(40, 20, 8, 8), (40, 10, 12, 12)], kernel_size=(5, 5))
+    assert plan.pass_ == "wu"
+    assert sum(p.flops for p in phases) == 2 * 40 * 20 * 64 * 250
+
+
+def test_serial_passes_repeat_the_phases():
+    phases, plan = lowered(ops.Conv, [(4, 32, 56, 56), (32, 32, 3, 3)], padding=1, available_memory_proportion=0.01)
+    assert plan.serial > 1
+    assert [p.vertex for p in phases].count(plan.vertex) == plan.serial
+    assert [p.vertex for p in phases].count("popops::DynamicUpdateSlice1D") == plan.serial

@@ -1,0 +1,127 @@
+"""Ops: values and gradients natively, marks in an exported program, errors of what is not here."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import ipuperf.poptorch as poptorch  # noqa: E402
+from ipuperf.poptorch.blocks import record_blocks  # noqa: E402
+
+
+@pytest.mark.parametrize(("reduction", "share"), [("sum", 1.0), ("mean", 0.25), ("none", 1.0)])
+def test_identity_loss(reduction, share) -> None:  # type: ignore[no-untyped-def]
+    x = torch.arange(4.0, requires_grad=True)
+    loss = poptorch.identity_loss(x, reduction)
+    expected = {"sum": x.sum(), "mean": x.mean(), "none": x}[reduction]
+    assert torch.equal(loss, expected)
+    loss.sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), share))
+    with pytest.raises(ValueError, match="identity_loss"):
+        poptorch.identity_loss(x, "max")
+
+
+def test_identities_pass_values_and_gradients() -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    y = poptorch.nop(poptorch.set_available_memory(poptorch.recomputationCheckpoint(x), 0.3))
+    assert torch.equal(x, y)
+    (y * 3).sum().backward()
+    assert torch.equal(x.grad, torch.full((2, 4), 3.0))
+
+
+def test_print(capsys) -> None:  # type: ignore[no-untyped-def]
+    x = torch.ones(2, requires_grad=True)
+    poptorch.ipu_print_tensor(x, "here").sum().backward()
+    printed = capsys.readouterr().out
+    assert "here: tensor([1., 1.]" in printed
+    assert "here_gradient: tensor([1., 1.])" in printed
+
+
+def test_checkpoint_structures() -> None:
+    a, b = torch.ones(1), torch.zeros(1)
+    assert isinstance(poptorch.recomputationCheckpoint(a, b), tuple)
+    assert isinstance(poptorch.recomputationCheckpoint([a, b]), list)
+    with pytest.raises(ValueError, match="All inputs must be tensors"):
+        poptorch.recomputationCheckpoint(a, 3)
+
+
+def test_serialised_product() -> None:
+    a, b = torch.randn(4, 6), torch.randn(6, 8)
+    modes = poptorch.MatMulSerializationMode
+    for mode, factor in (
+        (modes.InputChannels, 2),
+        (modes.ReducingDim, 3),
+        (modes.OutputChannels, 8),
+        (modes.Disabled, 0),
+    ):
+        assert torch.equal(poptorch.serializedMatMul(a, b, mode, factor), a @ b)
+    with pytest.raises(poptorch.Error, match="factor 4 does not divide the 6 of ReducingDim"):
+        poptorch.serializedMatMul(a, b, modes.ReducingDim, 4)
+
+
+def test_loops_and_conditions() -> None:
+    start = [torch.tensor([1.0])]
+    assert poptorch.for_loop(3, lambda x: x * 2, start)[0].item() == 8
+    assert start[0].item() == 1
+    with pytest.raises(poptorch.Error, match="they have to be equal"):
+        poptorch.for_loop(1, lambda x: (x, x), start)
+    with pytest.raises(ValueError, match="index 1"):
+        poptorch.for_loop(1, lambda x: x, [start[0], 2])  # type: ignore[list-item]
+    arguments = (lambda x: x + 1, start, lambda x: x - 1, start)
+    assert poptorch.cond(torch.tensor(False), *arguments)[0].item() == 0
+    with record_blocks(), pytest.raises(poptorch.UnsupportedError, match="poptorch.cond"):
+        poptorch.cond(torch.tensor(True), *arguments)
+
+
+def test_dynamic_indices() -> None:
+    x = torch.arange(10)
+    assert poptorch.dynamic_slice(x, 0, torch.tensor([2]), 3, 2).tolist() == [2, 4, 6]
+    assert poptorch.dynamic_update(x, torch.zeros(2, dtype=x.dtype), 0, torch.tensor([7]), 2).tolist()[6:] == [
+        6,
+        0,
+        0,
+        9,
+    ]
+    with pytest.raises(poptorch.Error, match="Size must be an integer"):
+        poptorch.dynamic_slice(x, 0, torch.tensor([2]), 1.5, 1)  # type: ignore[arg-type]
+
+
+def test_marks_stay_in_an_exported_program() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            x = poptorch.set_available_memory(x @ x, 0.3)
+            x = poptorch.serializedMatMul(x, x, poptorch.MatMulSerializationMode.ReducingDim, 2)
+            return poptorch.identity_loss(poptorch.recomputationCheckpoint(poptorch.nop(x)), "mean")
+
+    program = torch.export.export(Model(), (torch.ones(4, 4),), strict=False).run_decompositions({})
+    names = [str(node.target) for node in program.graph.nodes if str(node.target).startswith("ipuperf.")]
+    assert names == [
+        f"ipuperf.{name}.default"
+        for name in (
+            "set_available_memory",
+            "set_matmul_serialization",
+            "nop",
+            "recomputation_checkpoint",
+            "identity_loss",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: poptorch.custom_op([], "Cube", "custom.ops", 1, []), r"poptorch.custom_op \(Cube\) is not supported"),
+        (lambda: poptorch.CPU(print, "host"), r"poptorch.CPU \(host\) is not supported"),
+        (lambda: poptorch.MultiConv(), "poptorch.MultiConv is not supported"),
+        (lambda: poptorch.ctc_beam_search_decoder(1, 2), "ctc_beam_search_decoder is not supported"),
+        (
+            lambda: poptorch.set_overlap_for_input(1, poptorch.OverlapMode.OverlapAccumulationLoop),
+            "allowed is OverlapMode.NoOverlap",
+        ),
+        (lambda: poptorch.nop(3), "nop must take a torch.tensor argument"),
+    ],
+)
+def test_what_is_not_here_says_so(call, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(poptorch.Error, match=message):
+        call()

@@ -1,0 +1,243 @@
+"""Optimisers in training loops, with accumulation and replicas, against TensorFlow's formulas in NumPy."""
+
+import numpy as np
+import pytest
+
+import ipuperf.tensorflow as tf
+from ipuperf.tensorflow.python import ipu
+from ipuperf.tensorflow.python.ipu import loops, optimizers
+
+Dataset = tf.data.Dataset
+rng = np.random.default_rng(3)
+X = rng.normal(size=(24, 4, 3)).astype(np.float32)
+Y = (X @ np.array([[1.0], [-2.0], [0.5]]) + 0.1).astype(np.float32)
+START = np.array([[0.1], [0.2], [-0.3]], np.float32)
+
+
+def build(optimizer, iterations=12):
+    """A compiled linear regression; each run takes ``iterations`` elements per replica."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X, Y)).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(x, y):
+        w = tf.get_variable("w", initializer=START)
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - y))
+        optimizer.minimize(loss)
+        return outfeed.enqueue(loss)
+
+    return ipu.ipu_compiler.compile(lambda: loops.repeat(iterations, body, [], infeed)), outfeed
+
+
+def gradient(w, x, y):
+    return 2 * x.T @ (x @ w - y) / len(x)
+
+
+class Sgd:
+    def __call__(self, w, g):
+        return w - 0.05 * g
+
+
+class Momentum:
+    def __init__(self, nesterov=False):
+        self.v, self.nesterov = 0.0, nesterov
+
+    def __call__(self, w, g):
+        self.v = 0.9 * self.v + g
+        return w - 0.05 * (g + 0.9 * self.v if self.nesterov else self.v)
+
+
+class Adam:
+    def __init__(self):
+        self.m = self.v = 0.0
+        self.t = 0
+
+    def __call__(self, w, g):
+        self.t += 1
+        self.m = 0.9 * self.m + 0.1 * g
+        self.v = 0.999 * self.v + 0.001 * g * g
+        rate = 0.05 * np.sqrt(1 - 0.999**self.t) / (1 - 0.9**self.t)
+        return w - rate * self.m / (np.sqrt(self.v) + 1e-8)
+
+
+def expected(rule, elements, per_update=1, scale=1.0):
+    w = START.astype(np.float64)
+    for start in range(0, elements, per_update):
+        parts = range(start, start + per_update)
+        total = sum(gradient(w, X[i % 24].astype(np.float64), Y[i % 24]) for i in parts)
+        w = rule(w, total * scale)
+    return w
+
+
+def weights():
+    return tf.trainable_variables()[0].numpy()
+
+
+CASES = [
+    (lambda: tf.train.GradientDescentOptimizer(0.05), Sgd),
+    (lambda: tf.train.MomentumOptimizer(0.05, 0.9), Momentum),
+    (lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True), lambda: Momentum(True)),
+    (lambda: tf.train.AdamOptimizer(0.05), Adam),
+]
+
+
+@pytest.mark.parametrize(("make", "rule"), CASES)
+def test_formulas_over_two_runs(make, rule):
+    net, outfeed = build(make())
+    net.run()
+    net.run()
+    np.testing.assert_allclose(weights(), expected(rule(), 24), rtol=2e-4, atol=2e-5)
+    losses = outfeed.dequeue()
+    assert losses.shape == (24,)
+    assert losses[0] == pytest.approx(((X[0] @ START - Y[0]) ** 2).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize(("make", "rule"), CASES[1:])
+def test_gradient_accumulation_with_state_in_either_memory(make, rule, offload):
+    config = ipu.config.IPUConfig()
+    config.optimizations.minimum_remote_tensor_size = 8
+    config.configure_ipu_system()
+    net, outfeed = build(optimizers.GradientAccumulationOptimizerV2(make(), 3, offload))
+    net.run()
+    np.testing.assert_allclose(weights(), expected(rule(), 12, 3), rtol=2e-4, atol=2e-5)
+    assert outfeed.dequeue().shape == (12,)
+    remote = [v for v in net.program.ir.variables() if v.remote is not None]
+    assert bool(remote) is offload
+    loops_found = [op.trips for graph in net.program.ir.all_graphs() for op in graph.ops if op.type == "Loop"]
+    assert sorted(loops_found) == [3, 4]
+
+
+@pytest.mark.parametrize(("method", "scale"), [("SUM", 1.0), ("MEAN", 1 / 4), ("RUNNING_MEAN", 1 / 4)])
+def test_reduction_methods(method, scale):
+    method = optimizers.GradientAccumulationReductionMethod[method]
+    wrapped = optimizers.GradientAccumulationOptimizerV2(
+        tf.train.GradientDescentOptimizer(0.05), 4, reduction_method=method, dtype=lambda v: tf.float32
+    )
+    net, _ = build(wrapped)
+    net.run()
+    np.testing.assert_allclose(weights(), expected(Sgd(), 12, 4, scale), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda opt: optimizers.CrossReplicaGradientAccumulationOptimizer(opt, 3),
+        lambda opt: optimizers.CrossReplicaGradientAccumulationOptimizerV2(opt, 3),
+        lambda opt: optimizers.GradientAccumulationOptimizer(optimizers.CrossReplicaOptimizer(opt), 3),
+    ],
+)
+def test_accumulation_and_mean_over_replicas(wrap):
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    net, outfeed = build(wrap(tf.train.MomentumOptimizer(0.05, 0.9)), iterations=6)
+    net.run()
+    np.testing.assert_allclose(weights(), expected(Momentum(), 12, 6, 1 / 2), rtol=2e-4, atol=2e-5)
+    assert outfeed.dequeue().shape == (6, 2)
+
+
+def test_cross_replica_optimizer_alone():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.configure_ipu_system()
+    net, _ = build(optimizers.CrossReplicaOptimizer(tf.train.GradientDescentOptimizer(0.05)), iterations=3)
+    net.run()
+    np.testing.assert_allclose(weights(), expected(Sgd(), 12, 4, 1 / 4), rtol=2e-4, atol=2e-5)
+    tf.reset_default_graph()
+    net, _ = build(tf.train.GradientDescentOptimizer(0.05))
+    with pytest.raises(ValueError, match="'w:0' is updated on 4 replicas .*CrossReplicaOptimizer"):
+        net.run()
+
+
+def test_map_gradient_optimizer():
+    seen = []
+
+    def double(grad, variable):
+        seen.append(variable.name)
+        return grad * 2.0
+
+    net, _ = build(optimizers.MapGradientOptimizer(tf.train.GradientDescentOptimizer(0.025), double))
+    net.run()
+    np.testing.assert_allclose(weights(), expected(Sgd(), 12), rtol=2e-4, atol=2e-5)
+    assert seen == ["w:0"]
+
+
+def test_learning_rate_from_an_argument_and_slots():
+    optimizer = None
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X, Y)).repeat())
+
+    def net(rate):
+        nonlocal optimizer
+        optimizer = tf.train.MomentumOptimizer(rate, 0.9)
+
+        def body(x, y):
+            w = tf.get_variable("w", initializer=START)
+            return optimizer.minimize(tf.reduce_mean(tf.square(tf.matmul(x, w) - y)))
+
+        return loops.repeat(6, body, [], infeed)
+
+    compiled = ipu.ipu_compiler.compile(net, [np.float32(0.05)])
+    compiled.run()
+    np.testing.assert_allclose(weights(), expected(Momentum(), 6), rtol=2e-4, atol=2e-5)
+    before = weights()
+    compiled(np.float32(0))
+    np.testing.assert_array_equal(weights(), before)
+    slot = optimizer.get_slot(tf.trainable_variables()[0], "accumulator")
+    assert slot.name == "w/Momentum:0"
+    assert np.abs(slot.numpy()).max() > 0
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="number of mini batches inside a loop with 10 iterations"):
+        build(optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(0.1), 3), 10)
+    tf.reset_default_graph()
+    with pytest.raises(ValueError, match="num_mini_batches must be a positive number"):
+        optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(0.1), 0)
+    with pytest.raises(ValueError, match="only works with GradientDescentOptimizer and MomentumOptimizer"):
+        optimizers.GradientAccumulationOptimizer(tf.train.AdamOptimizer(), 2)
+    with pytest.raises(NotImplementedError, match="replicated_optimizer_state_sharding"):
+        optimizers.GradientAccumulationOptimizerV2(
+            tf.train.AdamOptimizer(), 2, replicated_optimizer_state_sharding=True
+        )
+    with pytest.raises(TypeError, match="needs an optimizer to wrap"):
+        optimizers.CrossReplicaOptimizer(3)
+    accumulating = optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(0.1), 2)
+
+    def outside(x):
+        w = tf.get_variable("w", (3, 1))
+        accumulating.minimize(tf.reduce_sum(tf.matmul(x, w)))
+
+    with pytest.raises(ValueError, match="inside of a training loop generated by loops.repeat"):
+        ipu.ipu_compiler.compile(outside, [X[0]])
+    with pytest.raises(ValueError, match="No gradients provided for any variable: \\['w:0'\\]"):
+        ipu.ipu_compiler.compile(lambda x: tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(x)), [X[0]])
+
+
+@pytest.mark.parametrize("order", ["ZIGZAG", "HOOF"])
+def test_training_on_two_shards(order):
+    config = ipu.config.IPUConfig()
+    config.selection_order = ipu.config.SelectionOrder[order]
+    config.configure_ipu_system()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X, Y)).repeat())
+    first, second = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), (5, 1)))
+
+    def body(x, y):
+        with ipu.scopes.ipu_shard(0):
+            hidden = tf.tanh(tf.matmul(x, tf.get_variable("a", initializer=first)))
+        with ipu.scopes.ipu_shard(2):
+            loss = tf.reduce_mean(tf.square(tf.matmul(hidden, tf.get_variable("b", initializer=second)) - y))
+            return tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+
+    net = ipu.ipu_compiler.compile(lambda: loops.repeat(6, body, [], infeed))
+    net.run()
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    for x, y in zip(X[:6], Y[:6]):
+        hidden = np.tanh(x @ a)
+        error = 2 * (hidden @ b - y) / len(x)
+        a, b = a - 0.05 * x.T @ ((error @ b.T) * (1 - hidden**2)), b - 0.05 * hidden.T @ error
+    found = [v.numpy() for v in tf.trainable_variables()]
+    np.testing.assert_allclose(found[0], a, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[1], b, rtol=1e-3, atol=1e-5)
+    shard = {"ZIGZAG": 2, "HOOF": 3}[order]
+    assert {v.name: v.ipu or 0 for v in net.program.ir.variables()} == {"a": 0, "b": shard}
+    assert net.program.executable.simulated_run_cycles > 0

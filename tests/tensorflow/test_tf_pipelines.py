@@ -1,0 +1,591 @@
+"""Pipelines: every schedule gives the numbers of plain gradient accumulation; checks and their messages."""
+
+import numpy as np
+import pytest
+
+import ipuperf.tensorflow as tf
+from ipuperf.tensorflow.python import ipu
+from ipuperf.tensorflow.python.ipu import pipelining_ops
+from ipuperf.tensorflow.python.ipu.pipelining_ops import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+)
+
+Dataset = tf.data.Dataset
+rng = np.random.default_rng(0)
+COUNT = 24
+X = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
+Y = rng.integers(0, 5, (COUNT, 4)).astype(np.int32)
+WEIGHTS = [rng.normal(size=s).astype(np.float32) * 0.4 for s in ((8, 6), (6, 6), (6, 5))]
+
+
+# -- the oracle: a perceptron in plain NumPy -------------------------------------------------------------------------
+
+
+def forward(weights, x, labels):
+    w0, w1, w2 = weights
+    a = np.maximum(x @ w0, 0)
+    b = np.tanh(a @ w1)
+    logits = b @ w2
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    loss = -log_p[np.arange(len(labels)), labels].mean()
+    return loss, (a, b, np.exp(log_p))
+
+
+def gradients(weights, x, labels):
+    loss, (a, b, p) = forward(weights, x, labels)
+    d = p.copy()
+    d[np.arange(len(labels)), labels] -= 1
+    d /= len(labels)
+    g2 = b.T @ d
+    d = (d @ weights[2].T) * (1 - b**2)
+    g1 = a.T @ d
+    d = (d @ weights[1].T) * (a > 0)
+    return loss, [x.T @ d, g1, g2]
+
+
+def train(
+    weights, xs, labels, *, micro_batches, replicas=1, rate=0.1, momentum=0.9, reduction="sum", map_gradient=None
+):
+    """Losses ``(elements,)`` in the order of the feed, and the weights after ``len(xs)`` elements."""
+    weights = [w.astype(np.float64) for w in weights]
+    velocity = [np.zeros_like(w) for w in weights]
+    losses, per_update = [], micro_batches * replicas
+    for start in range(0, len(xs), per_update):
+        total = [np.zeros_like(w) for w in weights]
+        for x, y in zip(xs[start : start + per_update], labels[start : start + per_update]):
+            loss, grads = gradients(weights, x.astype(np.float64), y)
+            losses.append(loss)
+            for t, g in zip(total, grads):
+                t += g if map_gradient is None else map_gradient(g)
+        scale = 1 / replicas / (1 if reduction == "sum" else micro_batches)
+        for w, v, t in zip(weights, velocity, total):
+            v *= momentum
+            v += t * scale
+            w -= rate * v
+    return np.array(losses), weights
+
+
+# -- the same as a pipeline -------------------------------------------------------------------------------------------
+
+
+def weight(number):
+    return tf.get_variable(f"w{number}", initializer=WEIGHTS[number])
+
+
+def stage0(rate, x, labels):
+    return rate, tf.nn.relu(tf.matmul(x, weight(0))), labels
+
+
+def stage1(rate, hidden, labels):
+    return rate, tf.tanh(tf.matmul(hidden, weight(1))), labels
+
+
+def stage2(rate, hidden, labels):
+    logits = tf.matmul(hidden, weight(2))
+    return rate, tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+STAGES = [stage0, stage1, stage2]
+
+
+def momentum(rate, loss):
+    return OptimizerFunctionOutput(tf.train.MomentumOptimizer(rate, 0.9), loss)
+
+
+def cross_replica(rate, loss):
+    return OptimizerFunctionOutput(ipu.optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(rate, 0.9)), loss)
+
+
+def feed():
+    return ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X, Y)).repeat())
+
+
+def compiled(stages=STAGES, count=12, rate=0.1, **options):
+    """The compiled pipeline and its outfeed."""
+    options.setdefault("outfeed_queue", ipu.ipu_outfeed_queue.IPUOutfeedQueue())
+    options.setdefault("optimizer_function", momentum)
+    options.setdefault("outfeed_loss", options["optimizer_function"] is not None)
+    options.setdefault("infeed_queue", feed())
+
+    def model(lr):
+        return pipelining_ops.pipeline(stages, count, inputs=[lr], **options)
+
+    return ipu.ipu_compiler.compile(model, [np.float32(rate)]), options["outfeed_queue"]
+
+
+def trained_weights():
+    return [v.numpy() for v in sorted(tf.trainable_variables(), key=lambda v: v.name)]
+
+
+def check_weights(expected, tolerance=2e-4):
+    for found, wanted in zip(trained_weights(), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
+def test_schedules_train_like_plain_accumulation(schedule, recompute, reduction):
+    config = ipu.config.IPUConfig()
+    config.allow_recompute = recompute
+    config.configure_ipu_system()
+    program, outfeed = compiled(pipeline_schedule=schedule, repeat_count=2, reduction_method=reduction)
+    assert program.run() is None
+    losses, weights = train(WEIGHTS, X, Y, micro_batches=12, reduction=reduction)
+    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    check_weights(weights)
+    timetable = program.program.pipeline.timetable
+    assert len(timetable.steps) == {"grouped": 12 + 5, "interleaved": 2 * 14, "sequential": 72}[timetable.name]
+    assert any(c.kind == "R" for step in timetable.steps for row in step for c in row) is recompute
+
+
+def test_runs_continue_and_the_learning_rate_may_change():
+    program, outfeed = compiled()
+    program.run()
+    _, after_one = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
+    check_weights(after_one)
+    before = trained_weights()
+    program(np.float32(0))
+    outfeed.dequeue()
+    for found, wanted in zip(trained_weights(), before):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_replicas_and_sharded_offloaded_state():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 8
+    config.optimizations.minimum_remote_tensor_size = 4
+    config.configure_ipu_system()
+    program, outfeed = compiled(
+        count=6, optimizer_function=cross_replica, replicated_optimizer_state_sharding=True, repeat_count=2
+    )
+    program.run()
+    assert program.program.ir.replication_factor == 2  # 3 shards count as 4
+    losses, weights = train(WEIGHTS, X, Y, micro_batches=6, replicas=2)
+    np.testing.assert_allclose(outfeed.dequeue(), losses.reshape(12, 2), rtol=1e-4)
+    check_weights(weights)
+    state = program.program.pipeline.state.values()
+    assert all(v.remote is not None and v.shard_over == 2 for v in state)
+
+
+def test_replicas_without_cross_replica_optimizer_are_refused():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 8
+    config.configure_ipu_system()
+    program, _ = compiled(count=6)
+    with pytest.raises(ValueError, match="CrossReplicaOptimizer"):
+        program.run()
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_optimiser_state_is_offloaded_where_the_machine_can(supported):
+    from ipuperf.runtime.settings import RunSettings, use_settings
+
+    config = ipu.config.IPUConfig()
+    config.optimizations.minimum_remote_tensor_size = 4
+    config.configure_ipu_system()
+    machine = "pod4" if supported else "gc2-1"
+    stages = [stage0, stage1, stage2]
+    with use_settings(RunSettings(machine=machine)):
+        program, _ = compiled(stages, device_mapping=None if supported else [0, 0, 0])
+        program.run()
+        assert all((v.remote is not None) == supported for v in program.program.pipeline.state.values())
+    if not supported:
+        tf.reset_default_graph()
+        with use_settings(RunSettings(machine=machine)):
+            program, _ = compiled(device_mapping=[0, 0, 0], offload_weight_update_variables=True)
+            with pytest.raises(ValueError, match="no Streaming Memory"):
+                program.run()
+
+
+def test_activations_and_accumulators_in_streaming_memory():
+    program, outfeed = compiled(offload_activations=True, offload_gradient_accumulation_buffers=True)
+    program.run()
+    losses, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
+    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    check_weights(weights)
+
+
+def test_results_masked_accumulated_and_in_another_type():
+    program, outfeed = compiled(outfeed_loss=False, outfeed_mask=[True, False])
+    program.run()
+    losses, _ = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
+    (found,) = outfeed.dequeue()
+    np.testing.assert_allclose(found, losses, rtol=1e-4)
+    tf.reset_default_graph()
+    program, outfeed = compiled(accumulate_outfeed=True)
+    program.run()
+    np.testing.assert_allclose(outfeed.dequeue(), [losses.sum()], rtol=1e-4)
+    tf.reset_default_graph()
+    program, outfeed = compiled(outfeed_loss=False)
+    program.run()
+    rates, found = outfeed.dequeue()
+    np.testing.assert_allclose(rates, np.full(12, 0.1), rtol=1e-6)
+    np.testing.assert_allclose(found, losses, rtol=1e-4)
+
+
+def test_inference_returns_the_structure_of_the_last_stage():
+    def last(rate, hidden, labels):
+        return {"logits": tf.matmul(hidden, weight(2)), "labels": labels}
+
+    program, outfeed = compiled([stage0, stage1, last], count=6, optimizer_function=None, repeat_count=2)
+    program.run()
+    result = outfeed.dequeue()
+    assert result["logits"].shape == (12, 4, 5)
+    np.testing.assert_array_equal(result["labels"], Y[:12])
+    expected = [np.tanh(np.maximum(x @ WEIGHTS[0], 0) @ WEIGHTS[1]) @ WEIGHTS[2] for x in X[:12]]
+    np.testing.assert_allclose(result["logits"], expected, rtol=1e-4, atol=1e-5)
+    assert len(program.program.pipeline.timetable.steps) == 6 + 2
+
+
+def test_concurrent_stages_share_the_feed_and_concatenate_results():
+    def left(rate, x, labels):
+        return tf.nn.relu(tf.matmul(x, weight(0)))
+
+    def right(rate, x, labels):
+        return labels, rate
+
+    def middle_a(hidden, labels, rate):
+        return tf.tanh(tf.matmul(hidden, weight(1)))
+
+    def middle_b(hidden, labels, rate):
+        return labels, rate
+
+    def last(hidden, labels, rate):
+        logits = tf.matmul(hidden, weight(2))
+        return rate, tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    program, outfeed = compiled(
+        [[left, right], [middle_a, middle_b], last], device_mapping=[[0, 1], [2, 1], 3], repeat_count=2
+    )
+    program.run()
+    losses, weights = train(WEIGHTS, X, Y, micro_batches=12)
+    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    check_weights(weights)
+    assert program.program.pipeline.timetable.stages == 3
+
+
+def test_map_gradients_of_each_micro_batch():
+    def clipped(rate, loss):
+        optimizer = ipu.optimizers.MapGradientOptimizer(
+            tf.train.MomentumOptimizer(rate, 0.9), lambda grad, variable: tf.clip_by_value(grad, -0.01, 0.01)
+        )
+        return OptimizerFunctionOutput(optimizer, loss)
+
+    program, _ = compiled(optimizer_function=clipped)
+    program.run()
+    _, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12, map_gradient=lambda g: np.clip(g, -0.01, 0.01))
+    check_weights(weights)
+
+
+class CastingOptimizer(tf.train.GradientDescentOptimizer):
+    """The user guide's way to accumulate in another type."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients([(tf.cast(g, v.dtype), v) for g, v in grads_and_vars], global_step, name)
+
+
+def test_accumulators_of_another_type():
+    program, _ = compiled(gradient_accumulation_dtype=tf.float16)
+    with pytest.raises(TypeError, match="is float16, the variable is float32; cast it"):
+        program.run()
+    for choice in (tf.float16, lambda variable: tf.float16):
+        tf.reset_default_graph()
+        program, _ = compiled(
+            gradient_accumulation_dtype=choice,
+            optimizer_function=lambda rate, loss: OptimizerFunctionOutput(CastingOptimizer(rate), loss),
+        )
+        program.run()
+        _, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12, momentum=0)
+        check_weights(weights, 5e-3)
+
+
+def test_var_list_and_stage_options():
+    options = [PipelineStageOptions(matmul_options={"availableMemoryProportion": 0.1 * (i + 1)}) for i in range(3)]
+
+    def only_last(rate, loss):
+        chosen = [v for v in tf.trainable_variables() if v.op_name == "w2"]
+        return OptimizerFunctionOutput(
+            tf.train.GradientDescentOptimizer(rate), loss, compute_gradients_kwargs={"var_list": chosen}
+        )
+
+    program, _ = compiled(optimizer_function=only_last, forward_propagation_stages_poplar_options=options)
+    program.run()
+    found = trained_weights()
+    np.testing.assert_array_equal(found[0], WEIGHTS[0])
+    assert not np.array_equal(found[2], WEIGHTS[2])
+    stage = program.program.pipeline.stages[1].description.graph
+    assert [op.attributes["available_memory_proportion"] for op in stage.ops if op.type == "MatMul"] == [0.2]
+
+
+def test_checkpoints_are_passed_on_for_interleaved_recomputation():
+    def checkpointed(rate, hidden, labels):
+        product = pipelining_ops.recomputation_checkpoint(tf.matmul(hidden, weight(1)))
+        return rate, tf.tanh(product), labels
+
+    config = ipu.config.IPUConfig()
+    config.allow_recompute = True
+    config.configure_ipu_system()
+    for mode, count in (
+        (RecomputationMode.RecomputeAndBackpropagateInterleaved, 1),
+        (RecomputationMode.RecomputeThenBackpropagate, 0),
+    ):
+        tf.reset_default_graph()
+        program, _ = compiled([stage0, checkpointed, stage2], recomputation_mode=mode)
+        program.run()
+        assert len(program.program.pipeline.stages[1].description.checkpoints) == count
+        _, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
+        check_weights(weights)
+
+
+def test_default_mapping_snakes_and_two_stages_may_share_an_ipu():
+    def four(rate, hidden, labels):
+        return rate, hidden * 1.0, labels
+
+    program, _ = compiled([stage0, four, stage1, stage2], count=8)
+    program.run()
+    assert [s.description.ipu for s in program.program.pipeline.stages] == [0, 1, 3, 2]
+    tf.reset_default_graph()
+    program, _ = compiled(device_mapping=[0, 1, 0])
+    program.run()
+    _, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
+    check_weights(weights)
+
+
+def test_time_is_simulated_and_schedules_differ():
+    def wide(number):
+        def stage(rate, x, labels):
+            w = tf.get_variable(f"wide{number}", (512, 512))
+            return rate, tf.nn.relu(tf.matmul(x, w)), labels
+
+        return stage
+
+    def last(rate, x, labels):
+        return rate, tf.reduce_mean(tf.square(x))
+
+    data = Dataset.from_tensors((np.ones((64, 512), np.float32), np.zeros(4, np.int32))).repeat()
+    cycles = {}
+    for schedule in (PipelineSchedule.Grouped, PipelineSchedule.Sequential):
+        tf.reset_default_graph()
+        program, _ = compiled(
+            [wide(0), wide(1), last],
+            count=12,
+            pipeline_schedule=schedule,
+            infeed_queue=ipu.ipu_infeed_queue.IPUInfeedQueue(data),
+        )
+        program.program.finish()
+        cycles[schedule.name] = program.program.executable.trace.summary()["total_cycles"]
+    assert cycles["Grouped"] != cycles["Sequential"]
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def outfeed_last():
+    return ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode.LAST)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"count": None}, ValueError, "gradient_accumulation_count must be specified"),
+        ({"count": 10}, ValueError, "must be a multiple of 6, but it is 10. This number might be called grad"),
+        ({"count": 10, "optimizer_function": None}, ValueError, "must be a multiple of 3, but it is 10"),
+        ({"count": 10, "pipeline_schedule": PipelineSchedule.Interleaved}, ValueError, "multiple of 3, but it is 10"),
+        ({"continuous_weight_updates": True}, NotImplementedError, "Continuous weight updates are currently not"),
+        ({"pipeline_schedule": "Grouped"}, TypeError, "not a member of the PipelineSchedule enumeration"),
+        ({"recomputation_mode": 1}, TypeError, "not a member of the RecomputationMode enumeration"),
+        (
+            {"batch_serialization_iterations": 2, "pipeline_schedule": PipelineSchedule.Grouped},
+            NotImplementedError,
+            "only supported with the `Sequential` schedule",
+        ),
+        ({"batch_serialization_iterations": 2, "device_mapping": [0, 1, 0]}, NotImplementedError, "single IPU"),
+        ({"batch_serialization_iterations": 2, "reduction_method": "mean"}, ValueError, "Method.SUM"),
+        ({"batch_serialization_iterations": 2}, NotImplementedError, "batch_serialization_iterations=2"),
+        ({"stages": [stage0]}, ValueError, "Pipeline requires at least two computational stages."),
+        ({"stages": stage0}, TypeError, "computational_stages argument needs to be a list or a tuple."),
+        ({"infeed_queue": [1]}, TypeError, "infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue"),
+        ({"outfeed_queue": [1]}, TypeError, "outfeed_queue is not an instance of ipu_outfeed_queue"),
+        ({"device_mapping": 1}, TypeError, "device_mapping argument needs to be a list or a tuple."),
+        ({"device_mapping": [0, 1]}, ValueError, "Each stage must be mapped to an IPU: 2 mappings != 3 stages"),
+        (
+            {"device_mapping": [0, 1, 0], "pipeline_schedule": PipelineSchedule.Interleaved},
+            NotImplementedError,
+            "'Interleaved' does not currently support multiple pipeline stages on the same device",
+        ),
+        (
+            {"stages": [stage0, [stage1], stage2], "device_mapping": [0, 1, 2]},
+            ValueError,
+            "must also be a list of device",
+        ),
+        (
+            {"stages": [stage0, [stage1], stage2], "device_mapping": [0, [1, 2], 2]},
+            ValueError,
+            "must be the same length",
+        ),
+        (
+            {"stages": [stage0, [[stage1]], stage2], "device_mapping": [0, [1], 2]},
+            NotImplementedError,
+            "Multiple nested",
+        ),
+        (
+            {"forward_propagation_stages_poplar_options": 1},
+            TypeError,
+            "must be a list or a tuple of PipelineStageOptions",
+        ),
+        (
+            {"forward_propagation_stages_poplar_options": [PipelineStageOptions()]},
+            ValueError,
+            "of length 3 .* but is 1",
+        ),
+        ({"backward_propagation_stages_poplar_options": [1, 2, 3]}, TypeError, "Expected all elements of backward"),
+        ({"weight_update_poplar_options": 3}, TypeError, "weight_update_poplar_options to be of type"),
+        ({"optimizer_function": None, "outfeed_mask": [True]}, ValueError, "when outfeed_mask is set"),
+        ({"optimizer_function": None, "outfeed_loss": True}, ValueError, "when outfeed_loss is True"),
+        ({"outfeed_loss": True, "outfeed_mask": [True, False]}, ValueError, "Only one of `outfeed_loss` and"),
+        ({"outfeed_queue": None}, ValueError, "An outfeed_queue must be provided when outfeed_loss is True"),
+        ({"outfeed_queue": None, "outfeed_loss": False}, ValueError, "has tensor outputs: .* no outfeed_queue"),
+        (
+            {"outfeed_loss": False, "outfeed_mask": [True]},
+            ValueError,
+            "2 outputs, but the `outfeed_mask` has elements 1",
+        ),
+        (
+            {"accumulate_outfeed": True, "outfeed_queue": None, "outfeed_loss": False},
+            ValueError,
+            "when accumulate_outfeed is True",
+        ),
+        ({"accumulate_outfeed": True, "outfeed_queue": "LAST"}, ValueError, "it must be in IPUOutfeedMode ALL"),
+        ({"accumulate_outfeed": True, "repeat_count": 2}, NotImplementedError, "with repeat_count=2"),
+        ({"reduction_method": "median"}, ValueError, "reduction_method must be set to SUM, MEAN or RUNNING_MEAN"),
+        ({"replicated_weight_sharding": True}, NotImplementedError, "replicated_weight_sharding"),
+        ({"repeat_count": 0}, ValueError, "repeat_count has to be an integer of at least 1"),
+        (
+            {"optimizer_function": lambda rate, loss: loss},
+            TypeError,
+            "an instance of pipelining_ops.OptimizerFunctionOutput",
+        ),
+    ],
+)
+def test_checks(options, error, message):
+    if options.get("outfeed_queue") == "LAST":
+        options = {**options, "outfeed_queue": outfeed_last()}
+    with pytest.raises(error, match=message):
+        compiled(**options)
+
+
+def test_a_stage_cannot_use_values_from_outside():
+    def model(lr):
+        def captures(rate, hidden, labels):
+            return rate, hidden * lr, labels
+
+        return pipelining_ops.pipeline(
+            [stage0, captures, stage2],
+            6,
+            inputs=[lr],
+            infeed_queue=feed(),
+            outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            optimizer_function=momentum,
+            outfeed_loss=True,
+        )
+
+    with pytest.raises(ValueError, match="Trying to capture the tensor arg0 which is not a resource"):
+        ipu.ipu_compiler.compile(model, [np.float32(0.1)])
+
+
+def test_variables_of_two_ipus_and_computed_rates_are_refused():
+    def again(rate, hidden, labels):
+        with tf.variable_scope("", reuse=True):
+            return rate, hidden + tf.reduce_sum(tf.get_variable("w0")), labels
+
+    program, _ = compiled([stage0, again, stage2])
+    with pytest.raises(Exception, match="all stages that use a variable have to be on one IPU"):
+        program.run()
+    tf.reset_default_graph()
+    with pytest.raises(NotImplementedError, match="learning_rate of the optimizer .* is computed in a stage"):
+        compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+
+
+def test_gradient_accumulation_optimizers_have_no_place_in_pipelines():
+    def accumulating(rate, loss):
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(rate), 2)
+        return OptimizerFunctionOutput(optimizer, loss)
+
+    with pytest.raises(ValueError, match="no gradient accumulation optimizer should be used"):
+        compiled(optimizer_function=accumulating)
+
+
+def test_a_compute_gradients_that_would_not_be_called_is_refused():
+    class Scaled(tf.train.GradientDescentOptimizer):
+        def compute_gradients(self, loss, var_list=None, **options):
+            return [(g * 2, v) for g, v in super().compute_gradients(loss, var_list)]
+
+    with pytest.raises(NotImplementedError, match="use MapGradientOptimizer"):
+        compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Scaled(rate), loss))
+
+
+def test_optimizer_function_output_checks_its_types():
+    with pytest.raises(TypeError, match="opt must be a TensorFlow Optimizer"):
+        OptimizerFunctionOutput("sgd", 1)
+    with pytest.raises(TypeError, match="loss must be a TensorFlow Tensor"):
+        OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), 1.0)
+    with pytest.raises(TypeError, match="PipelineStageOptions.matmul_options must be dictionary"):
+        PipelineStageOptions(matmul_options=[1])
+
+
+def test_the_oracle_itself():
+    """Its gradients against differences."""
+    weights = [w.astype(np.float64) for w in WEIGHTS]
+    _, grads = gradients(weights, X[0].astype(np.float64), Y[0])
+    for number, position in ((0, (1, 2)), (1, (3, 3)), (2, (5, 0))):
+        moved = [w.copy() for w in weights]
+        moved[number][position] += 1e-6
+        slope = (forward(moved, X[0], Y[0])[0] - forward(weights, X[0], Y[0])[0]) / 1e-6
+        assert slope == pytest.approx(grads[number][position], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+def test_a_recomputed_stage_drops_the_same_elements(schedule):
+    """The gradient of sum(dropout(w)) is the mask that the outfeed shows."""
+
+    def masked(x):
+        w = tf.get_variable("w", initializer=np.ones(50, np.float32))
+        return tf.nn.dropout(w, 0.5) * tf.reduce_mean(x)
+
+    def last(dropped):
+        return tf.reduce_sum(dropped), dropped
+
+    found = []
+    for recompute in (False, True):
+        tf.reset_default_graph()
+        config = ipu.config.IPUConfig()
+        config.allow_recompute = recompute
+        config.configure_ipu_system()
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4)).repeat())
+
+        def model(infeed=infeed, outfeed=outfeed):
+            return pipelining_ops.pipeline(
+                [masked, last],
+                4,
+                infeed_queue=infeed,
+                outfeed_queue=outfeed,
+                optimizer_function=lambda loss, dropped: OptimizerFunctionOutput(
+                    tf.train.GradientDescentOptimizer(1.0), loss
+                ),
+                outfeed_mask=[True, False],
+                pipeline_schedule=schedule,
+            )
+
+        ipu.ipu_compiler.compile(model).run()
+        (masks,) = outfeed.dequeue()
+        assert len({m.tobytes() for m in masks}) == 4
+        (w,) = trained_weights()
+        np.testing.assert_allclose(w, 1 - masks.sum(0), rtol=1e-5)
+        found.append(masks)
+    np.testing.assert_array_equal(found[0], found[1])

@@ -258,7 +258,8 @@ def test_forward_phases_follow_the_plan():
     assert names == ["transform", "poplin::Transform", "operands", plan.vertex, "partials", "poplin::ConvReduce"]
     assert sum(p.flops for p in phases) == 2 * 40 * 20 * 64 * 250
     setup = GC200.chip.exchange_setup_cycles * sum(p.kind == "exchange" for p in phases)
-    assert sum(p.cycles.max for p in phases) == plan.total + setup
+    charged = 587 + math.ceil(3.125 * plan.bytes_transform) - plan.transform_exchange  # PopLibs' fitted model
+    assert sum(p.cycles.max for p in phases) == plan.total - plan.transform + charged + setup
     assert all(p.cycles.active <= plan.tiles for p in phases)
 
 

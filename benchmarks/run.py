@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy_mlp
+import pipelines
 
 BATCH = 8
 LEARNING_RATE = 0.05
@@ -166,6 +167,7 @@ def main(json_path: Path | None, repeats: int) -> None:
         simulation,
         simulation_memory,
         lambda: imports(min(repeats, 5)),
+        pipelines.pipelines,
     ]
     for job in tqdm(jobs, desc="benchmarks", leave=False):
         result = job()

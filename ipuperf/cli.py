@@ -8,8 +8,10 @@ import sys
 import click
 
 from ipuperf.commands.demo import demo
+from ipuperf.commands.estimate import estimate
 from ipuperf.commands.machines import machines
 from ipuperf.commands.run import run
+from ipuperf.commands.validate import validate
 from ipuperf.version import __version__
 
 # Matrix products of simulated programs are small: a second BLAS thread gains little, and where cores are shared with
@@ -23,7 +25,7 @@ def cli() -> None:
     """Run IPU programs without an IPU: real numbers, simulated time, memory per tile."""
 
 
-for command in (run, machines, demo):
+for command in (run, machines, demo, validate, estimate):
     cli.add_command(command)
 
 

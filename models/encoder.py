@@ -34,7 +34,11 @@ from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, S
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """Sizes. ``layers`` are spread evenly over ``stages``, the first ones get one more where it does not divide."""
+    """Sizes. ``layers`` are spread evenly over ``stages``, the first ones get one more where it does not divide.
+
+    With ``host_inputs=False`` input and target are variables of the first and the last stage's IPU, the same in every
+    micro-batch, and no result goes to the host: a program that nothing but itself can hold up.
+    """
 
     layers: int = 24
     stages: int = 4
@@ -46,19 +50,23 @@ class EncoderOptions:
     replicas: int = 1
     half: bool = True
     inference: bool = False
+    host_inputs: bool = True
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """The program so far: stage graphs and what the builder needs to know about results and training."""
+    """The program so far: stage graphs and what the builder needs to know about results and training.
+
+    ``inputs`` and ``targets`` are None when they do not come from the host.
+    """
 
     ir: Ir
     parts: list[StageGraph]
     outputs: list[StageOutput]
     training: Training | None
     weights: list[Variable]
-    inputs: Stream
-    targets: Stream
+    inputs: Stream | None
+    targets: Stream | None
 
 
 class GradientDescent:
@@ -162,22 +170,20 @@ def encoder(options: EncoderOptions = EncoderOptions(), seed: int = 0) -> Encode
     rng = np.random.default_rng(seed)
     dtype = FLOAT16 if options.half else FLOAT32
     spec = TensorSpec((options.batch * options.sequence, options.hidden), dtype)
-    inputs, targets = (main.add(Stream(name, spec, main, "h2d")) for name in ("tokens", "targets"))
-    assert isinstance(inputs, Stream)
-    assert isinstance(targets, Stream)
+    tokens, wanted = (_data(ir, name, spec, options.host_inputs, rng) for name in ("tokens", "targets"))
     parts: list[StageGraph] = []
     weights: list[Variable] = []
     each, more = divmod(options.layers, options.stages)
     layer = 0
     for number in range(options.stages):
         stage = _Stage(ir, number, options, rng)
-        x = stage.input(spec, "x", Activation(number - 1, 0) if number else HostInput(inputs))
+        x = stage.input(spec, "x", Activation(number - 1, 0) if number else tokens)
         for _ in range(each + (number < more)):
             x = stage.layer(x, f"layer{layer}")
             layer += 1
         stage.graph.add_output(x)
         if number == options.stages - 1 and not options.inference:
-            target = stage.input(spec, "target", HostInput(targets))
+            target = stage.input(spec, "target", wanted)
             error = stage.op(Cast, [stage.op(Sub, [x, target], "error")], "error32", dtype=FLOAT32)
             square = stage.op(Mul, [error, error], "square")
             stage.graph.add_output(stage.op(ReduceMean, [square], "loss", axes=(0, 1), keepdims=False))
@@ -185,8 +191,24 @@ def encoder(options: EncoderOptions = EncoderOptions(), seed: int = 0) -> Encode
         weights += stage.weights
     last = options.stages - 1
     result = parts[last].graph.outputs[-1]
-    stream = Stream("result", result.spec, main, "d2h")
-    main.add(stream)
-    outputs = [StageOutput(last, len(parts[last].graph.outputs) - 1, stream, "final")]
+    outputs = []
+    if options.host_inputs:
+        stream = Stream("result", result.spec, main, "d2h")
+        main.add(stream)
+        outputs.append(StageOutput(last, len(parts[last].graph.outputs) - 1, stream, "final"))
     training = None if options.inference else Training(last, 1, weights, GradientDescent())
-    return Encoder(ir, parts, outputs, training, weights, inputs, targets)
+    streams = [source.stream if isinstance(source, HostInput) else None for source in (tokens, wanted)]
+    return Encoder(ir, parts, outputs, training, weights, *streams)
+
+
+def _data(ir: Ir, name: str, spec: TensorSpec, from_host: bool, rng: np.random.Generator) -> HostInput | Data:
+    """Micro-batches of a stream, or one that is there."""
+    main = ir.main_graph
+    if from_host:
+        stream = Stream(name, spec, main, "h2d")
+        main.add(stream)
+        return HostInput(stream)
+    data = rng.standard_normal(spec.shape, np.float32).astype(spec.dtype.numpy)
+    variable = Variable(main.tensor_id(name), spec, main, data, ir.grouping())
+    main.add(variable)
+    return Data(variable)

@@ -41,28 +41,31 @@ class _Liveness:
     """Incremental estimate of what scheduling an op does to the number of live bytes."""
 
     def __init__(self, graph: Graph) -> None:
-        self.root = roots(graph)
+        self.root = root = roots(graph)
+        self.reads = {op: {root.get(t, t) for t in op.inputs} for op in graph.ops}
         self.remaining: dict[Tensor, int] = {}
-        for op in graph.ops:
-            for owner in self._reads(op):
+        for owners in self.reads.values():
+            for owner in owners:
                 self.remaining[owner] = self.remaining.get(owner, 0) + 1
         self.kept = {self.root.get(t, t) for t in graph.outputs}
         self.kept.update(t for t in graph.tensors.values() if isinstance(t, (Variable, Constant, Stream)))
         self.kept.update(graph.inputs)
-
-    def _reads(self, op: Op) -> set[Tensor]:
-        return {self.root.get(t, t) for t in op.inputs}
+        self._allocated = {
+            op: sum([t.spec.bytes for t in op.outputs if root.get(t, t) is t]) for op in graph.ops if op.outputs
+        }
+        self._freeable = {owner: owner.spec.bytes for owner in self.remaining if owner not in self.kept}
 
     def delta(self, op: Op) -> int:
-        freed = sum(
-            owner.spec.bytes for owner in self._reads(op) if owner not in self.kept and self.remaining[owner] == 1
-        )
-        allocated = sum(t.spec.bytes for t in op.outputs if self.root.get(t, t) is t)
-        return allocated - freed
+        """Bytes allocated less bytes freed if ``op`` came next."""
+        freed, remaining = 0, self.remaining
+        for owner in self.reads[op]:
+            if remaining[owner] == 1:
+                freed += self._freeable.get(owner, 0)
+        return self._allocated.get(op, 0) - freed
 
     def take(self, op: Op) -> set[Tensor]:
         """Account for ``op``; returns the owners whose remaining reads changed."""
-        reads = self._reads(op)
+        reads = self.reads[op]
         for owner in reads:
             self.remaining[owner] -= 1
         return reads
@@ -83,7 +86,7 @@ def schedule(graph: Graph) -> list[Op]:
     live = _Liveness(graph)
     readers: dict[Tensor, list[Op]] = {}
     for op in graph.ops:
-        for owner in live._reads(op):
+        for owner in live.reads[op]:
             readers.setdefault(owner, []).append(op)
     ready = {op for op, count in missing.items() if count == 0}
     heap = [(live.delta(op), op.id, op) for op in ready]
@@ -94,8 +97,9 @@ def schedule(graph: Graph) -> list[Op]:
         delta, _, op = heapq.heappop(heap)
         if op in done:
             continue
-        if delta != live.delta(op):  # stale entry: the estimate improved since it was pushed
-            heapq.heappush(heap, (live.delta(op), op.id, op))
+        now = live.delta(op)
+        if delta != now:  # stale entry: the estimate improved since it was pushed
+            heapq.heappush(heap, (now, op.id, op))
             continue
         done.add(op)
         order.append(op)
@@ -114,10 +118,18 @@ def schedule(graph: Graph) -> list[Op]:
     return order
 
 
-def _ancestors(graph: Graph, order: list[Op]) -> dict[Op, int]:
-    """For each op a bit set (by position in ``order``) of all ops that must come before it."""
-    needs = dependencies(graph)
-    position = {op: i for i, op in enumerate(order)}
+def _any_order(graph: Graph, needs: dict[Op, set[Op]]) -> list[Op]:
+    """Some topological order: that of creation where it is one."""
+    seen: set[Op] = set()
+    for op in graph.ops:
+        if not needs[op] <= seen:
+            return schedule(graph)
+        seen.add(op)
+    return graph.ops
+
+
+def _ancestors(order: list[Op], needs: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, int]:
+    """For each op a bit set (by ``position`` in ``order``) of all ops that must come before it."""
     before: dict[Op, int] = {}
     for op in order:
         bits = 0
@@ -133,19 +145,20 @@ def check_ambiguity(graph: Graph) -> None:
     A later reader names the *result* of the in-place op when it wants the new value; a user of the old tensor must be
     ordered before or after it by data flow or ``in_sequence``.
     """
-    changing = [op for op in graph.ops if op.modified_inputs()]
+    changing = [(op, modified) for op in graph.ops if (modified := op.modified_inputs())]
     if not changing:
         return
-    order = schedule(graph)
+    needs = dependencies(graph)
+    order = _any_order(graph, needs)
     position = {op: i for i, op in enumerate(order)}
-    before = _ancestors(graph, order)
+    before = _ancestors(order, needs, position)
     root = roots(graph)
     users: dict[Tensor, list[Op]] = {}
     for op in graph.ops:
         for owner in {root.get(t, t) for t in op.inputs}:
             users.setdefault(owner, []).append(op)
-    for op in changing:
-        for index in op.modified_inputs():
+    for op, modified in changing:
+        for index in modified:
             owner = root.get(op.inputs[index], op.inputs[index])
             for other in users[owner]:
                 if other is op:

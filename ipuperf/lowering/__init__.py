@@ -1,9 +1,11 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
-from .convolution_planner import ConvolutionPlan, plan_convolution
+from .convolution_planner import ConvolutionPlan
+from .fitting import DoesNotFitError
 from .layout import Layout, linear
-from .lower import DoesNotFitError, ipus_per_replica, lower
-from .planner import MatMulPlan, plan_matmul
+from .lower import lower
+from .placement import ipus_per_replica
+from .planner import chip_named, plan_convolution, plan_matmul
 from .program import (
     Call,
     Collective,
@@ -38,7 +40,6 @@ __all__ = [
     "InterIpuCopy",
     "IpuTransfer",
     "Layout",
-    "MatMulPlan",
     "MemoryReport",
     "OpInfo",
     "Phase",
@@ -50,6 +51,7 @@ __all__ = [
     "Sync",
     "TileVector",
     "VariableInfo",
+    "chip_named",
     "ipus_per_replica",
     "linear",
     "lower",

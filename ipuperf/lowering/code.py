@@ -114,7 +114,7 @@ def remote_exchange_code(share: TileVector) -> CodeBytes:
 
 def collective_code(chunk: TileVector, size: int, rounds: int) -> CodeBytes:
     """Ring rounds in which each tile sends and receives its share of a chunk."""
-    share = TileVector(chunk.stops, tuple(v * size for v in chunk.values))
+    share = chunk.times(size)
     return CodeBytes(
         {
             "globalExchangeCode": rounds * _instructions(share) * INSTRUCTION_BYTES,

@@ -9,6 +9,7 @@ output axes into the output channels, combine groups, flatten the batch and plai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -44,7 +45,7 @@ class Axis:
     @property
     def worklist_stride(self) -> int:
         """Outputs that one kernel element touches lie this far apart (above 1 with a dilated input)."""
-        return self.input_dilation // int(np.gcd(self.input_dilation, self.stride))
+        return self.input_dilation // math.gcd(self.input_dilation, self.stride)
 
     @property
     def whole(self) -> int:

@@ -1,8 +1,12 @@
-"""The convolution planner: how one pass of a convolution is split over the tiles of an IPU, and what it costs.
+"""The convolution planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
 
 As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
 (:mod:`convolution_form`) is tried with every vertex (:mod:`convolution_vertices`) and every useful split of batch,
-field, groups, kernel and channels; the cheapest plan whose temporary memory fits wins.
+field, groups, kernel and channels (:mod:`convolution_splits`); the cheapest plan whose temporary memory fits wins
+(:mod:`convolution_terms` says what it costs).
+
+The search is a branch and bound: what a form, a vertex, a row of splits or a pair of rows costs at least is compared
+with the best plan so far, or with a guess of it that grows until a plan is found. No plan within the bound is skipped.
 
 Simplifications (``docs/accuracy.md``): the output channels are computed in serial passes only when nothing fits in one,
 the input channels never; the passes of a layer are planned one by one.
@@ -10,9 +14,10 @@ the input channels never; the passes of a layer are planned one by one.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,24 +26,27 @@ import numpy as np
 from ipuperf.ops.work import Convolution, MatMul
 
 from .convolution_form import Form, describe, form_of, forms, product_form
-from .convolution_vertices import (
-    SLIC_WIDTH,
-    Kernel,
-    Piece,
-    ceil,
-    grain,
-    hmac_kernels,
-    inner_cycles,
-    kernels,
-    least_cycles,
-    mac_cycles,
-    product,
-    vertex_cycles,
-)
-from .planner import useful_splits
+from .convolution_splits import Grid, Space, Types, candidate_splits, least_bytes, split_space, useful_splits
+from .convolution_terms import least_reductions, least_transform, operand_terms, slice_cycles, with_reduction
+from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is planned: a form with its types on a chip, in ``proportion`` of the memory of a tile."""
+
+    chip: Chip
+    form: Form
+    types: Types
+    proportion: float
+
+    @property
+    def limit(self) -> int:
+        """Temporary bytes that a tile may hold."""
+        return int(self.proportion * self.chip.bytes_per_tile)
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class ConvolutionPlan:
             and result, which live anyway.
         reduce_stages: reduction stages (0: none).
         total: cycles of all terms and passes.
+        request: what was planned.
     """
 
     pass_: str
@@ -104,6 +113,29 @@ class ConvolutionPlan:
     extra_bytes: int
     reduce_stages: int
     total: int
+    request: Request = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def exchange(self) -> int:
+        """Cycles of bringing operands to the tiles and partial sums together, per serial pass."""
+        return self.exchange_operands + self.exchange_partials
+
+    @property
+    def rearrangement(self) -> int:
+        """Cycles of rearranging operands and result, per serial pass."""
+        return self.transform_exchange + self.transform
+
+    def next_best(self) -> ConvolutionPlan | None:
+        """The cheapest plan with another vertex or form (None: no other fits); searched when asked."""
+        return _next_best(self.request, self.vertex, self._changes())
+
+    def values(self) -> dict[str, object]:
+        """Everything but the request, by name; splits per axis as lists."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "request"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    def _changes(self) -> tuple[object, ...]:
+        return (self.swapped, self.expanded, self.flattened, self.combined)
 
     def explain(self) -> str:
         """Form, splits and terms in one line."""
@@ -122,497 +154,245 @@ class ConvolutionPlan:
         )
 
 
-@dataclass(frozen=True)
-class _Types:
-    """Bytes per element of inputs, partial sums and result."""
+# -- the search ------------------------------------------------------------------------------------------------------
 
-    input: int
-    partial: int
-    output: int
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Candidate splits of one form for one vertex, flat: pairs of a field split and a channel split."""
-
-    batch: np.ndarray
-    field: tuple[np.ndarray, ...]
-    groups: np.ndarray
-    kernel: tuple[np.ndarray, ...]
-    out_split: np.ndarray
-    in_split: np.ndarray
-    tiles: np.ndarray
-    piece: Piece
-    inner: np.ndarray
-
-    def take(self, chosen: np.ndarray) -> _Grid:
-        """The candidates with these indices."""
-
-        def cut(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-            return tuple(v[chosen] for v in values)
-
-        piece = self.piece
-        part = Piece(piece.batch[chosen], cut(piece.field), cut(piece.kernel), piece.groups[chosen],
-                     piece.in_groups[chosen], piece.out_groups[chosen])  # fmt: skip
-        return _Grid(self.batch[chosen], cut(self.field), self.groups[chosen], cut(self.kernel),
-                     self.out_split[chosen], self.in_split[chosen], self.tiles[chosen], part,
-                     self.inner[:, chosen])  # fmt: skip
-
-
-# -- candidates ------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=512)
-def _splits(size: int, tiles: int) -> tuple[np.ndarray, np.ndarray]:
-    """(split, largest part) worth trying for ``size``."""
-    split = useful_splits(size, tiles)
-    return split, ceil(np.full_like(split, size), split)
-
-
-@lru_cache(maxsize=512)
-def _together(sizes: tuple[int, ...], tiles: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
-    """Splits of several axes at once: splits and parts, one vector per axis, and the product of the splits, which is at
-    most ``tiles``."""
-    used = np.ones(1, dtype=np.int64)
-    splits: list[np.ndarray] = []
-    parts: list[np.ndarray] = []
-    for size in sizes:
-        split, part = _splits(size, tiles)
-        old, new = np.nonzero(used[:, None] * split[None, :] <= tiles)
-        splits = [s[old] for s in splits] + [split[new]]
-        parts = [p[old] for p in parts] + [part[new]]
-        used = used[old] * split[new]
-    return tuple(splits), tuple(parts), used
-
-
-def _grid(form: Form, kernel: Kernel, chip: Chip, serial: int, fewest: float) -> _Grid | None:
-    """Every split of ``form`` on at least ``fewest`` tiles that is worth trying and legal for ``kernel``."""
-    dims = len(form.axes)
-    field_splits, field_parts, fields = _together((form.batch, *(a.output for a in form.axes)), chip.tiles)
-    groups = -(-form.groups // kernel.group_grouping)
-    inner, outer = (-(-n // g) for n, g in ((form.in_channels, kernel.in_grouping),
-                                           (form.out_channels, kernel.out_grouping)))  # fmt: skip
-    if outer < serial or (kernel.method == "SLIC" and inner * outer > chip.tiles):
-        return None
-    sizes = (groups, inner, -(-outer // serial), *(a.kernel for a in form.axes[:-1]))
-    channel_splits, channel_parts, channels = _together(sizes, chip.tiles)
-    legal = np.ones(len(channel_parts[0]), dtype=bool)
-    if kernel.method == "SLIC":
-        legal = (channel_parts[1] == 1) & (channel_parts[2] == 1)
-    elif kernel.method == "VMAC":
-        legal = channel_parts[2] == 1
-    used = fields[:, None] * np.where(legal, channels, 0)[None, :]
-    f, c = np.nonzero((used <= chip.tiles) & (used >= max(1, math.floor(fewest))))
-    if not len(f):
-        return None
-    positions = inner_cycles(field_parts[0], tuple(field_parts[1:]), form, kernel, chip)
-    last = np.full(len(c), form.axes[-1].kernel, dtype=np.int64)
-    piece = Piece(
-        batch=field_parts[0][f],
-        field=tuple(p[f] for p in field_parts[1:]),
-        kernel=(*(p[c] for p in channel_parts[3:]), last),
-        groups=channel_parts[0][c],
-        in_groups=channel_parts[1][c],
-        out_groups=channel_parts[2][c],
-    )
-    return _Grid(
-        batch=field_splits[0][f],
-        field=tuple(s[f] for s in field_splits[1 : dims + 1]),
-        groups=channel_splits[0][c],
-        kernel=(*(s[c] for s in channel_splits[3:]), np.ones_like(last)),
-        out_split=channel_splits[2][c],
-        in_split=channel_splits[1][c],
-        tiles=fields[f] * channels[c],
-        piece=piece,
-        inner=positions[:, f],
-    )
-
-
-# -- terms -----------------------------------------------------------------------------------------------------------
-
-
-def _transform(form: Form, kernel: Kernel, tiles: np.ndarray, types: _Types, chip: Chip) -> tuple[np.ndarray, ...]:
-    """(exchange cycles, copy cycles, exchanged bytes, temporary bytes) of rearranging operands and result.
-
-    Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
-    likewise; a result in another grouping than the next layer wants is only regrouped on its tiles.
-    """
-    update, turned = form.pass_ == "wu", form.swapped != form.is_product
-    pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
-    both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
-    inputs_too = both or form.pass_ in ("fcbwd", "fcwu")
-    weights_too = both or bool(form.flattened) or pad_out
-    result = form.swapped != update if not form.is_product else turned
-    result = result or bool(form.flattened) or form.combined > 1 or pad_out or form.pass_ == "fcwu"
-    full = grain(kernel.in_size)
-    regroup = not result and kernel.out_grouping != full and not form.pass_.startswith("fc")
-    regroup_weights = form.pass_ == "fwd" and not (inputs_too or weights_too) and kernel.out_grouping % full > 0
-    groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
-    inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
-    outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
-    inputs, weights, outputs = form.batch * inner * groups, inner * outer * groups, form.batch * outer * groups
-    for axis in form.axes:
-        inputs, weights, outputs = inputs * axis.whole, weights * axis.kernel, outputs * axis.output
-    exchange, copy, moved, most = (np.zeros_like(tiles) for _ in range(4))
-
-    def add(elements: int, size: int, rate: int, channels: int, *, far: bool) -> None:
-        nonlocal exchange, copy, moved, most
-        share = ceil(np.full_like(tiles, elements), tiles) * size
-        copy = copy + ceil(share * 5, min(chip.memcpy_bytes_per_cycle, rate) * _factor(channels, kernel.in_size))
-        if far:
-            exchange, moved = exchange + ceil(share, chip.exchange_bytes_per_cycle), moved + share
-        most = np.maximum(most, share)
-
-    if inputs_too or weights_too:
-        channels = form.in_channels * form.out_channels
-        add(inputs * inputs_too + weights * weights_too, types.input, types.input, channels, far=True)
-    elif regroup_weights:
-        add(weights, types.input, kernel.out_grouping * types.input, form.out_channels, far=False)
-    if result or regroup:
-        rate = types.output * (1 if result else kernel.out_grouping)
-        add(outputs, types.output, rate, form.out_channels, far=result)
-    return exchange, copy, moved, 2 * most
-
-
-def _factor(channels: int, size: int) -> int:
-    """4 when whole vectors of channels can be moved, 3 when not (the copy is then a third slower)."""
-    return 4 if channels % (8 // size) == 0 else 3
-
-
-def _zero_padding(form: Form, kernel: Kernel, grid: _Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
-    piece, none = grid.piece, np.zeros_like(grid.tiles)
-    extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
-    if kernel.method == "AMP" and kernel.height > 1:
-        dim, multiple = 0, kernel.height
-    elif kernel.method == "SLIC":
-        dim, multiple = len(form.axes) - 1, SLIC_WIDTH
-    else:
-        return none, none
-    size, split = form.axes[dim].kernel, grid.kernel[dim]
-    rest = np.maximum(size // split % multiple, ceil(np.full_like(split, size), split) % multiple)
-    extra_kernel[dim] = (multiple - rest) % multiple
-    extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
-    if kernel.method == "SLIC":
-        extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
-    padded_kernel = product(tuple(k + e for k, e in zip(piece.kernel, extra_kernel, strict=True)))
-    padded_field = product(tuple(f + e for f, e in zip(piece.field, extra_input, strict=True)))
-    groups = piece.groups * kernel.group_grouping
-    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
-    weights = groups * (padded_kernel - product(piece.kernel)) * inner * outer
-    inputs = groups * piece.batch * (padded_field - product(piece.field)) * inner
-    return weights, inputs
-
-
-@lru_cache(maxsize=4096)
-def reduce_depths(depth: int) -> tuple[int, ...]:
-    """Partial sums added in each stage: one stage below 16, two below 125, else three, of as equal depths as can be
-    (PopLibs ``lib/poplin/ConvReducePlan.cpp``)."""
-    stages = 3 if depth >= 125 else 2 if depth >= 16 else 1
-    left, depths = depth, []
-    for goal in (*_stage_goals(depth, stages)[0], 1):
-        now = -(-left // goal)
-        if now > 1:
-            depths.append(now)
-        left = -(-left // now)
-    return tuple(depths)
-
-
-def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
-    """(partial sums left after each stage but the last, average messages per tile)."""
-    if stages == 1:
-        return (), float(depth)
-    low = int(float(depth) ** ((stages - 1) / stages))
-    plans = []
-    for left in (low, low + 1):
-        goals, cost = _stage_goals(left, stages - 1)
-        plans.append(((left, *goals), cost + depth / left))
-    return plans[0] if plans[0][1] < plans[1][1] else plans[1]
-
-
-#: Cycles per loop of ConvReduce besides the sums, by bytes of partial sums and result: (single input, several inputs).
-_REDUCE_LOOP = {(4, 4): (8, 7), (4, 2): (7, 6), (2, 4): (10, 9), (2, 2): (9, 8)}
-
-
-def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
-    """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
-
-    The partial sums come as one input where they fit into a sixteenth of the memory in whole elements, else as many.
-    """
-    size, workers = types[0], chip.workers
-    width, (one, many) = (4 if size == 4 else 8), _REDUCE_LOOP[types]
-    loops, rest = outputs // width, outputs % width
-    single = 33 + workers * (20 + (2 * (depth - 1) + one) * ceil(loops, workers))
-    loops = loops + (rest & 1) + (rest >> 1 & 1) + (rest >> 2)
-    tail = np.where(rest > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
-    shares = loops // workers
-    multi = workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
-    element = chip.memory_element_bytes
-    moved = ceil((depth - 1) * outputs * size, element) * element
-    return np.where((rest == 0) & (moved * 16 < chip.bytes_per_tile), single, multi)
-
-
-def _reduction(partials: np.ndarray, depths: np.ndarray, kernel: Kernel, out_size: int, chip: Chip) -> np.ndarray:
-    """Rows: exchange cycles of later stages, reduce (or cast) cycles, temporary bytes, stages."""
-    size, rate = kernel.partial_size, chip.exchange_bytes_per_cycle
-    result = np.zeros((4, len(partials)), dtype=np.int64)
-    several = depths > 1
-    if size != out_size:
-        vectors = ceil(ceil(partials, chip.workers), 8 // max(size, out_size))
-        result[1] = np.where(several, 0, chip.workers * (26 + vectors))
-    result[2] = np.where(several, partials * size, 0)
-    values, which = np.unique(depths, return_inverse=True)
-    plans = [reduce_depths(int(depth)) for depth in values]
-    stages = np.array([len(plan) for plan in plans])[which]
-    result[3] = stages
-    sent, left = partials, ceil(partials, depths) * depths
-    for stage in range(max(len(plan) for plan in plans)):
-        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[which]
-        active = stages > stage
-        if stage:
-            result[0] += np.where(active, ceil(sent * size, rate), 0)
-        sent, left = ceil(sent, fan), ceil(left, fan)
-        final = _reduce_vertex(left, fan, (size, out_size), chip)
-        between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
-        result[1] += np.where(active, np.where(stages == stage + 1, final, between), 0)
-    return result
-
-
-def _slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
-    each = ceil(elements, chip.workers)
-    return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
-
-
-#: From so many cycles on every tile at least, a plan that leaves half of the tiles idle is not looked at.
-_MUCH = 8192
-
-#: How many candidates, the most promising, are tried in serial passes.
-_SERIAL = 8
+#: Serial passes that are tried.
+_SERIAL_PASSES = tuple(2**n for n in range(1, 11))
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
 
-
-# -- the search ------------------------------------------------------------------------------------------------------
-
-
-def _tile_elements(form: Form, kernel: Kernel, piece: Piece) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, weights and partial sums of the piece on the fullest tile."""
-    groups = piece.groups * kernel.group_grouping
-    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
-    reads = product(tuple(a.reads(f, k) for a, f, k in zip(form.axes, piece.field, piece.kernel, strict=True)))
-    inputs = reads * piece.batch * inner * groups
-    weights = product(piece.kernel) * inner * outer * groups
-    return inputs, weights, product(piece.field) * piece.batch * outer * groups
-
-
-def _held_bytes(form: Form, kernel: Kernel, grid: _Grid, types: _Types) -> np.ndarray:
-    inputs, weights, partials = _tile_elements(form, kernel, grid.piece)
-    return (inputs + weights) * types.input + partials * kernel.partial_size
-
-
-def _operand_terms(
-    form: Form, kernel: Kernel, grid: _Grid, compute: np.ndarray, types: _Types, serial: int, chip: Chip
-) -> dict[str, np.ndarray]:
-    """Every term but the reduction, by the names of :class:`ConvolutionPlan`; ``total`` and the temporary bytes are
-    therefore least values."""
-    rate, none = chip.exchange_bytes_per_cycle, np.zeros_like(compute)
-    inputs, weights, partials = _tile_elements(form, kernel, grid.piece)
-    sharers = product(grid.field) * grid.batch
-    moved_inputs = (inputs - inputs // grid.out_split) * types.input
-    moved_weights = (weights - weights // sharers) * types.input
-    paired = np.where(grid.out_split % 2 == 0, 2 * rate, rate)
-    zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid))
-    shift, copy, shifted, shift_bytes = _transform(form, kernel, grid.tiles, types, chip)
-    arrive, depth = ceil(moved_inputs, paired), product(grid.kernel) * grid.in_split
-    once, each = (arrive, none) if serial > 1 else (none, arrive)
-    bytes_once, bytes_each = (moved_inputs, none) if serial > 1 else (none, moved_inputs)
-    own = partials * kernel.partial_size
-    extra = shift_bytes // 2 + moved_inputs + moved_weights + np.where(depth > 1, 2 * own, 0)
-    if kernel.method == "SLIC":
-        own = own + ceil(own, grid.piece.groups) + 200
-    zeros = zero_weights + zero_inputs
-    terms = {
-        "transform_exchange": shift,
-        "transform": copy,
-        "exchange_operands": ceil(moved_weights, rate) + each,
-        "tile_transform": ceil(zero_weights, rate) + ceil(zero_inputs, paired),
-        "compute": compute,
-        "exchange_partials": ceil(partials * kernel.partial_size, rate),
-    }
-    if serial > 1:
-        held = form.groups * form.in_channels * form.out_channels * math.prod(a.kernel for a in form.axes)
-        share = ceil(ceil(np.full_like(none, held), grid.tiles), serial)
-        terms["dynamic_slice"] = _slice_cycles(share, types.input, chip)
-        written = ceil(ceil(partials, depth), serial)
-        terms["dynamic_update"] = _slice_cycles(written, kernel.partial_size, chip)
-    total = serial * np.sum(np.stack(list(terms.values())), axis=0) + once
-    return {"dynamic_slice": none, "dynamic_update": none} | terms | {
-        "broadcast": once,
-        "bytes_transform": shifted,
-        "bytes_broadcast": bytes_once,
-        "bytes_operands": moved_weights + bytes_each,
-        "bytes_zeros": zeros,
-        "bytes_partials": np.where(depth > 1, partials * kernel.partial_size, 0),
-        "temp_bytes": np.maximum(shift_bytes, zeros + (inputs + weights) * types.input + own),
-        "extra_bytes": extra + zeros,
-        "total": total,
-    }  # fmt: skip
-
-
-def _with_reduction(
-    terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: _Grid, types: _Types, serial: int, chip: Chip
-) -> dict[str, np.ndarray]:
-    """``terms`` with the reduction of the partial sums."""
-    depth = product(grid.kernel) * grid.in_split
-    partials = _tile_elements(form, kernel, grid.piece)[2]
-    exchange, reduce, held, stages = _reduction(partials, depth, kernel, types.output, chip)
-    return terms | {
-        "exchange_partials": terms["exchange_partials"] + exchange,
-        "reduce": reduce,
-        "temp_bytes": np.maximum(terms["temp_bytes"], held),
-        "reduce_stages": stages,
-        "total": terms["total"] + serial * (exchange + reduce),
-    }
+#: The first guess of the total: so much more than it takes at least, and so many cycles; it doubles until a plan is
+#: found or this often.
+_GUESS, _GUESS_CYCLES, _GUESSES = 1.2, 300, 8
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The best candidate so far."""
+    """The best candidate so far; ``cost``: what is compared, ``(total, temporary bytes, tiles)`` or, where memory
+    counts, ``(temporary bytes, total, tiles)``."""
 
     cost: tuple[int, int, int]
     form: Form
     kernel: Kernel
     serial: int
-    grid: _Grid
+    grid: Grid
     terms: dict[str, np.ndarray]
 
 
-def _best(
-    form: Form, kernel: Kernel, types: _Types, serial: int, limit: int | None, bound: int, chip: Chip
-) -> _Found | None:
-    """The cheapest plan below ``bound`` cycles for one form and vertex, or (no ``limit``) the one of least memory."""
-    least = least_cycles(form, kernel, chip)
-    fewest = max(chip.tiles * least / bound, chip.tiles / 2 if least > _MUCH else 0)
-    grid = _grid(form, kernel, chip, serial, fewest)
-    if grid is None:
-        return None
-    chosen = np.arange(len(grid.tiles))
-    if limit is not None and least > _MUCH:
-        chosen = np.nonzero(_held_bytes(form, kernel, grid, types) <= limit)[0]
-        if not len(chosen):
+@dataclass(frozen=True)
+class _Candidate:
+    """A form with a vertex: cycles that it takes at least in all (``whole``), on top in each serial pass (``each``),
+    for rearrangements in each pass (``transform``), and the temporary bytes of those (``held``)."""
+
+    whole: float
+    each: float
+    transform: int
+    held: int
+    form: Form
+    kernel: Kernel
+
+    def least(self, serial: int, chip: Chip) -> float:
+        """No plan in so many passes takes less; each pass of several cuts out its weights and writes its result."""
+        slices = 2 * slice_cycles(np.zeros(1, dtype=np.int64), 4, chip)[0] if serial > 1 else 0
+        return self.whole + serial * (self.each + self.transform + float(slices))
+
+    def least_bytes(self, serial: int, request: Request) -> float:
+        """No plan in so many passes holds fewer bytes on a tile."""
+        return max(self.held, least_bytes(self.form, self.kernel, request.types, serial, request.chip.tiles))
+
+
+class _Search:
+    """The search for one request among some candidates and numbers of serial passes, in ``limit`` bytes on a tile."""
+
+    def __init__(
+        self, request: Request, candidates: Sequence[_Candidate], serials: Sequence[int], limit: float
+    ) -> None:
+        self.request = request
+        self.limit = limit
+        options = [
+            (c.least(serial, request.chip), c, serial)
+            for c in candidates
+            if c.held <= limit
+            for serial in serials
+            if c.form.out_channels % serial == 0 and c.least_bytes(serial, request) <= limit
+        ]
+        self.options = sorted(options, key=lambda option: option[0])
+        self.spaces: dict[int, Space | None] = {}
+
+    def deepening(self) -> _Found | None:
+        """The cheapest plan: searched below a guess of its cycles, which grows until there is one."""
+        if not self.options:
             return None
-        grid = grid.take(chosen)
-    compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
-    if limit is not None:
-        chosen = np.nonzero(compute * serial <= bound)[0]
+        bound = _GUESS * self.options[0][0] + _GUESS_CYCLES
+        for count in range(_GUESSES):
+            guess = bound * 2**count if count + 1 < _GUESSES else math.inf
+            found = self.cheapest(guess)
+            if found and found.cost[0] > guess:
+                found = self.cheapest(found.cost[0], found)
+            if found or (count == 2 and not any(self.space(index) for index in range(len(self.options)))):
+                return found
+        return None
+
+    def cheapest(self, bound: float, best: _Found | None = None) -> _Found | None:
+        """The best of ``best`` and every plan of at most ``bound`` cycles (at times a dearer one)."""
+        for index, (least, _, _) in enumerate(self.options):
+            now = min(bound, best.cost[0]) if best else bound
+            if least > now:
+                return best
+            found = self.best(index, now, least_memory=False)
+            if found and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def smallest(self) -> _Found | None:
+        """The plan of least memory."""
+        every = (self.best(index, math.inf, least_memory=True) for index in range(len(self.options)))
+        return min((found for found in every if found), key=lambda found: found.cost, default=None)
+
+    def space(self, index: int) -> Space | None:
+        """The splits of an option that may fit."""
+        if index not in self.spaces:
+            _, candidate, serial = self.options[index]
+            self.spaces[index] = split_space(
+                candidate.form, candidate.kernel, self.request.types, serial, self.limit, self.request.chip
+            )
+        return self.spaces[index]
+
+    def best(self, index: int, bound: float, *, least_memory: bool) -> _Found | None:
+        """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory."""
+        space, chip, types = self.space(index), self.request.chip, self.request.types
+        _, candidate, serial = self.options[index]
+        left = bound - serial * candidate.transform
+        grid = candidate_splits(space, left, chip) if space else None
+        if grid is None:
+            return None
+        form, kernel = candidate.form, candidate.kernel
+        compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
+        chosen = np.flatnonzero(compute * serial <= left)
         if not len(chosen):
             return None
         grid, compute = grid.take(chosen), compute[chosen]
-    terms = _operand_terms(form, kernel, grid, compute, types, serial, chip)
-    if limit is None:
-        return _best_of(np.arange(len(compute)), terms, form, kernel, grid, types, serial, limit, chip)
-    possible = np.nonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= limit))[0]
-    if len(possible) > _FIRST:
-        nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
-        first = _best_of(nearest, terms, form, kernel, grid, types, serial, limit, chip)
-        if first is not None:
-            possible = possible[terms["total"][possible] <= first.cost[0]]
-    return _best_of(possible, terms, form, kernel, grid, types, serial, limit, chip)
+        terms = operand_terms(form, kernel, grid, compute, types, serial, chip)
+        possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
+        if len(possible) > _FIRST and not least_memory:
+            nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
+            first = self.reduced(candidate, serial, grid, terms, nearest, least_memory=False)
+            if first is not None:
+                possible = possible[terms["total"][possible] <= first.cost[0]]
+        return self.reduced(candidate, serial, grid, terms, possible, least_memory=least_memory)
 
-
-def _best_of(
-    chosen: np.ndarray, terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: _Grid, types: _Types,
-    serial: int, limit: int | None, chip: Chip,
-) -> _Found | None:  # fmt: skip
-    """The best of the ``chosen`` candidates when all terms are known."""
-    if not len(chosen):
-        return None
-    grid = grid.take(chosen)
-    terms = {name: values[chosen] for name, values in terms.items()}
-    terms = _with_reduction(terms, form, kernel, grid, types, serial, chip)
-    total, temp = terms["total"], terms["temp_bytes"]
-    if limit is None:
-        index = int(np.lexsort((total, temp))[0])
-        cost = (int(temp[index]), int(total[index]), int(grid.tiles[index]))
-    else:
-        index = int(np.lexsort((grid.tiles, temp, np.where(temp <= limit, total, np.iinfo(np.int64).max)))[0])
-        if temp[index] > limit:
+    def reduced(
+        self, candidate: _Candidate, serial: int, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
+        *, least_memory: bool,
+    ) -> _Found | None:  # fmt: skip
+        """The best of the ``chosen`` splits when the reduction is known too."""
+        if not len(chosen):
             return None
-        cost = (int(total[index]), int(temp[index]), int(grid.tiles[index]))
-    only = np.array([index])
-    return _Found(cost, form, kernel, serial, grid.take(only), {name: v[only] for name, v in terms.items()})
+        form, kernel, grid = candidate.form, candidate.kernel, grid.take(chosen)
+        terms = {name: values[chosen] for name, values in terms.items()}
+        terms = with_reduction(terms, form, kernel, grid, self.request.types, serial, self.request.chip)
+        fitting = np.flatnonzero(terms["temp_bytes"] <= self.limit)
+        if not len(fitting):
+            return None
+        total, temp, tiles = terms["total"][fitting], terms["temp_bytes"][fitting], grid.tiles[fitting]
+        keys = (temp, total, tiles) if least_memory else (total, temp, tiles)
+        index = int(np.lexsort(keys[::-1])[0])
+        cost = (int(keys[0][index]), int(keys[1][index]), int(keys[2][index]))
+        only = fitting[index : index + 1]
+        return _Found(cost, form, kernel, serial, grid.take(only), {name: v[only] for name, v in terms.items()})
 
 
-def _search(
-    candidates: Iterable[tuple[float, Form, Kernel]], types: _Types, serials: Sequence[int], limit: int | None,
-    best: _Found | None, chip: Chip,
-) -> _Found | None:  # fmt: skip
-    """The best of ``best`` and all candidates (sorted, the most promising first) with all serial splits."""
-    for least, form, kernel in candidates:
-        for serial in serials:
-            if form.out_channels % serial:
-                continue
-            bound = best.cost[0] if best and limit is not None else int(np.iinfo(np.int64).max)
-            if least > bound:
-                return best
-            found = _best(form, kernel, types, serial, limit, bound, chip)
-            if found and (best is None or found.cost < best.cost):
-                best = found
-    return best
+_Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
 
 
-def _candidates(
-    changed: Iterable[Form], types: _Types, chip: Chip, bound: float, *, mac: bool
-) -> list[tuple[float, Form, Kernel]]:
-    """(cycles that it takes at least, form, vertex) of what may take ``bound`` cycles or fewer, the most promising
-    first; ``mac``: the HMAC vertices, else all others."""
-    find, tiles, found = hmac_kernels if mac else kernels, np.array([chip.tiles]), []
+def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound: float) -> list[_Candidate]:
+    """What may take ``bound`` cycles or fewer."""
+    chip, types, found = request.chip, request.types, []
     for form in changed:
         for kernel in find(form, chip, types.input, types.partial, types.output):
-            least = least_cycles(form, kernel, chip)
-            if least > bound:
-                continue
-            exchange, copy, *_ = _transform(form, kernel, tiles, types, chip)
-            found.append((least + int(exchange[0]) + int(copy[0]), form, kernel))
-    return sorted(found, key=lambda candidate: candidate[0])
+            whole, each = least_cycles(form, kernel, chip)
+            if kernel.method == "HMAC" and whole + each <= bound:
+                each += _least_hmac(form, kernel, types, chip)
+            if whole + each <= bound:
+                found.append(_Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel))
+    return found
 
 
-def _serial_plan(candidates: list[tuple[float, Form, Kernel]], types: _Types, limit: int, chip: Chip) -> _Found | None:
+def _least_hmac(form: Form, kernel: Kernel, types: Types, chip: Chip) -> float:
+    """Cycles that the loops over input channels on a tile and the reduction of their partial sums take at least,
+    whichever way the channels are split: few tiles loop long, many have much to reduce."""
+    inner = -(-form.in_channels // kernel.in_grouping)
+    split = useful_splits(inner, chip.tiles)
+    loops = loop_cycles(form, kernel, chip) * form.axes[-1].kernel
+    return float((-(-inner // split) * loops + least_reductions(kernel.partial_size, types.output, chip)[split]).min())
+
+
+def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | None:
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
-    serials, few = [2**n for n in range(1, 11)], candidates[:_SERIAL]
-    found = _search(few, types, serials, limit, None, chip) or _search(candidates, types, serials, limit, None, chip)
-    while found is None and limit < 2 * chip.bytes_per_tile:
+    limit, passes = request.limit, (1, *_SERIAL_PASSES)
+    found = _Search(request, candidates, _SERIAL_PASSES, limit).deepening()
+    while found is None and limit < 2 * request.chip.bytes_per_tile:
         limit *= 2
-        found = _search(few, types, (1, *serials), limit, None, chip)
-    return found or _search(few, types, (1, *serials), None, None, chip)
+        found = _Search(request, candidates, passes, limit).deepening()
+    return found or _smallest_plan(request, candidates, passes)
 
 
-def _plan(form: Form, types: _Types, proportion: float, chip: Chip) -> ConvolutionPlan:
-    """The cheapest plan that fits: first in one pass, then in serial passes, then with more and more memory."""
-    changed = forms(form, types.input)
-    candidates = _candidates(changed, types, chip, math.inf, mac=False)
-    limit = int(proportion * chip.bytes_per_tile)
-    found = _search(candidates, types, (1,), limit, None, chip)
+def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[int]) -> _Found | None:
+    """The plan of least memory: searched below a guess of its bytes, which grows until there is one."""
+    limit = min((c.least_bytes(passes[-1], request) for c in candidates), default=0.0)
+    found = None
+    while candidates and found is None:
+        limit *= _GUESS
+        found = _Search(request, candidates, passes, limit).smallest()
+    return found
+
+
+def _plan(request: Request, taken: tuple[str, tuple[object, ...]] | None = None) -> _Found | None:
+    """The cheapest plan that fits: first in one pass, then in serial passes, then with more and more memory.
+
+    ``taken``: a vertex with the changes of a form that are not to be used.
+    """
+    chip, types = request.chip, request.types
+    changed = forms(request.form, types.input)
+
+    def others(candidates: list[_Candidate]) -> list[_Candidate]:
+        return [c for c in candidates if taken is None or taken != (c.kernel.name(c.form), _changes_of(c.form))]
+
+    candidates = others(_candidates(request, changed, kernels, math.inf))
+    found = _Search(request, candidates, (1,), request.limit).deepening()
     bound = found.cost[0] if found else math.inf
     reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
-    dots = _candidates(reachable, types, chip, bound, mac=True)
-    found = _search(dots, types, (1,), limit, found, chip)
-    if found is None:
-        found = _serial_plan([c for c in candidates if c[2].method == "AMP"], types, limit, chip)
-    if found is None:
-        raise ValueError(f"no plan at all for {form}")
-    return _explained(found)
+    dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (1,), request.limit)
+    found = dots.cheapest(bound, found) if found else dots.deepening()
+    return found or _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
 
 
-def _explained(found: _Found) -> ConvolutionPlan:
+def _changes_of(form: Form) -> tuple[object, ...]:
+    return (form.swapped, form.expanded, form.flattened, form.combined)
+
+
+@lru_cache(maxsize=4096)
+def _plan_once(request: Request) -> ConvolutionPlan:
+    found = _plan(request)
+    if found is None:
+        raise ValueError(f"no plan at all for {request.form}")
+    return _explained(request, found)
+
+
+@lru_cache(maxsize=512)
+def _next_best(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
+    found = _plan(request, (vertex, changes))
+    return _explained(request, found) if found and found.terms["temp_bytes"][0] <= request.limit else None
+
+
+def _explained(request: Request, found: _Found) -> ConvolutionPlan:
     """The one candidate of ``found`` as a plan."""
     grid, form, kernel = found.grid, found.form, found.kernel
     return ConvolutionPlan(
         pass_=form.pass_,
-        vertex=kernel.name,
+        vertex=kernel.name(form),
         method=kernel.method,
         swapped=form.swapped,
         expanded=form.expanded,
@@ -630,15 +410,14 @@ def _explained(found: _Found) -> ConvolutionPlan:
         in_grouping=kernel.in_grouping,
         out_grouping=kernel.out_grouping,
         tiles=int(grid.tiles[0]),
+        request=request,
         **{name: int(values[0]) for name, values in found.terms.items()},
     )
 
 
-@lru_cache(maxsize=4096)
-def _plan_once(
-    chip: Chip, form: Form, in_size: int, partial_size: int, out_size: int, proportion: float
-) -> ConvolutionPlan:
-    return _plan(form, _Types(in_size, partial_size, out_size), proportion, chip)
+def _check_proportion(proportion: float) -> None:
+    if not 0 < proportion <= 1:
+        raise ValueError(f"availableMemoryProportion is {proportion}; allowed: above 0, at most 1")
 
 
 def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
@@ -651,9 +430,7 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
         ValueError: an unknown pass, a dimension below 1, groups that do not divide the channels, a kernel larger than
             the padded input, a proportion outside (0, 1], half-precision partial sums of float inputs.
     """
-    proportion = convolution.available_memory_proportion
-    if not 0 < proportion <= 1:
-        raise ValueError(f"availableMemoryProportion is {proportion}; allowed: above 0, at most 1")
+    _check_proportion(convolution.available_memory_proportion)
     sizes = (convolution.input_dtype.size, convolution.partials_dtype.size, convolution.output_dtype.size)
     if sizes[0] not in (2, 4) or sizes[1] not in (2, 4) or sizes[1] < sizes[0] or sizes[2] not in (2, 4):
         raise ValueError(
@@ -661,21 +438,22 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
             f"{convolution.partials_dtype} and result {convolution.output_dtype} are not possible; allowed: 16 or 32 "
             "bit floats, partials at least as wide as the inputs"
         )
-    return _plan_once(chip, form_of(convolution), *sizes, proportion)
+    return _plan_once(Request(chip, form_of(convolution), Types(*sizes), convolution.available_memory_proportion))
 
 
 def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
-    """The cheapest plan for a matrix product by the search for convolutions, of which it is the 1x1 case.
+    """The cheapest plan for a matrix product, the 1x1 case of a convolution (memory as in :func:`plan_convolution`).
 
-    Unlike :func:`~ipuperf.lowering.planner.plan_matmul` it knows the MAC vertices, the rearrangements of operands and
-    result and serial passes with the inputs in place; no joint plans of the passes of a layer either.
+    Types that no vertex has are priced as the nearest ones: 64 bits as 32, 8 bits as 16, partial sums at least as wide
+    as the operands.
 
     Raises:
         ValueError: an unknown pass, a dimension below 1, a proportion outside (0, 1].
     """
+    _check_proportion(item.available_memory_proportion)
+    inputs, sums, result = (
+        min(max(dtype.size, 2), 4) for dtype in (item.input_dtype, item.partials_dtype, item.output_dtype)
+    )
     form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
-    sizes = (item.input_dtype.size, item.partials_dtype.size, item.output_dtype.size)
-    proportion = item.available_memory_proportion
-    if not 0 < proportion <= 1:
-        raise ValueError(f"availableMemoryProportion is {proportion}; allowed: above 0, at most 1")
-    return _plan_once(chip, form, *sizes, proportion)
+    types = Types(inputs, max(inputs, sums), result)
+    return _plan_once(Request(chip, form, types, item.available_memory_proportion))

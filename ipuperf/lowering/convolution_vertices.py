@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Form
+from .convolution_form import POINT, Form
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -52,21 +52,24 @@ class Kernel:
         """The most multiply-accumulates one tile does in a cycle."""
         vector = 8 // self.in_size
         if self.method == "AMP":
-            return self.units * vector
+            return self.units * (4 if self.in_size == 2 else 1)
         return vector * SLIC_WIDTH * 2 if self.method == "SLIC" else 2 * vector if self.method == "VMAC" else vector
 
-    @property
-    def name(self) -> str:
-        """The vertex type as PopLibs calls it."""
+    def name(self, form: Form) -> str:
+        """The vertex type as PopLibs calls it, for the pieces of ``form``."""
         types = f"{_TYPE[self.in_size]},{_TYPE[self.partial_size]}"
         if self.method == "AMP":
-            return f"poplin::ConvPartialnx1<{types},{self.units}>"
+            return f"poplin::ConvPartial{'1x1Out' if self.flat(form) else 'nx1'}<{types},{self.units}>"
         return {
             "SLIC": f"poplin::ConvPartial1x4SLIC<{types},{self.units}>",
             "HMAC": f"poplin::ConvPartialHorizontalMac<{types}>",
             "VMAC": f"poplin::ConvPartialVerticalMac<{types}>",
             "OUTER": f"poplin::OuterProduct<{_TYPE[self.in_size]}>",
         }[self.method]
+
+    def flat(self, form: Form) -> bool:
+        """Whether the AMP vertex for one flat field and a kernel of one element does it."""
+        return form.one_by_one and self.height == 1
 
 
 @dataclass(frozen=True)
@@ -166,21 +169,58 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
     return found
 
 
-def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
-    """No plan of ``form`` with ``kernel`` is faster: its padded multiply-accumulates at full rate on all tiles, or
-    (HMAC) one output on a tile, which needs a whole row of the kernel."""
+def step_cycles(form: Form, kernel: Kernel) -> float:
+    """Tile cycles that each step takes at least: one position, one kernel element and one grouping of groups, input and
+    output channels, at the full rate of the vertex."""
+    if kernel.method == "HMAC":
+        return (7 + _dot_cycles(kernel.in_grouping, kernel)) / math.prod(a.input_dilation for a in form.axes)
+    macs = kernel.in_grouping * kernel.out_grouping
+    if kernel.method in ("AMP", "OUTER"):
+        macs *= kernel.group_grouping
+    return macs / (kernel.macs_per_cycle * math.prod(a.worklist_stride for a in form.axes))
+
+
+def loop_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+    """Tile cycles that the steps of all positions of a piece take at least besides :func:`step_cycles`: starting the
+    workers and loading AMP coefficients."""
+    if kernel.method == "HMAC":
+        elements = math.prod(a.kernel for a in form.axes)
+        return chip.workers * (35 - 17 * _short_hmac(form, kernel)) + (10 + 16 * chip.workers) / elements
+    if kernel.method == "AMP":
+        return _amp_loop_cycles(form.one_by_one, kernel, chip)
+    return 0.0
+
+
+@lru_cache(maxsize=256)
+def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
+    """Over all numbers of positions; a dilated input does with fewer of them, so that the least is the same."""
+    form = Form(1 if flat else 2, 1, 1, 1, (POINT, POINT), "fwd")
+    positions = np.arange(1, 65)
+    one = np.ones_like(positions)
+    inner = _amp_inner(one, (one, positions), form, kernel, chip)
+    passes = -(-kernel.out_grouping // kernel.units)
+    rate = step_cycles(form, kernel) * kernel.height / passes
+    load = kernel.units * _BYTES_PER_UNIT // chip.weight_load_bytes_per_cycle
+    return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
+
+
+def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
+    """No plan of ``form`` with ``kernel`` is faster: (cycles of all padded steps at full rate on all tiles and of the
+    exchange of all partial sums, cycles of the start and of a single loop of a vertex in each serial pass; HMAC: of the
+    start alone)."""
     groups, inner, outer = (-(-n // g) for n, g in ((form.groups, kernel.group_grouping),
                                                    (form.in_channels, kernel.in_grouping),
                                                    (form.out_channels, kernel.out_grouping)))  # fmt: skip
-    steps = form.batch * groups * inner * outer * math.prod(a.output * a.kernel for a in form.axes)
-    steps //= math.prod(a.worklist_stride for a in form.axes)
-    macs, row = kernel.in_grouping * kernel.out_grouping, form.axes[-1].kernel
+    outputs = form.batch * groups * outer * math.prod(a.output for a in form.axes)
+    steps = outputs * inner * math.prod(a.kernel for a in form.axes)
+    sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
+    spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
     if kernel.method == "HMAC":
-        dot = _dot_cycles(kernel.in_grouping, kernel)
-        return max(steps * dot / chip.tiles, 106 + chip.workers * (9 + row * (25 + dot)))
-    if kernel.method in ("AMP", "OUTER"):
-        macs *= kernel.group_grouping
-    return steps * macs / (kernel.macs_per_cycle * chip.tiles)
+        return spread, 55.0 + chip.workers * 9
+    if kernel.method == "AMP":
+        loops = loop_cycles(form, kernel, chip)
+        return spread, loops * kernel.height + (73 if kernel.flat(form) else 320)
+    return spread, 0.0
 
 
 def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:
@@ -242,15 +282,13 @@ def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 
 def _amp_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """Rows: nx1 worker time, 1x1 worker time without and with clearing."""
-    spans = _spans(batch, field, form, chip.workers)
-    first, middle, last, width = spans
+    """Rows: 1x1 worker time without and with clearing; or nx1 worker time."""
+    first, middle, last, width = _spans(batch, field, form, chip.workers)
+    if kernel.flat(form):
+        return np.stack([_slowest(_amp_1x1_worker(first, kernel, zero), chip.workers, 14) for zero in (0, 1)])
     worker = 17 + int(kernel.partial_size == 2) + _amp_nx1_piece(first, kernel) + _amp_nx1_piece(last, kernel)
     worker = worker + middle * _amp_nx1_piece(width, kernel)
-    result = [_slowest(worker, chip.workers, 9)]
-    if form.one_by_one and kernel.height == 1:
-        result += [_slowest(_amp_1x1_worker(first, kernel, zero), chip.workers, 14) for zero in (0, 1)]
-    return np.stack(result)
+    return _slowest(worker, chip.workers, 9)[None]
 
 
 def _zero_partials(piece: Piece, kernel: Kernel, chip: Chip) -> np.ndarray:
@@ -263,12 +301,12 @@ def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chi
     workers, c, i, o = chip.workers, piece.groups, piece.in_groups, piece.out_groups
     load = kernel.units * _BYTES_PER_UNIT // chip.weight_load_bytes_per_cycle
     passes = -(-kernel.out_grouping // kernel.units)
-    if form.one_by_one and kernel.height == 1:
+    if kernel.flat(form):
         half_wide = kernel.in_size == 2 and (kernel.partial_size == 4 or kernel.units == 16)
         common = int(half_wide or kernel.partial_size == 4)
         retained = workers * (7 + 3 * (i * c - 1)) if half_wide else 0
-        later = (i - 1) * (16 - common + o * (19 + passes * (6 + load + inner[1])))
-        begin = 11 + o * (19 - common + passes * (7 + load + inner[2]))
+        later = (i - 1) * (16 - common + o * (19 + passes * (6 + load + inner[0])))
+        begin = 11 + o * (19 - common + passes * (7 + load + inner[1]))
         return 50 + retained + c * (12 + common + later + begin)
     outer_rows = ceil(piece.kernel[0], kernel.height)
     inner_kernel = product(piece.kernel[1:])

@@ -9,8 +9,8 @@ overlap of two different mappings is not worked out: a simplification that can o
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -29,7 +29,14 @@ class Layout:
     """
 
     key: Hashable
-    elements: TileVector
+    elements: TileVector = field(compare=False)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def total(self) -> int:
@@ -38,7 +45,7 @@ class Layout:
 
     def bytes(self, size: int) -> TileVector:
         """Bytes per tile for elements of ``size`` bytes."""
-        return TileVector(self.elements.stops, tuple(v * size for v in self.elements.values))
+        return self.elements.times(size)
 
 
 def spread(units: int, tiles: int) -> np.ndarray:
@@ -62,6 +69,7 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
     return Layout(("linear", elements, size), TileVector.of(np.maximum(counts, 0)))
 
 
+@lru_cache(maxsize=1024)
 def even(key: Hashable, elements: int, tiles: int, used: int, grain: int) -> Layout:
     """``elements`` in grains of ``grain`` over the first ``used`` tiles (the mapping of a matmul operand or result)."""
     grains = -(-elements // grain)

@@ -8,6 +8,7 @@ its operands and the chip.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,8 @@ from ipuperf.ops.ipu_copy import InterIpuTransfer
 from . import code
 from .code import CodeBytes
 from .convolution_form import describe
-from .convolution_planner import ConvolutionPlan, plan_convolution
+from .convolution_planner import ConvolutionPlan, plan_convolution, plan_product
 from .layout import Layout, even, linear
-from .planner import plan_matmul
 from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync
 from .reductions import plan_reduction
 from .tilevector import TileVector
@@ -53,6 +53,11 @@ class OpSteps:
     vertices: dict[str, int] = field(default_factory=dict)
     low_confidence: list[str] = field(default_factory=list)
     elsewhere: dict[int, CodeBytes] = field(default_factory=dict)
+
+    def for_op(self, op_id: int) -> OpSteps:
+        """The same for the op of this number in the op table."""
+        steps = [step.for_op(op_id) for step in self.steps]
+        return OpSteps(steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere)
 
     def need(self, temp: TileVector) -> None:
         """Raise the temporary memory to at least ``temp`` on every tile."""
@@ -142,8 +147,11 @@ class Superstepper:
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
         self.out.code += code.compute_code(cycles.active)
 
-    def gather_operands(self, anchor: Layout) -> None:
-        """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved."""
+    def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
+        """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.
+
+        ``reads``: elements of each input that all vertices read (:attr:`ipuperf.ops.work.Vertices.operands`).
+        """
         if self.gathered:
             return
         self.gathered = True
@@ -154,7 +162,10 @@ class Superstepper:
             elements = tensor.spec.elements
             if layout.key == anchor.key or elements == 0:
                 continue
-            if elements == anchor.total:
+            if reads is not None:
+                read = max(n for n, operand in zip(reads, self.op.inputs, strict=True) if operand is tensor)
+                arriving = np.minimum(-(-need * read // max(1, anchor.total)), elements)
+            elif elements == anchor.total:
                 arriving = need
             else:
                 arriving = np.minimum(need, elements)
@@ -166,10 +177,10 @@ class Superstepper:
 
     # -- one method per kind of work -------------------------------------------------------------------------------
 
-    def run(self) -> OpSteps:
-        """Lower all of the op's work."""
+    def run(self, works: Sequence[w.Work] | None = None) -> OpSteps:
+        """Lower all of the op's work (``works`` if it is known already)."""
         anchor: Layout | None = None
-        for item in self.op.work():
+        for item in self.op.work() if works is None else works:
             if isinstance(item, w.MatMul):
                 self.matmul(item)
             elif isinstance(item, w.Convolution):
@@ -199,7 +210,7 @@ class Superstepper:
 
     def vertices(self, item: w.Vertices, anchor: Layout) -> None:
         """Element-wise vertices on the anchor's tiles; a different element count is spread like the anchor."""
-        self.gather_operands(anchor)
+        self.gather_operands(anchor, item.operands)
         elements = anchor.elements
         if item.elements != anchor.total:
             size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
@@ -210,8 +221,7 @@ class Superstepper:
 
     def tile_cycles(self, formula: w.TileCycles, elements: TileVector) -> TileVector:
         """``formula`` applied to each run of ``elements``."""
-        values = formula(np.asarray(elements.values, dtype=np.int64), self.chip)
-        return TileVector(elements.stops, tuple(int(v) for v in values))
+        return elements.map(lambda values: formula(values, self.chip))
 
     def reduction(self, item: w.Reduction) -> None:
         """Partial reduction where the data lies, then the stages of :func:`~.reductions.plan_reduction`."""
@@ -232,60 +242,34 @@ class Superstepper:
         if item.bytes == 0:
             return
         size = target.dtype.size
-        share = TileVector(
-            layout.elements.stops,
-            tuple(-(-v * item.bytes // max(1, layout.total)) for v in layout.elements.values),
-        )
+        share = layout.elements.map(lambda values: -(-values * item.bytes // max(1, layout.total)))
         self.exchange(f"{self.op.type}/copy", share)
-        rate = self.chip.memcpy_bytes_per_cycle
-        cycles = TileVector(share.stops, tuple(code.COPY_SETUP_CYCLES - (-v // rate) if v else 0 for v in share.values))
-        self.compute(f"poplar::Memcpy{size * 8}", cycles)
+        self.compute(f"poplar::Memcpy{size * 8}", copy_cycles(share, self.machine))
 
     def matmul(self, item: w.MatMul) -> None:
-        """The planner's phases: operands in, partial products, partials in, reduction; cast when types differ."""
-        plan = plan_matmul(
-            self.chip, item.groups, item.m, item.k, item.n,
-            item.input_dtype.size, item.partials_dtype.size, item.output_dtype.size,
-            item.available_memory_proportion,
-        )  # fmt: skip
-        tiles = self.chip.tiles
-        name = f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
-        for _ in range(plan.serial):
-            if plan.transform:
-                self.compute("poplin::Transform", TileVector.uniform(plan.transform, tiles, plan.tiles))
-            self.exchange(
-                f"{name}/operands",
-                TileVector.uniform(plan.bytes_operands, tiles, plan.tiles),
-                cycles=plan.exchange_operands,
-            )
-            self.compute(
-                plan.vertex, TileVector.uniform(plan.compute, tiles, plan.tiles), flops=item.flops // plan.serial
-            )
-            if plan.reduce_stages:
-                arriving = TileVector.uniform(plan.bytes_partials, tiles, plan.tiles)
-                self.exchange(f"{name}/partials", arriving, cycles=plan.exchange_partials)
-                self.compute("poplin::ConvReduce", TileVector.uniform(plan.reduce, tiles, plan.tiles))
-        self.out.need(TileVector.uniform(plan.extra_bytes, tiles, plan.tiles))
-        result = self.op.outputs[0]
-        grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
-        key = ("matmul", plan, result.spec.elements)
-        self.layouts[result] = even(key, result.spec.elements, tiles, plan.tiles, grain)
+        """The planner's phases."""
+        plan, name = plan_product(self.chip, item), f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
+        self.planned(plan, name, item.flops, plan.transform)
 
     def convolution(self, item: w.Convolution) -> None:
-        """The planner's phases, in each serial pass: rearrangement, operands and zeros in, vertices, partials in,
-        reduction (or cast). The weights of an input gradient are transposed and flipped first. The rearrangement of the
-        result is put together with that of the operands."""
+        """The planner's phases; the weights of an input gradient are transposed and flipped first."""
         plan, name = plan_convolution(self.chip, item), f"Convolution[{describe(item)}]"
         if item.pass_ == "bwd":
             self.flip_weights(item, plan, name)
+        self.planned(plan, name, item.flops, transform_cycles(plan, item))
+
+    def planned(self, plan: ConvolutionPlan, name: str, flops: int, transform: int) -> None:
+        """The phases of a plan, in each serial pass: rearrangement (of ``transform`` cycles on the tiles), operands and
+        zeros in, vertices, partials in, reduction (or cast). The rearrangement of the result is put together with that
+        of the operands."""
         self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
         for _ in range(plan.serial):
             self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
             self.planned_exchange(f"{name}/transform", plan.bytes_transform, plan.transform_exchange, plan)
-            self.planned_compute("poplin::Transform", transform_cycles(plan, item), plan)
+            self.planned_compute("poplin::Transform", transform, plan)
             self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan)
             self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
-            self.planned_compute(plan.vertex, plan.compute, plan, item.flops // plan.serial)
+            self.planned_compute(plan.vertex, plan.compute, plan, flops // plan.serial)
             self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
             self.planned_compute("poplin::ConvReduce" if plan.reduce_stages else "popops::Cast", plan.reduce, plan)
             self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
@@ -294,7 +278,7 @@ class Superstepper:
             self.out.low_confidence.append(plan.vertex)
         result = self.op.outputs[0]
         grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
-        key = ("convolution", plan, result.spec.elements)
+        key = ("plan", plan, result.spec.elements)
         self.layouts[result] = even(key, result.spec.elements, self.chip.tiles, plan.tiles, grain)
 
     def flip_weights(self, item: w.Convolution, plan: ConvolutionPlan, name: str) -> None:
@@ -329,7 +313,7 @@ class Superstepper:
         tensor = self.op.inputs[0]
         share = self.layouts[tensor].bytes(tensor.dtype.size)
         packet = self.machine.ipu_machine.remote_packet_bytes
-        wire = sum(int(n) * max(v, packet) for n, v in zip(share.lengths, share.values, strict=True) if v)
+        wire = share.map(lambda values: np.where(values != 0, np.maximum(values, packet), 0)).total
         name = f"{self.op.type}(buffer {item.buffer.id})"
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.remote_exchange_code(share)
@@ -402,7 +386,7 @@ class Superstepper:
             held = chunk if item.kind == "reduce_scatter" else self.layouts[tensor].elements
             scale = vertices.broadcast_scalar("MULTIPLY", tensor.dtype, held.total, in_place=True)
             self.compute(scale.vertex, self.tile_cycles(scale.cycles, held), flops=held.total)
-        self.out.need(TileVector(chunk.stops, tuple(v * tensor.dtype.size for v in chunk.values)))
+        self.out.need(chunk.times(tensor.dtype.size))
         rounds = (size - 1) * (2 if item.kind == "all_reduce" else 1)
         self.out.code += code.collective_code(chunk, tensor.dtype.size, rounds)
         if item.kind == "all_reduce":
@@ -419,8 +403,7 @@ def stack(unit: Layout, axes: tuple[int, ...], positions: int) -> Layout:
     tiles (``popops::createSliceableTensorFromSlice``)."""
     if positions == 1:
         return unit
-    elements = TileVector(unit.elements.stops, tuple(v * positions for v in unit.elements.values))
-    return Layout(("stacked", axes, positions, unit), elements)
+    return Layout(("stacked", axes, positions, unit), unit.elements.times(positions))
 
 
 def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout | None:
@@ -431,6 +414,12 @@ def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout
     if isinstance(key, tuple) and key[:3] == ("stacked", axes, positions):
         return key[3]
     return None
+
+
+def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
+    """Cycles of on-tile copies of ``share`` bytes."""
+    rate = machine.chip.memcpy_bytes_per_cycle
+    return share.map(lambda values: np.where(values != 0, code.COPY_SETUP_CYCLES - (-values // rate), 0))
 
 
 #: Cycles per byte of a rearrangement whose atoms have this many bytes (PopLibs ``lib/poplin/ConvModel.cpp:1565-1600``).
@@ -454,8 +443,7 @@ def transform_cycles(plan: ConvolutionPlan, item: w.Convolution) -> int:
 
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:
     """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
-    rate, share = machine.chip.memcpy_bytes_per_cycle, layout.bytes(tensor.dtype.size)
-    cycles = TileVector(share.stops, tuple(code.COPY_SETUP_CYCLES - (-v // rate) if v else 0 for v in share.values))
+    cycles = copy_cycles(layout.bytes(tensor.dtype.size), machine)
     name = f"poplar::Memcpy{tensor.dtype.size * 8}"
     return [Phase(op_id, name, "compute", cycles, vertex=name)]
 

@@ -1,37 +1,49 @@
 """A whole number per tile, held as runs of equal tiles.
 
-Most phases load the tiles evenly, so a vector over 1,472 tiles is two or three runs. Runs are half-open, ascending and
-cover ``[0, tiles)``; neighbouring runs differ in value.
+Most phases load the tiles evenly, so a vector over 1,472 tiles is two or three runs; an even spread of a number that
+does not divide is more than a thousand. Runs are half-open, ascending and cover ``[0, tiles)``; in a vector made by
+:meth:`TileVector.of` neighbouring runs differ in value.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class TileVector:
-    """One integer (cycles or bytes) per tile.
+def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+    """``numbers`` as a read-only ``int64`` array of its own, or as it is when it is one already."""
+    array = np.asarray(numbers, dtype=np.int64)
+    if array.flags.writeable:
+        array = array.copy() if array is numbers else array
+        array.flags.writeable = False
+    return array
 
-    Attributes:
+
+class TileVector:
+    """One integer (cycles or bytes) per tile. Immutable; what follows from it is computed once and kept.
+
+    Args:
         stops: end (exclusive) of each run; the last one is the number of tiles.
         values: value of each run.
+
+    Attributes:
+        run_stops, run_values: the same as read-only ``int64`` arrays.
     """
 
-    stops: tuple[int, ...]
-    values: tuple[int, ...]
+    def __init__(self, stops: Sequence[int] | np.ndarray, values: Sequence[int] | np.ndarray) -> None:
+        self.run_stops = _frozen(stops)
+        self.run_values = _frozen(values)
+        self._derived: dict[tuple[str, int], TileVector] = {}
 
     @classmethod
     def of(cls, vector: np.ndarray) -> TileVector:
         """From a dense vector."""
         dense = np.asarray(vector, dtype=np.int64)
-        edges = np.flatnonzero(np.diff(dense)) + 1
-        stops = np.append(edges, len(dense))
-        starts = np.append(0, edges)
-        return cls(tuple(int(s) for s in stops), tuple(int(v) for v in dense[starts]))
+        edges = np.flatnonzero(dense[1:] != dense[:-1]) + 1
+        return cls(np.append(edges, len(dense)), dense[np.append(0, edges)])
 
     @classmethod
     def uniform(cls, value: int, tiles: int, used: int | None = None) -> TileVector:
@@ -43,40 +55,99 @@ class TileVector:
             return cls((tiles,), (0,))
         return cls((used, tiles), (value, 0))
 
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def stops(self) -> tuple[int, ...]:
+        """End (exclusive) of each run."""
+        return tuple(self.run_stops.tolist())
+
+    @cached_property
+    def values(self) -> tuple[int, ...]:
+        """Value of each run."""
+        return tuple(self.run_values.tolist())
+
     @property
     def tiles(self) -> int:
         """Length of the vector."""
-        return self.stops[-1]
+        return int(self.run_stops[-1])
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tiles per run."""
-        return np.diff(np.concatenate(([0], self.stops)))
+        """Tiles per run (read-only)."""
+        lengths = self.run_stops.copy()
+        lengths[1:] -= self.run_stops[:-1]
+        lengths.flags.writeable = False
+        return lengths
 
     @cached_property
     def max(self) -> int:
         """Largest value."""
-        return max(self.values)
+        return int(self.run_values.max())
+
+    @cached_property
+    def min(self) -> int:
+        """Smallest value."""
+        return int(self.run_values.min())
 
     @cached_property
     def argmax(self) -> int:
         """First tile with the largest value."""
-        index = self.values.index(self.max)
-        return self.stops[index - 1] if index else 0
+        index = int(self.run_values.argmax())
+        return int(self.run_stops[index - 1]) if index else 0
 
     @cached_property
     def total(self) -> int:
         """Sum over tiles."""
-        return int(np.dot(self.lengths, np.asarray(self.values, dtype=np.int64)))
+        return int(np.dot(self.lengths, self.run_values))
 
     @cached_property
     def active(self) -> int:
         """Tiles with a value above zero."""
-        return int(self.lengths[np.asarray(self.values) > 0].sum())
+        return int(self.lengths[self.run_values > 0].sum())
 
     def dense(self) -> np.ndarray:
         """The vector as ``int64[tiles]``."""
-        return np.repeat(np.asarray(self.values, dtype=np.int64), self.lengths)
+        return np.repeat(self.run_values, self.lengths)
+
+    # -- what follows from it --------------------------------------------------------------------------------------
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
+        """The same runs with ``function`` of their values."""
+        return TileVector(self.run_stops, function(self.run_values))
+
+    def times(self, factor: int) -> TileVector:
+        """Every value multiplied by ``factor``."""
+        return self._keep(("times", factor), lambda values: values * factor)
+
+    def rounded_up(self, step: int) -> TileVector:
+        """Every value rounded up to a multiple of ``step``."""
+        return self._keep(("rounded_up", step), lambda values: -(-values // step) * step)
+
+    def _keep(self, key: tuple[str, int], function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = self.map(function)
+        return found
 
     def __add__(self, other: TileVector) -> TileVector:
         return TileVector.of(self.dense() + other.dense())
+
+    # -- as a value ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _bytes(self) -> tuple[bytes, bytes]:
+        return self.run_stops.tobytes(), self.run_values.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TileVector):
+            return NotImplemented
+        return self._bytes == other._bytes
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+    def __repr__(self) -> str:
+        return f"TileVector(stops={self.stops}, values={self.values})"

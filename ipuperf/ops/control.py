@@ -128,7 +128,7 @@ class Call(_Control):
 
 
 #: Ops through which no gradient flows although their operands and results are floating point.
-_STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil"})
+_STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil", "Round"})
 
 
 def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:

@@ -59,6 +59,13 @@ class Windows:
         """Pairs of a window and an element of it."""
         return sum(o.stop - o.start for o, _ in self.pairs)
 
+    @property
+    def covered(self) -> int:
+        """Elements that lie in a window."""
+        return len(
+            {at for _, elements in self.pairs for at in range(elements.start, elements.stop, elements.step or 1)}
+        )
+
 
 def regular_windows(
     size: int,
@@ -231,7 +238,18 @@ class _Pooling(Op):
     def vertex_work(self, vertex: str, spec: TensorSpec, kind: str, flops: int) -> list[Work]:
         """One compute set of pooling vertices that make ``spec``."""
         cycles = pooling_cycles(kind, self.windows(), spec, backward=self.backward)
-        return [Vertices(vertex, spec.elements, cycles, flops, low_confidence=True)]
+        return [Vertices(vertex, spec.elements, cycles, flops, low_confidence=True, operands=self.reads())]
+
+    def reads(self) -> tuple[int, ...]:
+        """Elements of each input that the vertices read (:attr:`Vertices.operands`).
+
+        A tile holds rows along the last axis, as in :func:`pooling_cycles`: neighbours in a row share what they read,
+        rows do not. (The third input is the ``x`` of :class:`MaxPoolGrad`, which lies like the result.)
+        """
+        windows = self.windows()
+        rows = math.prod(self.inputs[0].shape[:2]) * math.prod(w.visits for w in windows[:-1])
+        read = rows * (windows[-1].outputs if self.backward else windows[-1].covered)
+        return tuple(self.outputs[0].spec.elements if index == 2 else read for index in range(len(self.inputs)))
 
     #: The result has the shape of the input of the windows.
     backward: ClassVar[bool] = False

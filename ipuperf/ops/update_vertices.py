@@ -20,14 +20,23 @@ if TYPE_CHECKING:
 _SHORT = {"float16": "half", "float32": "float"}
 
 
-def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False) -> TileCycles:
+def scaled_add_cycles(
+    a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False, *, apart: bool = False
+) -> TileCycles:
     """Tile cycles of ``ScaledAddSupervisor`` (``both_scaled``: ``aXPlusbYSupervisor``) for ``A`` of type ``a`` and
-    ``B`` of type ``b``, without memory constraints (operands may share a memory element).
+    ``B`` of type ``b``. ``apart``: the operands are constrained to different memory elements (else they may share one,
+    as the lowering assumes), which is a vertex for equal types only.
 
     Supervisor 51, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12 for a second
     factor; then six times the slowest worker: prologue and epilogue 25, inner loop of 3 cycles per vector (4 for mixed
-    types, 5 for half A with float B), and the remaining elements on one worker.
+    types, 5 for half A with float B; ``apart``: 1 for 16 vectors or more on a worker, else 2), and the remaining
+    elements on one worker.
+
+    Raises:
+        ValueError: ``apart`` with different types.
     """
+    if apart and a.size != b.size:
+        raise ValueError(f"no constrained ScaledAdd for {a} and {b}; the types have to be equal")
     size, mixed_up = a.size, a.size == 2 and b.size == 4
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
@@ -44,7 +53,7 @@ def scaled_add_cycles(a: DType, b: DType, tensor_factor: bool, both_scaled: bool
             tail = np.where(rest > 0, 4 + 5 * (rest >= 2) + 7 * (rest % 2), 0)
             worker = 16 + loop + 3 + (spare == 0) + tail
         else:
-            inner = 3 if size == b.size else 4
+            inner = np.where(each >= 16, 1, 2) if apart else 3 if size == b.size else 4
             loop = np.where(each > 0, 6 + inner * (each - 1), 0)
             odd = (
                 np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)

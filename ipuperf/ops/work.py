@@ -39,6 +39,10 @@ class Vertices(Work):
         cycles: tile cycles for a number of elements on a tile.
         flops: floating-point operations in all.
         low_confidence: the formula has no primary source (said in reports).
+        operands: for each input of the op, how many of its elements all vertices together read; one that several tiles
+            need counts once for each of them. A tile with a share of the ``elements`` reads that share of these, at
+            most the whole input; they arrive over the exchange unless the input lies like the result. None: one
+            element of each input for each element.
     """
 
     vertex: str
@@ -46,6 +50,7 @@ class Vertices(Work):
     cycles: TileCycles = field(compare=False)
     flops: int = 0
     low_confidence: bool = False
+    operands: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

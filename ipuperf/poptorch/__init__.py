@@ -31,6 +31,7 @@ from .errors import Error, PartitionError, RecoverableError, UnrecoverableError,
 from .executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .hooks import registerPostCompileHook, registerPreCompileHook
 from .log import logger, setLogLevel
+from .offline import compile_offline, simulate
 from .ops import (
     CPU,
     Attribute,
@@ -105,6 +106,7 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedError",
     "VariableRetrievalMode",
+    "compile_offline",
     "cond",
     "ctc_beam_search_decoder",
     "custom_op",
@@ -135,5 +137,6 @@ __all__ = [
     "set_available_memory",
     "set_overlap_for_input",
     "set_overlap_for_output",
+    "simulate",
     "trainingModel",
 ]

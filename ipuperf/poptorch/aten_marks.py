@@ -23,12 +23,12 @@ def _(value: torch.Tensor, reduction: str) -> torch.Tensor:
     return torch.empty_like(value) if reduction == "none" else value.new_empty(())
 
 
-def _keep_for_loss(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _keep_for_loss(ctx, inputs, output) -> None:
     value, ctx.reduction = inputs
     ctx.shape, ctx.count = value.shape, max(value.numel(), 1)
 
 
-def _loss_gradient(ctx, grad):  # type: ignore[no-untyped-def]
+def _loss_gradient(ctx, grad):
     scale = 1 / ctx.count if ctx.reduction == "mean" else 1
     return (grad * scale).expand(ctx.shape), None
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ipuperf.ir import FLOAT16, FLOAT32, Graph, Stream, Variable
+from ipuperf.ir import FLOAT16, Graph, Stream, Variable
+from ipuperf.lowering import DoesNotFitError
+from ipuperf.machine import MachineError
 from ipuperf.pipelines import Offload, Pipeline, PipelineError, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import (
@@ -26,6 +28,7 @@ from ipuperf.schedules import (
 from .enums import OutputMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
+from .log import logger
 from .optim import OptimiserSpec
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
 from .update_rules import TorchRule
@@ -77,9 +80,11 @@ def compile_model(
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Raises:
-        Error: what the export, the partition, the schedule or the machine do not allow.
+        Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
+            program that does not fit.
     """
     began = time.perf_counter()
+    _check_period(options)
     exported = export_model(
         module,
         args,
@@ -108,14 +113,60 @@ def compile_model(
         )
     except PipelineError as error:
         raise Error(str(error)) from error
-    executable = Executable(
-        exported.ir,
-        name=name,
-        sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
-        prefetch_depth=options._Popart.prefetch_depth,
-    )
+    executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
     return CompiledModel(exported, executable, pipeline, rule, streams, repeats * timetable.micro_batches, passed)
+
+
+def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
+    """The program on its machine."""
+    try:
+        executable = Executable(
+            exported.ir,
+            name=name,
+            sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
+            prefetch_depth=options._Popart.prefetch_depth,
+        )
+        if executable.settings.strict_memory:
+            _ = executable.device_program
+    except MachineError as error:
+        stages = len(exported.parts)
+        raise Error(f"The model has {stages} stage(s) on {exported.num_ipus} IPU(s) per replica. {error}") from error
+    except DoesNotFitError as error:
+        raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
+    return executable
+
+
+def memory_advice(options: Options, training: bool, exported: ExportedModel) -> list[str]:
+    """What a user could still do about a program that does not fit: only what the options do not ask for already."""
+    strategy = options.execution_strategy
+    phased = isinstance(strategy, PhasedExecution)
+    pipelined = not phased and not isinstance(strategy, ShardedExecution) and len(exported.parts) > 1
+    kinds = {kind: options.TensorLocations.location(kind, not phased) for kind in _KINDS}
+    off_chip = "(poptorch.TensorLocationSettings().useOnChipStorage(False))"
+    advice = ["a smaller micro-batch", "more stages on more IPUs, or other blocks in the stage of the IPU named above"]
+    if training and pipelined and options._Popart.recomputation == "None":
+        advice.append("recomputation of the forward pass: leave out _Popart.set('autoRecomputation', 0)")
+    if training and kinds["optimizer"].on_chip:
+        advice.append(f"optimiser state in Streaming Memory: TensorLocations.setOptimizerLocation{off_chip}")
+    if training and options.replication_factor > 1 and not kinds["optimizer"].sharded:
+        advice.append("optimiser state sharded over the replicas: useReplicatedTensorSharding()")
+    if training and pipelined and kinds["activation"].on_chip:
+        advice.append(f"stashed activations in Streaming Memory: TensorLocations.setActivationLocation{off_chip}")
+    if kinds["weight"].on_chip:
+        advice.append(f"weights in Streaming Memory: TensorLocations.setWeightLocation{off_chip}")
+    advice.append("less temporary memory: setAvailableMemoryProportion({'IPU0': 0.2, ...})")
+    return advice
+
+
+def _check_period(options: Options) -> None:
+    """``EveryN`` as ``popart:willow/src/dataflow.cpp``: the batches per step are PopTorch's device iterations."""
+    period, iterations = options.output_return_period, options.device_iterations
+    if OutputMode(options.output_mode) is OutputMode.EveryN and iterations % period:
+        raise Error(
+            f"outputMode EveryN: the return period must be a factor of the number of batches per step: "
+            f"output_return_period is {period}, deviceIterations {iterations}"
+        )
 
 
 def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
@@ -230,6 +281,11 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
             f"max_grad_norm={optimiser.max_grad_norm}: clipping by the norm of all gradients is not supported; leave "
             "it at infinity"
         )
+    if optimiser.use_combined_accum:
+        logger.warning(
+            "use_combined_accum=True gives the numbers of the combined variant, but accumulator and velocity stay two "
+            "tensors: memory and time are those of the separate variant"
+        )
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
@@ -239,7 +295,6 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
     words = "mean" if reduction is ReductionType.Mean else "sum"
     part, output = exported.loss
-    half = optimiser.accum_dtype is FLOAT16
     return rule, Training(
         part,
         output,
@@ -248,7 +303,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         reduction=words,
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
-        accumulator_dtype=lambda variable: FLOAT16 if half and variable.dtype is FLOAT16 else FLOAT32,
+        accumulator_dtype=lambda variable: optimiser.accum_dtype,
     )
 
 
@@ -269,15 +324,17 @@ def _offload(options: Options) -> Offload:
     on_chip = not isinstance(options.execution_strategy, PhasedExecution)
     kinds = {kind: options.TensorLocations.location(kind, on_chip) for kind in _KINDS}
     state = kinds["optimizer"]
+    smallest = {kind: place.min_elements_off_chip for kind, place in kinds.items() if not place.on_chip}
+    if len(set(smallest.values())) > 1:
+        listed = ", ".join(f"{kind} {number}" for kind, number in smallest.items())
+        raise UnsupportedError(f"minElementsForOffChip has to be the same for all kinds of tensors, it is: {listed}")
     return Offload(
         optimiser_state=not state.on_chip,
         activations=not kinds["activation"].on_chip,
         accumulators=not kinds["accumulator"].on_chip,
         weights=not kinds["weight"].on_chip,
         shard_optimiser_state=state.sharded,
-        min_elements=min(kind.min_elements_off_chip for kind in kinds.values() if not kind.on_chip)
-        if any(not kind.on_chip for kind in kinds.values())
-        else 0,
+        min_elements=next(iter(smallest.values()), 0),
         min_elements_sharding=state.min_elements_sharding,
     )
 

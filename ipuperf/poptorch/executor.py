@@ -2,8 +2,10 @@
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
 there: weights are written back to the host model after each training call, at no simulated time, instead of when they
-are first looked at; an inference model takes changed weights of its module on the next call; ``compilationTime`` is the
-real time of this compilation.
+are first looked at; an inference model takes changed weights of its module on the next call, and is compiled as the
+module is in ``eval()`` (a training model as its submodules' modes say); ``compilationTime`` is the real time of this
+compilation; ``cycleCount`` needs no ``logCycleCount``. The optimiser's state stays on the IPUs: it is not in the
+``state_dict`` of the optimiser. Each replica has running statistics of its own; those of the first are written back.
 """
 
 from __future__ import annotations
@@ -22,19 +24,21 @@ from ipuperf.ir import Variable
 
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, OutputMode
-from .errors import Error, UnsupportedError
+from .errors import Error, UnsupportedError, require
 from .export import InputSpec, OutputSpec
 from .export_structure import Signature, flatten, rebuild
 from .hooks import CompileHooks
-from .latency import Latencies
+from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
 from .options import Options
 
-Latency = tuple[float, float, float]
-"""Smallest, largest and mean seconds."""
-
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
+_NO_BACKWARD = (
+    "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
+    "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you should "
+    "use a trainingModel instead."
+)
 
 
 class PoplarExecutor:
@@ -48,6 +52,8 @@ class PoplarExecutor:
         training: bool,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         self._model = model
@@ -56,6 +62,13 @@ class PoplarExecutor:
         self._optimiser: OptimiserSpec | None = None
         if training:
             self._optimiser = optimiser_description(_optimizer(model, optimizer))
+        else:
+            accumulation = self._options.Training.gradient_accumulation
+            require(
+                accumulation == 1,
+                "Gradient accumulation should be left to its default value (1) for inference, "
+                f"poptorch.Options().Training.gradientAccumulation is {accumulation}",
+            )
         self._options._freeze()
         self._compiled: CompiledModel | None = None
         self._attached = False
@@ -67,15 +80,16 @@ class PoplarExecutor:
         """Run one batch: ``device iterations x gradient accumulation x replicas`` micro-batches along axis 0.
 
         Raises:
-            Error: a batch that does not divide, or arguments unlike those the model was compiled with.
+            AssertionError: a batch that does not divide into micro-batches.
+            Error: arguments unlike those the model was compiled with, or what :meth:`compile` raises.
         """
-        _, tensors, paths = flatten(Signature(self._model.forward).bind(args, kwargs))
-        self._check_batch(tensors, paths)
+        arguments = self._arguments(args, kwargs)
         if self._compiled is None:
-            self._compile(args, kwargs)
-        compiled = self._compiled
-        assert compiled is not None
-        tensors = compiled.exported.tensors_of(args, kwargs)
+            self._compile(arguments)
+        if not self._attached:
+            self.attachToDevice()
+        compiled = self._require()
+        tensors = compiled.exported.tensors_of((), arguments)
         inputs = {
             spec.stream: self._slices(spec, tensor)
             for spec, tensor in zip(compiled.exported.inputs, tensors, strict=True)
@@ -93,71 +107,89 @@ class PoplarExecutor:
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile for arguments like these."""
-        _, tensors, paths = flatten(Signature(self._model.forward).bind(args, kwargs))
+        """Compile for arguments like these; ignored with a warning when the model has been compiled.
+
+        Raises:
+            AssertionError: see :meth:`__call__`.
+            Error: what cannot be exported, partitioned, scheduled or placed, or does not fit (with strict memory).
+        """
+        if self._compiled is not None:
+            logger.warning("Call to compile() ignored: the executable is already compiled")
+            return
+        self._compile(self._arguments(args, kwargs))
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name; ``TypeError`` as for a call of ``forward``."""
+        arguments = Signature(self._model.forward).bind(args, kwargs)
+        _, tensors, paths = flatten(arguments)
         self._check_batch(tensors, paths)
-        self._compile(args, kwargs)
+        return arguments
 
     # -- compilation -------------------------------------------------------------------------------------------------
 
-    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        factor = self._options.samples_factor
-        narrowed_args, narrowed_kwargs = (_narrowed(a, factor) for a in (list(args), dict(kwargs)))
+    def _compile(self, arguments: Mapping[str, Any]) -> None:
+        _, tensors, paths = flatten(arguments)
+        for tensor, path in zip(tensors, paths, strict=True):
+            if tensor.requires_grad:
+                logger.warning(
+                    "Input %s has requires_grad=True: it is detached, because there is no backward pass to inputs.",
+                    path,
+                )
+        narrowed = _narrowed(dict(arguments), self._options.samples_factor)
         for note in self._options.effects():
             logger.warning("%s", note)
-        CompileHooks.before()
         name = (
             self._options.model_name or f"{type(self._model).__name__}-{'training' if self._training else 'inference'}"
         )
-        was_training = self._model.training
-        self._model.train(self._training)
+        CompileHooks.before()
         try:
-            with _progress(self._options.show_compilation_progress_bar):
-                self._compiled = compile_model(
+            with _modes_kept(self._model), _progress(self._options.show_compilation_progress_bar):
+                if not self._training:
+                    self._model.eval()
+                compiled = compile_model(
                     self._model,
                     self._options,
-                    narrowed_args,
-                    narrowed_kwargs,
+                    (),
+                    narrowed,
                     training=self._training,
                     optimiser=self._optimiser,
                     name=name,
                 )
         finally:
-            self._model.train(was_training)
-        self._attached = True
+            CompileHooks.after()
+        self._compiled, self._attached = compiled, True
+        compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
-        CompileHooks.after()
         if self._options.profiling_dir is not None:
             self._write_report(Path(self._options.profiling_dir))
 
     def _write_report(self, folder: Path) -> None:
         from ipuperf.report import write_report
 
-        assert self._compiled is not None
-        write_report(self._compiled.executable.trace, folder / ("training" if self._training else "inference"))
+        write_report(self._require().executable.trace, folder / ("training" if self._training else "inference"))
 
     def _check_batch(self, tensors: Sequence[torch.Tensor], paths: Sequence[str]) -> None:
         """Axis 0 of every input has to divide into micro-batches."""
-        factor = self._options.samples_factor
+        options, factor = self._options, self._options.samples_factor
         for tensor, path in zip(tensors, paths, strict=True):
-            if factor == 1:
-                continue
-            if tensor.dim() == 0:
-                raise Error(f"Input {path!r} is a scalar; its axis 0 has to hold {factor} micro-batches")
-            if tensor.shape[0] % factor:
-                raise Error(
-                    f"The batch dimension of input {path!r} is {tensor.shape[0]}, which is not divisible by "
-                    f"deviceIterations ({self._options.device_iterations}) * replicationFactor "
-                    f"({self._options.replication_factor}) / input group size ({self._options.input_group_size}) * "
-                    f"gradientAccumulation ({self._options.Training.gradient_accumulation}) = {factor}"
-                )
+            size = tensor.shape[0] if tensor.dim() else 1
+            require(
+                size % factor == 0,
+                f"Invalid batch dimension: In the input {path!r} of shape {tuple(tensor.shape)}, the batch dimension "
+                f"({size}) must be a multiple of Options.deviceIterations({options.device_iterations}) * "
+                f"(Options.replicationFactor({options.replication_factor}) / "
+                f"Options.inputReplicaGrouping.input_group_size({options.input_group_size})) * "
+                f"Options.Training.gradientAccumulation({options.Training.gradient_accumulation}) = {factor}, because "
+                "it is cut into that many micro-batches",
+            )
 
     # -- data --------------------------------------------------------------------------------------------------------
 
     def _slices(self, spec: InputSpec, tensor: torch.Tensor) -> np.ndarray:
         """``(micro-batches, replicas, *shape)``: replicas take micro-batches in turn."""
-        compiled = self._compiled
-        assert compiled is not None
+        compiled = self._require()
+        if tensor.dtype != spec.dtype:
+            raise Error(f"Input {spec.name!r} is {tensor.dtype}, the model was compiled for {spec.dtype}")
         array = spec.to_numpy(tensor)
         group = self._options.input_group_size
         groups = self._options.replication_factor // group
@@ -191,14 +223,16 @@ class PoplarExecutor:
         count = array.shape[0] * array.shape[1]
         shape = spec.shape
         joined = (count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ())
-        return spec.to_torch(array.reshape(joined))
+        result = spec.to_torch(array.reshape(joined))
+        result.backward = _no_backward  # type: ignore[method-assign]
+        return result
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _states(self) -> Iterator[tuple[str, torch.Tensor, Variable]]:
         """Name, tensor of the module and variable of the program of every parameter and buffer, each once."""
         compiled = self._require()
-        known = dict(self._model.named_parameters(remove_duplicate=False))
+        known: dict[str, torch.Tensor] = dict(self._model.named_parameters(remove_duplicate=False))
         known.update(self._model.named_buffers(remove_duplicate=False))
         done: set[Variable] = set()
         for name, variable in compiled.exported.variables.items():
@@ -208,19 +242,15 @@ class PoplarExecutor:
 
     def copyWeightsToDevice(self) -> None:
         """Load parameters and buffers of the module."""
-        compiled = self._require()
-        for name, tensor, variable in self._states():
-            np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
-            self._seen[name] = tensor._version
-        compiled.executable.evaluator.load_variables()
+        self._load(list(self._states()))
 
     def copyWeightsToHost(self) -> None:
         """Write parameters and buffers back to the module."""
-        compiled = self._require()
-        compiled.executable.evaluator.store_variables()
+        states = list(self._states())
+        self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
-            for name, tensor, variable in self._states():
-                tensor.copy_(torch.from_numpy(np.ascontiguousarray(variable.data)))
+            for name, tensor, variable in states:
+                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")))
                 self._seen[name] = tensor._version
 
     def copyWeightsToHostIfNeeded(self) -> bool:
@@ -230,12 +260,17 @@ class PoplarExecutor:
     def copyNamedBuffersToDevice(self) -> None:
         """Load the buffers named by ``updatableNamedBuffers``."""
         wanted = set(self._options.updatable_named_buffers)
-        chosen = [variable for name, _, variable in self._states() if name in wanted]
-        for name, tensor, variable in self._states():
-            if variable in chosen:
-                np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
-                self._seen[name] = tensor._version
-        self._require().executable.evaluator.load_variables(chosen)
+        unknown = sorted(wanted - {name for name, _ in self._model.named_buffers()})
+        if unknown:
+            raise Error(f"updatableNamedBuffers: the model has no buffer {', '.join(unknown)}")
+        self._load([state for state in self._states() if state[0] in wanted])
+
+    def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
+        """Copy tensors of the module to the IPUs."""
+        for name, tensor, variable in states:
+            np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
+            self._seen[name] = tensor._version
+        self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
 
     def _load_changed(self) -> None:
         """Before inference: what a training call or the program has changed since the last load."""
@@ -247,31 +282,40 @@ class PoplarExecutor:
         if not self._training:
             raise Error("setOptimizer: an inference model has no optimiser")
         spec = optimiser_description(optimizer)
-        before = self._optimiser
-        assert before is not None
+        if self._compiled is not None:
+            rule = self._compiled.rule
+            assert rule is not None
+            values = rule.scalars_of(spec)
+            changed = []
+            for (name, _), variable in self._compiled.pipeline.scalars.items():
+                variable.data[...] = values[name]
+                changed.append(variable)
+            self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
-        if self._compiled is None:
-            return
-        if (spec.kind, len(spec.groups)) != (before.kind, len(before.groups)):
-            raise Error(
-                f"setOptimizer: the model was compiled for {before.kind} with {len(before.groups)} parameter group(s), "
-                f"{spec.kind} with {len(spec.groups)} given; make a new model"
-            )
-        for name in before.constant:
-            if any(a.values.get(name) != b.values.get(name) for a, b in zip(before.groups, spec.groups, strict=True)):
-                raise Error(
-                    f"setOptimizer: {name} is constant and cannot change; see VariableAttributes.markAsVariable"
-                )
-        rule = self._compiled.rule
-        assert rule is not None
-        values = rule.with_numbers(spec)
-        changed = []
-        for (name, _), variable in self._compiled.pipeline.scalars.items():
-            if name not in values:
-                raise Error(f"setOptimizer: {name.rsplit('.', 1)[0]} cannot become 0 after compilation")
-            variable.data[...] = values[name]
-            changed.append(variable)
-        self._compiled.executable.evaluator.load_variables(changed)
+
+    @property
+    def rng_state(self) -> list[int]:
+        """The state of everything random on the IPUs: setting it again replays what came after.
+
+        Upstream gives the device's seed and generator states; here it is the seed and the count of micro-batches of
+        each stage that draws random numbers.
+        """
+        compiled = self._require()
+        compiled.executable.evaluator.store_variables(list(compiled.pipeline.seeds))
+        return [int(n) for variable in compiled.pipeline.seeds for n in np.asarray(variable.data).reshape(-1)]
+
+    @rng_state.setter
+    def rng_state(self, state: Sequence[int]) -> None:
+        compiled = self._require()
+        seeds = compiled.pipeline.seeds
+        wanted = sum(np.asarray(variable.data).size for variable in seeds)
+        if len(state) != wanted:
+            raise Error(f"rng_state: {len(state)} numbers given, this model has {wanted}")
+        numbers = iter(state)
+        for variable in seeds:
+            data = np.asarray(variable.data)
+            data[...] = np.array([next(numbers) for _ in range(data.size)], data.dtype).reshape(data.shape)
+        compiled.executable.evaluator.load_variables(list(seeds))
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The module's ``state_dict``."""
@@ -322,41 +366,50 @@ class PoplarExecutor:
     # -- what the simulation says -------------------------------------------------------------------------------------
 
     def cycleCount(self) -> int:
-        """Cycles of the tile clock that one call takes on the IPUs (the host's fixed cost of a call left out)."""
+        """Cycles of the tile clock that one call takes on the IPUs, from the first step of any to the last of any; what
+        the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out."""
         executable = self._require().executable
-        host = executable.machine.chip.cycles(executable.machine.host.run_seconds)
-        return executable.simulated_run_cycles - host
+        steps, instances = (executable.trace.columns(table) for table in ("steps", "instances"))
+        of_host = np.isin(instances["segment"], steps["segment"][steps["kind"] == "host_run"])
+        ends = (instances["start"] + instances["dur"])[~of_host]
+        before = executable.machine.chip.cycles(executable.machine.host.run_seconds)
+        return int(ends.max(initial=before)) - before
 
     def compilationTime(self) -> timedelta:
         """Real time that the compilation took."""
         return self._require().compilation_time
 
-    def getPerfCounters(self) -> tuple[list[list[float]], list[list[float]], list[list[float]], list[list[float]]]:
-        """Seconds since the start of the call at which each slice of each input was asked for and complete, and each
-        output was asked for and complete; one list per tensor."""
+    def getPerfCounters(self) -> Counters:
+        """Seconds since the start of the call, of each slice (and replica) of each tensor, by event: ``input`` (an
+        input is asked for), ``input_complete`` (it has arrived), ``output`` (an output is ready), ``output_complete``
+        (it has left)."""
+        if self._compiled is None:
+            return {event: [[]] for event in ("input", "input_complete", "output", "output_complete")}
         return self._latencies().counters()
 
     def getHostIpuLatency(self) -> Latency:
-        """(min, max, mean) seconds from an input's being asked for to its arrival."""
+        """(min, max, mean) seconds from the first input's being asked for to the last input's arrival."""
         return self._latencies().host_to_ipu()
 
     def getComputeLatency(self) -> Latency:
-        """(min, max, mean) seconds from a micro-batch's last input to its first output."""
+        """(min, max, mean) seconds from the last input's arrival to the last output's being ready."""
         return self._latencies().compute()
 
     def getIpuHostLatency(self) -> Latency:
-        """(min, max, mean) seconds that an output takes to the host."""
+        """(min, max, mean) seconds from the first output's being ready to the last output's end."""
         return self._latencies().ipu_to_host()
 
     def getLatency(self) -> Latency:
-        """(min, max, mean) seconds from a micro-batch's first input to its last output."""
+        """(min, max, mean) seconds from the first input's being asked for to the last output's end."""
         return self._latencies().total()
 
     def _latencies(self) -> Latencies:
         compiled = self._require()
         inputs = [spec.stream.id for spec in compiled.exported.inputs if spec.stream is not None]
-        outputs = list(dict.fromkeys(s.id for s in compiled.streams if s is not None))
-        return Latencies(compiled.executable.trace, inputs, outputs)
+        outputs = [stream.id for stream in compiled.streams if stream is not None]
+        every = self._options.resolved_output_mode(self._training) is OutputMode.EveryN
+        period = self._options.output_return_period if every else 1
+        return Latencies(compiled.executable, inputs, outputs, period)
 
     # -- what is not here ---------------------------------------------------------------------------------------------
 
@@ -443,10 +496,25 @@ def _narrowed(value: Any, factor: int) -> Any:
     """The first micro-batch of every tensor."""
 
     def first(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if tensor.dim() == 0 or factor == 1 else tensor[: tensor.shape[0] // factor]
+        return (tensor if tensor.dim() == 0 else tensor[: tensor.shape[0] // factor]).detach()
 
     structure, tensors, _ = flatten(value)
     return rebuild(structure, lambda index: first(tensors[index]))
+
+
+def _no_backward(*args: Any, **kwargs: Any) -> None:
+    raise Error(_NO_BACKWARD)
+
+
+@contextmanager
+def _modes_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Afterwards each submodule is in training or evaluation mode as before."""
+    modes = [(member, member.training) for member in module.modules()]
+    try:
+        yield
+    finally:
+        for member, mode in modes:
+            member.training = mode
 
 
 @contextmanager

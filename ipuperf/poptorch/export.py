@@ -66,7 +66,7 @@ class OutputSpec:
 
     def to_torch(self, array: np.ndarray) -> torch.Tensor:
         """A result in PyTorch's type."""
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.dtype)
+        return torch.from_numpy(np.asarray(array, order="C")).to(self.dtype)
 
 
 @dataclass

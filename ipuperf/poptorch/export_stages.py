@@ -294,7 +294,9 @@ class StageWriter:
 
     def _value(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
-            return self.values[node.args[0]][node.args[1]]
+            source, index = node.args
+            assert isinstance(source, torch.fx.Node)
+            return self.values[source][index]
         if self._constant(node):
             return self._folded(node)
         return self._lowered(node)
@@ -315,6 +317,11 @@ class StageWriter:
         needs_grad = any(f.needs_grad and not (f.blocked and gradients) for f in flows)
         if name_of(node.target) == "aten::detach":
             return _stopped(flows[0])
+        if name_of(node.target) in ("aten::item", "aten::_local_scalar_dense"):
+            raise UnsupportedError(
+                f"{location}: aten::item is unsupported: the program of an IPU is static, Python cannot have a "
+                "tensor's value while it is built"
+            )
         handler = handler_of(node.target)
         if handler is None or not _accepts(handler, node):
             options = f" with the options {dict(node.kwargs)}" if handler is not None else ""

@@ -131,5 +131,5 @@ class Signature:
 
     def call(self, forward: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call with arguments by name."""
-        bound = inspect.BoundArguments(self._signature, dict(arguments))  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self._signature, dict(arguments))
         return forward(*bound.args, **bound.kwargs)

@@ -7,6 +7,7 @@ here into simpler ones.
 
 from __future__ import annotations
 
+import io
 import linecache
 import logging
 import os
@@ -15,8 +16,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -27,13 +28,18 @@ import ipuperf
 from .aten import LOSS_FUNCTIONS, RANDOM, decomposition_of, handler_of
 from .aten_lowering import ExportError
 from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
-from .errors import UnsupportedError
+from .errors import Error, UnsupportedError
 from .export_structure import Signature, Structure, flatten, rebuild
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
-_DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, torch.Tensor.data.__get__)  # type: ignore[attr-defined]
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, _DATA)
+#: Attributes and methods of tensors that make no node: nothing to annotate.
+_METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
+                       "is_floating_point", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse", "layout",
+                       "ndim", "numel", "requires_grad", "shape", "size", "stride"})  # fmt: skip
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
@@ -91,14 +97,26 @@ class _Tagger(TorchFunctionMode):
         self.losses = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _names_no_op(func):
+            return func(*args, **(kwargs or {}))
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         tags[LINE] = _calling_line()
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
+        if func == _DATA:  # the export cannot follow it; it is a detach
+            func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
             return func(*args, **(kwargs or {}))
+
+
+def _names_no_op(func: Any) -> bool:
+    """Whether a call only reads what a tensor is."""
+    name = getattr(func, "__name__", "")
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+    return name in _METADATA
 
 
 def trace(
@@ -111,15 +129,16 @@ def trace(
         UnsupportedError: a custom ``torch.autograd.Function``.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
-        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; torch 2.9 or later is needed")
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; torch 2.10 or later is needed")
     with record_blocks() as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:
             for context in (_quiet(), _no_fast_path(), _no_custom_functions(), _kept_annotations(), _Tagger(recorder)):
                 stack.enter_context(context)
             try:
-                program = torch.export.export(flat, tuple(leaves), strict=False)
-            except (ExportError, UnsupportedError):
+                with _without_partial_graph():
+                    program = torch.export.export(flat, tuple(leaves), strict=False)
+            except Error:
                 raise
             except Exception as error:
                 raise _explained(error) from error
@@ -149,6 +168,21 @@ def _quiet() -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _without_partial_graph() -> Iterator[None]:
+    """An export that fails prints the graph so far; anything else that is written to stderr gets there."""
+    written, hidden = io.StringIO(), ""
+    try:
+        with redirect_stderr(written):
+            yield
+    except Exception as error:
+        hidden = str(getattr(error, "partial_fx_graph", ""))
+        raise
+    finally:
+        text = written.getvalue()
+        sys.stderr.write(text.replace(f"{hidden}\n", "") if hidden else text)
 
 
 @contextmanager
@@ -189,6 +223,7 @@ def _kept_annotations() -> Any:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def is_user_file(name: str) -> bool:
     """Whether a file is neither PyTorch's nor ipuperf's own."""
     return not name.startswith(_HIDDEN) and not name.startswith("<") and os.sep + "contextlib.py" not in name

@@ -2,95 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.lowering import Call, HostExchange, Repeat, StreamCopy
+from ipuperf.lowering import Sequence as StepSequence
 
-Spans = dict[str, tuple[np.ndarray, np.ndarray]]
-"""By stream: cycles at which each slice was begun and complete, in order."""
+if TYPE_CHECKING:
+    from ipuperf.lowering import DeviceProgram, Step
+    from ipuperf.runtime.executable import Executable
+
+Latency = tuple[float, float, float]
+"""Smallest, largest and mean seconds."""
+Counters = dict[str, list[list[float]]]
+Times = tuple[np.ndarray, np.ndarray]
+"""Cycles at which slices were asked for, and at which they had arrived."""
+Streams = dict[int, dict[int, list[str]]]
+"""Streams that an IPU of the replica copies in the host exchange that came from an op: by op, then by IPU."""
+
+_PARTS = ("host_begin", "host_mid")
 
 
 class Latencies:
-    """Times of one call, in seconds, of the first replica.
+    """Times of one call.
+
+    An IPU asks for a slice when its stream copy begins (under ``SyncPattern.Full``: when all IPUs of the replica have
+    met for it), and the slice is complete when its transfer is over; slices that are transferred together share both.
 
     Args:
-        trace: of the call.
+        executable: of the call.
         inputs, outputs: stream names.
+        period: every how manieth slice of the outputs is returned.
     """
 
-    def __init__(self, trace: Trace, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        self._trace = trace
+    def __init__(self, executable: Executable, inputs: Sequence[str], outputs: Sequence[str], period: int = 1) -> None:
+        self._executable = executable
         self._inputs = list(inputs)
         self._outputs = list(outputs)
+        self._period = period
 
     @cached_property
-    def _spans(self) -> Spans:
-        """Begin (first part, waiting included) and end of every stream copy of replica 0, by stream."""
-        rows = self._trace.expand()
-        rows = rows[rows["kind"].isin(("host_begin", "host_mid", "host_end")) & (rows["replica"] == 0)]
-        found: Spans = {}
-        for name in (*self._inputs, *self._outputs):
-            own = rows[rows["program"].astype(str).str.contains(f"({name})", regex=False)].sort_values(
-                "start", kind="stable"
-            )
-            middle = own[own["kind"] == "host_mid"]
-            begin = own[own["kind"] == "host_begin"]
-            first = begin if len(begin) == len(middle) else middle
-            ends = middle["start"] + middle["dur"]
-            found[name] = (first["start"].to_numpy(np.int64), ends.to_numpy(np.int64))
+    def _times(self) -> dict[str, Times]:
+        """By stream, slice by slice and within a slice by replica."""
+        program, trace = self._executable.device_program, self._executable.trace
+        rows = trace.expand()
+        rows = rows[rows["kind"].isin(_PARTS)]
+        copied = copies_of(program)
+        index = {ipu: number for replica in program.placement for number, ipu in enumerate(replica)}
+        found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in (*self._inputs, *self._outputs)}
+        for _, part in rows.groupby("instance", sort=True):
+            middle = part[part["kind"] == "host_mid"]
+            if not len(middle):
+                continue
+            begin, end = int(part["start"].min()), int((middle["start"] + middle["dur"]).max())
+            first = part.iloc[0]
+            for name in copied[int(first["op_id"])].get(index[int(first["ipu"])], []):
+                if name in found:
+                    found[name].append((int(first["replica"]), begin, end))
+        return {name: self._in_order(slices) for name, slices in found.items()}
+
+    @staticmethod
+    def _in_order(slices: Sequence[tuple[int, int, int]]) -> Times:
+        """``(replica, begin, end)`` in the order of slices, then of replicas."""
+        counts: dict[int, int] = {}
+        ranked = []
+        for replica, begin, end in sorted(slices):
+            counts[replica] = counts.get(replica, -1) + 1
+            ranked.append((counts[replica], replica, begin, end))
+        ranked.sort()
+        return np.array([r[2] for r in ranked], np.int64), np.array([r[3] for r in ranked], np.int64)
+
+    def _of(self, event: str) -> list[np.ndarray]:
+        """Cycles of an event of upstream's names, one array per tensor."""
+        number = int(event.endswith("_complete"))
+        if event.startswith("input"):
+            return [self._times[name][number] for name in self._inputs]
+        replicas = self._executable.ir.replication_factor
+        found = []
+        for name in self._outputs:
+            cycles = self._times[name][number].reshape(-1, replicas)
+            found.append(cycles[self._period - 1 :: self._period].reshape(-1))
         return found
 
-    def _seconds(self, cycles: np.ndarray) -> list[float]:
-        return [float(self._trace.seconds(int(c))) for c in cycles]
+    def counters(self) -> Counters:
+        """Seconds since the start of the call of ``input``, ``input_complete``, ``output`` and ``output_complete``:
+        for each tensor one number per slice and replica."""
+        seconds = self._executable.trace.seconds
+        events = ("input", "input_complete", "output", "output_complete")
+        return {event: [[float(seconds(int(c))) for c in cycles] for cycles in self._of(event)] for event in events}
 
-    def counters(self) -> tuple[list[list[float]], list[list[float]], list[list[float]], list[list[float]]]:
-        """(input begun, input complete, output begun, output complete)."""
-        spans = self._spans
-        return (
-            [self._seconds(spans[name][0]) for name in self._inputs],
-            [self._seconds(spans[name][1]) for name in self._inputs],
-            [self._seconds(spans[name][0]) for name in self._outputs],
-            [self._seconds(spans[name][1]) for name in self._outputs],
-        )
+    def host_to_ipu(self) -> Latency:
+        """From the first input of a slice being asked for to the last input's arrival."""
+        return self._between("input", np.min, "input_complete", np.max)
 
-    def host_to_ipu(self) -> tuple[float, float, float]:
-        """From an input's request to its arrival."""
-        return self._summary([self._spans[n][1] - self._spans[n][0] for n in self._inputs])
+    def compute(self) -> Latency:
+        """From the last input's arrival to the last output's being ready."""
+        return self._between("input_complete", np.max, "output", np.max)
 
-    def ipu_to_host(self) -> tuple[float, float, float]:
-        """From an output's beginning to its end."""
-        return self._summary([self._spans[n][1] - self._spans[n][0] for n in self._outputs])
+    def ipu_to_host(self) -> Latency:
+        """From the first output's being ready to the last output's end."""
+        return self._between("output", np.min, "output_complete", np.max)
 
-    def compute(self) -> tuple[float, float, float]:
-        """From the last input of a micro-batch to its first output."""
-        return self._between(1, np.max, 0, np.min)
+    def total(self) -> Latency:
+        """From the first input's being asked for to the last output's end."""
+        return self._between("input", np.min, "output_complete", np.max)
 
-    def total(self) -> tuple[float, float, float]:
-        """From the first input of a micro-batch to its last output."""
-        return self._between(0, np.min, 1, np.max)
-
-    def _between(self, first: int, choose_first: object, last: int, choose_last: object) -> tuple[float, float, float]:
-        if not self._inputs or not self._outputs:
+    def _between(
+        self, first: str, choose_first: Callable[..., np.ndarray], last: str, choose_last: Callable[..., np.ndarray]
+    ) -> Latency:
+        """As ``poptorch:python/_poplar_executor.py``: outputs that are fewer than inputs are set against as many
+        successive inputs each, of which the earliest counts."""
+        starts, ends = self._of(first), self._of(last)
+        if not starts or not ends or not len(ends[0]) or not len(starts[0]):
             return (0.0, 0.0, 0.0)
-        count = min(len(self._spans[n][0]) for n in (*self._inputs, *self._outputs))
-        starts = np.stack([self._spans[n][first][-count:] for n in self._inputs])
-        ends = np.stack([self._spans[n][last][-count:] for n in self._outputs])
-        a = choose_first(starts, axis=0)  # type: ignore[operator]
-        b = choose_last(ends, axis=0)  # type: ignore[operator]
-        return self._summary([b - a])
+        replicas, seconds = self._executable.ir.replication_factor, self._executable.trace.seconds
+        begin, end = choose_first(np.stack(starts), axis=0), choose_last(np.stack(ends), axis=0).reshape(-1, replicas)
+        spans = end - begin.reshape(len(end), -1, replicas).min(axis=1)
+        return float(seconds(int(spans.min()))), float(seconds(int(spans.max()))), float(seconds(float(spans.mean())))
 
-    def _summary(self, parts: Sequence[np.ndarray]) -> tuple[float, float, float]:
-        values = np.concatenate([np.asarray(p) for p in parts]) if parts else np.empty(0)
-        if not len(values):
-            return (0.0, 0.0, 0.0)
-        low, high, mean = values.min(), values.max(), values.mean()
-        return (
-            float(self._trace.seconds(int(low))),
-            float(self._trace.seconds(int(high))),
-            float(self._trace.seconds(float(mean))),
-        )
+
+def copies_of(program: DeviceProgram) -> Streams:
+    """Which streams each IPU of a replica copies in each of the program's host copies."""
+    found: Streams = {}
+    for ipu, sequence in enumerate(program.ipus):
+        for step in _steps(sequence, program):
+            if isinstance(step, StreamCopy):
+                found.setdefault(step.op_id, {})[ipu] = [step.stream]
+            elif isinstance(step, HostExchange):
+                found.setdefault(step.op_id, {})[ipu] = [copy.stream for copy in step.of(ipu)]
+    return found
+
+
+def _steps(step: Step, program: DeviceProgram) -> Iterator[Step]:
+    """All steps in ``step``, functions that it calls included."""
+    if isinstance(step, StepSequence):
+        for inner in step.steps:
+            yield from _steps(inner, program)
+    elif isinstance(step, Repeat):
+        yield from _steps(step.body, program)
+    elif isinstance(step, Call):
+        yield from _steps(program.functions[step.function], program)
+    else:
+        yield step

@@ -1,11 +1,13 @@
 """PopTorch's optimisers as update rules of the pipeline builder.
 
-Formulas are those of ``torch.optim`` (a run on the IPU and one on the CPU give the same weights up to rounding), LAMB's
-those of the paper with PopTorch's bias correction. Learning rate, momentum, weight decay and the other numbers are
-scalars on each IPU that the host may rewrite between runs; betas and epsilon of the Adam family are among them.
+Formulas are those of ``torch.optim`` (a run on the IPU and one on the CPU give the same weights up to rounding); LAMB
+and the TensorFlow variant of RMSprop are those of ``popart:willow/include/popart/adam.hpp`` and ``adaptive.hpp``.
+Learning rate, momentum, weight decay and the other numbers are scalars on each IPU that the host may rewrite between
+runs; betas and epsilon of the Adam family are among them. A number that is 0 when the model is compiled leaves no op.
 
 Differences to ``torch.optim`` that upstream has too: SGD's momentum starts from zero, so that with dampening its first
-step is ``(1 - dampening) g`` and not ``g``.
+step is ``(1 - dampening) g`` and not ``g``. Simplification: SGD's combined variant (``use_combined_accum``) keeps two
+tensors as the separate one does; the numbers are the same.
 """
 
 from __future__ import annotations
@@ -26,13 +28,21 @@ from ipuperf.ops import (
     Mul,
     Op,
     ReduceL2,
+    ReplicatedAllReduceInplace,
     ScaledAddLhsInplace,
     Sqrt,
     Where,
 )
 from ipuperf.ops import Greater as GreaterOp
 
+from .errors import Error
 from .optim import OptimiserSpec
+
+_COMPILED_IN = ("loss_scaling", "bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
+                "use_combined_accum", "max_grad_norm", "use_tf_variant")  # fmt: skip
+"""What a description says once for all groups; none of it is a scalar that the host can rewrite."""
+_FIXED_NUMBERS = ("max_weight_norm", "centered", "nesterov", "velocity_scaling")
+"""Numbers of a parameter group that are compiled in."""
 
 
 def make(op_class: type[Op], inputs: list[Tensor], name: str, **attributes: Any) -> Tensor:
@@ -63,7 +73,8 @@ class TorchRule:
         if self.spec.kind == "sgd":
             return {"momentum": zeros} if options["momentum"] else {}
         if self.spec.kind == "rmsprop":
-            found = {"square_avg": np.zeros(variable.shape, second.numpy)}
+            first_average = np.ones if options.get("use_tf_variant") else np.zeros
+            found = {"square_avg": first_average(variable.shape, second.numpy)}
             if options["momentum"]:
                 found["momentum"] = zeros
             if options["centered"]:
@@ -78,8 +89,10 @@ class TorchRule:
         """Every number of every parameter group, as the ops take it (the learning rate negated)."""
         found: dict[str, float] = {}
         for number, options in enumerate(self.spec.groups):
+            used = _used(self.spec.kind, options.values)
             for name, value in _numbers(self.spec.kind, options.values).items():
-                found[f"{name}.{number}"] = value
+                if name in used:
+                    found[f"{name}.{number}"] = value
         return found
 
     def build(
@@ -93,15 +106,52 @@ class TorchRule:
         """One step."""
         group = self._group_of[parameter]
         values = {name.rsplit(".", 1)[0]: t for name, t in scalars.items() if name.endswith(f".{group}")}
+        options = self.spec.groups[group].values
         if gradient.dtype != weight.dtype and self.spec.kind in ("sgd", "rmsprop"):
             gradient = make(Cast, [gradient], "gradient", dtype=weight.dtype)
-        {"sgd": self._sgd, "rmsprop": self._rmsprop, "lamb": self._lamb}.get(self.spec.kind, self._adam)(
-            weight, gradient, state, values, self.spec.groups[group].values
-        )
+        if self.spec.kind == "lamb":
+            self._lamb(weight, gradient, state, values, options, sharded=weight.shape != parameter.shape)
+        else:
+            rule = {"sgd": self._sgd, "rmsprop": self._rmsprop}.get(self.spec.kind, self._adam)
+            rule(weight, gradient, state, values, options)
 
-    def with_numbers(self, spec: OptimiserSpec) -> dict[str, float]:
-        """The scalars that another description of the same optimiser gives."""
-        return dict(TorchRule(spec, self._group_of).scalars())
+    def scalars_of(self, spec: OptimiserSpec) -> dict[str, float]:
+        """The scalars with the numbers of another description of the same optimiser.
+
+        Raises:
+            Error: another kind of optimiser, other parameter groups, or a number that is compiled in and differs.
+        """
+        mine = self.spec
+        if (spec.kind, len(spec.groups)) != (mine.kind, len(mine.groups)):
+            raise Error(
+                f"setOptimizer: the model was compiled for {mine.kind} with {len(mine.groups)} parameter group(s), "
+                f"{spec.kind} with {len(spec.groups)} given; make a new model"
+            )
+        for name in _COMPILED_IN:
+            _same(name, getattr(mine, name), getattr(spec, name))
+        found: dict[str, float] = {}
+        for number, (old, new) in enumerate(zip(mine.groups, spec.groups, strict=True)):
+            if [id(p) for p in old.parameters] != [id(p) for p in new.parameters]:
+                raise Error(f"setOptimizer: parameter group {number} has other parameters than at compilation")
+            for name in _FIXED_NUMBERS:
+                _same(name, old.values.get(name), new.values.get(name))
+            for name in sorted(mine.constant & old.values.keys()):
+                if old.values[name] != new.values[name]:
+                    raise Error(
+                        f"setOptimizer: {name} is constant: compiled in as {old.values[name]}, it cannot become "
+                        f"{new.values[name]}; give it to the optimiser's constructor or see "
+                        "VariableAttributes.markAsVariable"
+                    )
+            used = _used(mine.kind, old.values)
+            for name, value in _numbers(mine.kind, new.values).items():
+                if name in used:
+                    found[f"{name}.{number}"] = value
+                elif name in ("momentum", "weight_decay") and value:
+                    raise Error(
+                        f"setOptimizer: {name} was 0 when the model was compiled, which left no op for it, and cannot "
+                        f"become {value:g}; compile with a value other than 0"
+                    )
+        return found
 
     # -- kinds -------------------------------------------------------------------------------------------------------
 
@@ -145,13 +195,19 @@ class TorchRule:
         return make(AdamUpdater, inputs, "update", **attributes)
 
     def _lamb(
-        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], s: Mapping[str, Tensor], options: Mapping[str, Any]
+        self,
+        w: Tensor,
+        g: Tensor,
+        state: Mapping[str, Tensor],
+        s: Mapping[str, Tensor],
+        options: Mapping[str, Any],
+        *,
+        sharded: bool,
     ) -> None:
         """``w -= lr * min(|w|, max_weight_norm) / |u| * u``; the ratio is 1 where a norm is 0."""
         u = self._moments(w, g, state, s, decay=bool(options["weight_decay"]))
-        axes = tuple(range(len(w.shape)))
-        norm_w = make(ReduceL2, [_wide(w)], "weight_norm", axes=axes, keepdims=False)
-        norm_u = make(ReduceL2, [_wide(u)], "update_norm", axes=axes, keepdims=False)
+        norm_w = _norm(w, "weight_norm", sharded)
+        norm_u = _norm(u, "update_norm", sharded)
         limit = options.get("max_weight_norm")
         held = norm_w if limit is None else make(Clip, [norm_w], "limited", min=0.0, max=float(limit))
         graph = CONTEXT.graph
@@ -166,7 +222,7 @@ class TorchRule:
     def _rmsprop(
         self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], s: Mapping[str, Tensor], options: Mapping[str, Any]
     ) -> None:
-        """``use_tf_variant`` puts epsilon under the root."""
+        """``use_tf_variant`` puts epsilon under the root and the learning rate into the momentum."""
         if options["weight_decay"]:
             g = make(ScaledAddLhsInplace, [g, w, s["weight_decay"]], "decayed", a=1.0, b_input=2)
         square = make(Accumulate, [state["square_avg"], g, s["alpha"]], "square", kind="moving_average_square")
@@ -181,10 +237,16 @@ class TorchRule:
         else:
             divisor = make(Add, [make(Sqrt, [square], "root"), epsilon], "divisor")
         step = make(Div, [g, divisor], "step")
-        if "momentum" in state:
+        if "momentum" not in state:
+            make(ScaledAddLhsInplace, [w, step, s["rate"]], "weight", a=1.0, b_input=2)
+        elif options.get("use_tf_variant"):
+            inputs = [state["momentum"], step, s["momentum"], s["step_size"]]
+            velocity = make(ScaledAddLhsInplace, inputs, "velocity", a_input=2, b_input=3)
+            make(ScaledAddLhsInplace, [w, velocity], "weight", a=1.0, b=-1.0)
+        else:
             inputs = [state["momentum"], step, s["momentum"]]
-            step = make(ScaledAddLhsInplace, inputs, "velocity", a_input=2, b=1.0)
-        make(ScaledAddLhsInplace, [w, step, s["rate"]], "weight", a=1.0, b_input=2)
+            velocity = make(ScaledAddLhsInplace, inputs, "velocity", a_input=2, b=1.0)
+            make(ScaledAddLhsInplace, [w, velocity, s["rate"]], "weight", a=1.0, b_input=2)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -198,19 +260,46 @@ class TorchRule:
 
 def _numbers(kind: str, values: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a parameter group by the names the rules use."""
-    found = {"rate": -float(values["lr"])}
-    if values.get("weight_decay"):
-        found["weight_decay"] = float(values["weight_decay"])
+    found = {"rate": -float(values["lr"]), "weight_decay": float(values.get("weight_decay", 0.0))}
     if kind in ("adam", "adamw", "lamb"):
         found["beta1"], found["beta2"] = (float(b) for b in values["betas"])
         found["epsilon"] = float(values["eps"])
     if kind == "rmsprop":
         found["alpha"], found["epsilon"] = float(values["alpha"]), float(values["eps"])
-    if kind in ("sgd", "rmsprop") and values.get("momentum"):
-        found["momentum"] = float(values["momentum"])
-    if kind == "sgd" and values.get("momentum"):
+        found["step_size"] = float(values["lr"])
+    if kind in ("sgd", "rmsprop"):
+        found["momentum"] = float(values.get("momentum", 0.0))
+    if kind == "sgd":
         found["undamped"] = 1.0 - float(values.get("dampening", 0.0))
     return found
+
+
+def _used(kind: str, values: Mapping[str, Any]) -> set[str]:
+    """The names of those numbers that the ops of a parameter group read."""
+    names = set(_numbers(kind, values)) - {"step_size"}
+    if not values.get("weight_decay"):
+        names.remove("weight_decay")
+    if kind in ("sgd", "rmsprop") and not values.get("momentum"):
+        names -= {"momentum", "undamped"}
+    elif values.get("use_tf_variant"):
+        names = names - {"rate"} | {"step_size"}
+    return names
+
+
+def _same(name: str, old: Any, new: Any) -> None:
+    if old != new:
+        raise Error(f"setOptimizer: {name} is compiled in as {old} and cannot become {new}; make a new model")
+
+
+def _norm(tensor: Tensor, name: str, sharded: bool) -> Tensor:
+    """The L2 norm of a tensor, of all its shards if ``sharded`` (then the sums of squares are all-reduced)."""
+    axes = tuple(range(len(tensor.shape)))
+    norm = make(ReduceL2, [_wide(tensor)], name, axes=axes, keepdims=False)
+    if not sharded:
+        return norm
+    square = make(Mul, [norm, norm], f"{name}_square")
+    group = CONTEXT.graph.ir.grouping()
+    return make(Sqrt, [make(ReplicatedAllReduceInplace, [square], f"{name}_square", op="add", group=group)], name)
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -12,18 +12,27 @@ from ipuperf.report.folder import save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.perfetto import to_perfetto
+from ipuperf.report.pipeline import (
+    PIPELINE_PARTS,
+    pipeline_split,
+    pipeline_timeline_figure,
+    weight_update_windows,
+)
 from ipuperf.report.split import time_split_figure
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 
 __all__ = [
     "PARTS",
+    "PIPELINE_PARTS",
     "breakdown",
     "breakdown_cycles",
     "critical_ipu",
     "link_use",
     "live_memory",
     "liveness_figure",
+    "pipeline_split",
+    "pipeline_timeline_figure",
     "save_figure",
     "summary_text",
     "tile_memory_figure",
@@ -31,5 +40,6 @@ __all__ = [
     "timeline_figure",
     "to_chrome_json",
     "to_perfetto",
+    "weight_update_windows",
     "write_report",
 ]

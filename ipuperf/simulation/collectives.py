@@ -27,12 +27,16 @@ from ipuperf.lowering.program import Collective
 from .network import Label
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Topology
+    from ipuperf.machine import Link, Topology
 
     from .ipu import IpuProcess
     from .kernel import Kernel
     from .network import Network
     from .walk import Leaf
+
+
+_Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
+"""Owner of a flow, its route, its label, and what to call at its end."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,11 @@ class RingRun:
         self._open = [0] * len(members)
         self._ends = [-1] * len(members)
         self._gone = 0
+        self._sends = [
+            self._prepared(place, neighbour % len(members), way)
+            for place in range(len(members))
+            for way, neighbour in enumerate((place + 1, place - 1)[: self._plan.ways])
+        ]
         kernel.after(external_sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
@@ -110,14 +119,14 @@ class RingRun:
             process.close_part("sync_external")
         self._round += 1
         self._start, self._next_start = self._kernel.now, -1
-        members, ways = len(self._ring), self._plan.ways
-        self._open = [2 * ways] * members
+        members = len(self._ring)
+        self._open = [2 * self._plan.ways] * members
         self._ends = [-1] * members
-        for place in range(members):
-            for way, neighbour in enumerate(((place + 1) % members, (place - 1) % members)[:ways]):
-                self._send(place, neighbour, way)
+        for owner, route, label, arrived in self._sends:
+            self._network.send(owner, route, self._plan.chunk, label, arrived)
 
-    def _send(self, place: int, neighbour: int, way: int) -> None:
+    def _prepared(self, place: int, neighbour: int, way: int) -> _Send:
+        """What is the same in each round about the chunks from one place of the ring to the next."""
         source, destination = self._ring[place][0].ipu, self._ring[neighbour][0].ipu
 
         def arrived() -> None:
@@ -129,7 +138,7 @@ class RingRun:
         leaf, ipu, group = self._key
         owner = (1, leaf, ipu, group, 2 * place + way)
         label = Label(self._step.kind, self._step.op_id, source)
-        self._network.send(owner, self._topology.route(source, destination), self._plan.chunk, label, arrived)
+        return owner, self._topology.route(source, destination), label, arrived
 
     @property
     def _reduce(self) -> int:

@@ -24,6 +24,16 @@ HOST = 3
 """Stage of an instant in which the host takes requests."""
 
 
+class _Action:
+    """What the event loop needs of an event to call something: half the cost of an :class:`Event`."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.callbacks = (lambda _: action(),)
+
+
 class Kernel(simpy.Environment):
     """A SimPy environment that counts whole cycles.
 
@@ -50,10 +60,14 @@ class Kernel(simpy.Environment):
             order = (self._random.random(), order)
         heappush(self._queue, (self._now + delay, priority, order, event))
 
+    def exhaust(self, between: Callable[[], None]) -> None:
+        """Run to the end of all events; ``between`` is called at the end of each instant."""
+        queue = self._queue
+        while queue:
+            if queue[0][0] > self._now:
+                between()
+            self.step()
+
     def after(self, delay: int, action: Callable[[], None], stage: int = NORMAL) -> None:
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
-        event = Event(self)
-        event._ok = True
-        event._value = None
-        event.callbacks = [lambda _: action()]
-        self.schedule(event, stage, delay)
+        self.schedule(_Action(action), stage, delay)  # type: ignore[arg-type]

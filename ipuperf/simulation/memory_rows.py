@@ -5,13 +5,15 @@ All replicas hold the same, so the first replica stands for all; ``ipu`` is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ipuperf.trace import Words
+
 if TYPE_CHECKING:
-    from ipuperf.lowering.program import MemoryReport
+    from ipuperf.lowering.program import MemoryReport, TileVector
 
 Columns = dict[str, Any]
 
@@ -52,46 +54,75 @@ def _peak(memory: MemoryReport, index: int, always: dict[str, np.ndarray]) -> np
 
 
 def _tile_memory(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:
-    ipu, tile, size = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    category: list[str] = []
-    for index, parts in always.items():
-        for name, held in {**parts, _VARYING: _peak(memory, index, parts)}.items():
+    empty = np.empty(0, dtype=np.int64)
+    parts: dict[str, list[np.ndarray]] = {name: [empty] for name in ("ipu", "tile", "code", "bytes")}
+    words: dict[str, int] = {}
+    for index, categories in always.items():
+        for name, held in {**categories, _VARYING: _peak(memory, index, categories)}.items():
             tiles = np.flatnonzero(held)
-            ipu.append(np.full(len(tiles), ipus[index]))
-            tile.append(tiles)
-            size.append(held[tiles])
-            category += [name] * len(tiles)
-    return {
-        "ipu": np.concatenate(ipu),
-        "tile": np.concatenate(tile),
-        "category": category,
-        "bytes": np.concatenate(size),
-    }
+            parts["ipu"].append(np.full(len(tiles), ipus[index]))
+            parts["tile"].append(tiles)
+            parts["code"].append(np.full(len(tiles), words.setdefault(name, len(words))))
+            parts["bytes"].append(held[tiles])
+    columns: Columns = {name: np.concatenate(values) for name, values in parts.items()}
+    category = Words(tuple(words), columns.pop("code"))
+    return {**columns, "category": category}
+
+
+class _Runs(NamedTuple):
+    """Runs of equal tiles on which a variable has bytes: begin, end and bytes of each."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    bytes: np.ndarray
+
+
+def _runs(vector: TileVector) -> _Runs:
+    kept = np.flatnonzero(vector.run_values)
+    end, length = vector.run_stops[kept], vector.lengths[kept]
+    return _Runs((end - length).astype(np.int32), end.astype(np.int32), vector.run_values[kept] * length)
 
 
 def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[Columns, Columns]:
     """One row per variable and run of equal tiles; variables with the same intervals form a class."""
-    names = ("var_id", "name", "op_id", "category", "dtype", "ipu", "tile_from", "tile_to", "bytes", "always_live",
-             "location", "class_id")  # fmt: skip
-    rows: list[tuple[Any, ...]] = []
+    variables = memory.variables
     classes: dict[tuple[tuple[int, int], ...], int] = {}
-    for number, variable in enumerate(memory.variables):
-        group = classes.setdefault(variable.intervals, len(classes))
-        begin = 0
-        for stop, value in zip(variable.bytes.stops, variable.bytes.values, strict=True):
-            if value:
-                rows.append(
-                    (number, variable.name, variable.op_id, variable.category, variable.dtype, ipus[variable.ipu],
-                     begin, stop, value * (stop - begin), variable.always_live, variable.location, group)
-                )  # fmt: skip
-            begin = stop
-    used = {row[-1] for row in rows}
-    spans = [(group, a, b) for intervals, group in classes.items() if group in used for a, b in intervals if a < b]
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return (
-        {name: list(values) for name, values in zip(names, columns, strict=True)},
-        {name: [span[i] for span in spans] for i, name in enumerate(("class_id", "step_from", "step_to"))},
-    )
+    group = np.array([classes.setdefault(v.intervals, len(classes)) for v in variables], dtype=np.int64)
+    known: dict[int, _Runs] = {}
+    for variable in variables:
+        if id(variable.bytes) not in known:
+            known[id(variable.bytes)] = _runs(variable.bytes)
+    runs = [known[id(variable.bytes)] for variable in variables]
+    counts = np.array([len(run.begin) for run in runs], dtype=np.int64)
+    row = np.repeat(np.arange(len(variables), dtype=np.int32), counts)
+
+    def join(name: str) -> np.ndarray:
+        return np.concatenate([getattr(run, name) for run in runs]) if runs else np.empty(0, dtype=np.int64)
+
+    def numbers(values: Iterable[int]) -> np.ndarray:
+        return np.array(list(values), dtype=np.int32)[row]
+
+    def words(name: str) -> Words:
+        return Words([getattr(variable, name) for variable in variables], row)
+
+    used = set(group[counts > 0].tolist())
+    spans = [(code, a, b) for intervals, code in classes.items() if code in used for a, b in intervals if a < b]
+    table = np.array(spans, dtype=np.int64).reshape(-1, 3)
+    columns = {
+        "var_id": row,
+        "name": words("name"),
+        "op_id": numbers(v.op_id for v in variables),
+        "category": words("category"),
+        "dtype": words("dtype"),
+        "ipu": numbers(ipus[v.ipu] for v in variables),
+        "tile_from": join("begin"),
+        "tile_to": join("end"),
+        "bytes": join("bytes"),
+        "always_live": np.array([v.always_live for v in variables], dtype=bool)[row],
+        "location": words("location"),
+        "class_id": group.astype(np.int32)[row],
+    }
+    return columns, dict(zip(("class_id", "step_from", "step_to"), table.T, strict=True))
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import SimulationError
 from .kernel import NETWORK, Kernel
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 SCALE = 720_720
 """Least common multiple of 1 to 16: units of a byte x Hz (see module docstring)."""
+
+
+_NEVER = 1 << 62
+
+_RATES_KEPT = 4096
+"""Different sets of flows whose rates are remembered."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,11 @@ class Flow:
     """One transfer in flight.
 
     ``owner`` identifies it among the transfers in flight (a tuple of integers, the same in every iteration of a loop);
-    ``resources`` are what it occupies, ``remaining`` is in units, ``rate`` in units per cycle.
+    ``resources`` are what it occupies. Since the time ``since``, when ``remaining`` units were left, it has had
+    ``rate`` units per cycle, with which it ends at the time ``end`` (never, before it has a rate).
     """
 
-    __slots__ = ("bytes", "done", "label", "links", "owner", "rate", "remaining", "resources", "start")
+    __slots__ = ("bytes", "done", "end", "label", "links", "owner", "rate", "remaining", "resources", "since", "start")
 
     def __init__(
         self,
@@ -65,8 +72,21 @@ class Flow:
         self.label = label
         self.done = done
         self.start = -1
+        self.since = -1
         self.remaining = 0
         self.rate = 0
+        self.end = _NEVER
+
+    def enter(self, now: int, units: int) -> None:
+        """Begin with ``units`` to move."""
+        self.start = self.since = now
+        self.remaining = units
+
+    def change(self, now: int, rate: int) -> None:
+        """Go on with another rate."""
+        self.remaining -= self.rate * (now - self.since)
+        self.since, self.rate = now, rate
+        self.end = now - (-self.remaining // rate)
 
 
 def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
@@ -96,6 +116,14 @@ def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> li
     return rates
 
 
+class _Route(NamedTuple):
+    """A route as numbers: link ids, what they occupy, and the sum of their latencies."""
+
+    links: tuple[int, ...]
+    resources: tuple[int, ...]
+    latency: int
+
+
 class Network:
     """All links of a machine and the flows on them.
 
@@ -119,11 +147,13 @@ class Network:
                 resources[link.resource] = len(resources)
                 self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
+        self._routes: dict[tuple[str, ...], _Route] = {}
+        self._rates: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         self._flows: list[Flow] = []
         self._entering: dict[tuple[int, ...], tuple[Flow, int]] = {}
-        self._last = 0
-        self._version = 0
+        self._due: dict[int, list[Flow]] = {}  # flows by the time at which they enter
         self._dirty = False
+        self._planned = -1  # when the first flow ends
 
     def send(
         self,
@@ -139,33 +169,48 @@ class Network:
         The flow enters after the latencies of its links and ``latency`` further cycles. Nothing to move means done as
         soon as the latency is over, without a transfer in the trace.
         """
-        links = tuple(route)
-        ids = tuple(self._link_ids[link.name] for link in links)
-        flow = Flow(owner, ids, tuple(sorted({self._resource[i] for i in ids})), size, label, done)
-        if not links:
+        way = self._way(tuple(route))
+        if not way.links:
             raise SimulationError(f"IPU {label.ipu}: a {label.kind} transfer without a route")
-        delay = latency + sum(link.latency_cycles for link in links)
+        flow = Flow(owner, way.links, way.resources, size, label, done)
+        delay = latency + way.latency
         if delay:
-            self._entering[owner] = (flow, self._kernel.now + delay)
-            self._kernel.after(delay, lambda: self._enter(flow))
+            at = self._kernel.now + delay
+            self._entering[owner] = (flow, at)
+            if at not in self._due:
+                self._due[at] = []
+                self._kernel.after(delay, lambda: self._enter_all(at))
+            self._due[at].append(flow)
         else:
             self._enter(flow)
+
+    def _way(self, links: tuple[Link, ...]) -> _Route:
+        names = tuple([link.name for link in links])
+        found = self._routes.get(names)
+        if found is None:
+            ids = tuple(self._link_ids[name] for name in names)
+            resources = tuple(sorted({self._resource[i] for i in ids}))
+            found = self._routes[names] = _Route(ids, resources, sum(link.latency_cycles for link in links))
+        return found
 
     def state(self, now: int) -> tuple[tuple[int, ...], ...]:
         """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
         entering = [(0, *owner, at - now) for owner, (_, at) in self._entering.items()]
         flying = [
-            (1, *flow.owner, flow.start - now, flow.remaining - flow.rate * (now - self._last)) for flow in self._flows
+            (1, *flow.owner, flow.start - now, flow.remaining - flow.rate * (now - flow.since)) for flow in self._flows
         ]
         return tuple(sorted(entering + flying))
 
+    def _enter_all(self, at: int) -> None:
+        for flow in self._due.pop(at):
+            del self._entering[flow.owner]
+            self._enter(flow)
+
     def _enter(self, flow: Flow) -> None:
-        self._entering.pop(flow.owner, None)
         if flow.bytes == 0:
             flow.done()
             return
-        flow.start = self._kernel.now
-        flow.remaining = flow.bytes * self._byte
+        flow.enter(self._kernel.now, flow.bytes * self._byte)
         self._flows.append(flow)
         self._changed()
 
@@ -174,35 +219,35 @@ class Network:
             self._dirty = True
             self._kernel.after(0, self._settle, NETWORK)
 
-    def _advance(self) -> None:
-        """Move what the rates allowed since the last time; flows that entered just now still have rate 0."""
-        elapsed = self._kernel.now - self._last
-        self._last = self._kernel.now
-        if elapsed:
-            for flow in self._flows:
-                flow.remaining -= flow.rate * elapsed
-
     def _settle(self) -> None:
         self._dirty = False
-        self._advance()
-        self._version += 1
         if not self._flows:
             return
-        rates = fair_rates([flow.resources for flow in self._flows], self._capacity)
+        routes = tuple([flow.resources for flow in self._flows])
+        rates = self._rates.get(routes)
+        if rates is None:
+            if len(self._rates) == _RATES_KEPT:
+                self._rates.clear()
+            rates = self._rates[routes] = fair_rates(routes, self._capacity)
+        now = self._kernel.now
         for flow, rate in zip(self._flows, rates, strict=True):
-            flow.rate = rate
-        version = self._version
-        self._kernel.after(min(-(-f.remaining // f.rate) for f in self._flows), lambda: self._wake(version))
+            if flow.rate != rate:
+                flow.change(now, rate)
+        first = min([flow.end for flow in self._flows])
+        if first != self._planned:
+            self._planned = first
+            self._kernel.after(first - now, self._wake)
 
-    def _wake(self, version: int) -> None:
+    def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""
-        if version != self._version:
+        now = self._kernel.now
+        if now != self._planned:
             return
-        self._advance()
-        ended = sorted((flow for flow in self._flows if flow.remaining <= 0), key=lambda flow: flow.owner)
-        self._flows = [flow for flow in self._flows if flow.remaining > 0]
+        self._planned = -1
+        ended = sorted((flow for flow in self._flows if flow.end <= now), key=lambda flow: flow.owner)
+        self._flows = [flow for flow in self._flows if flow.end > now]
         self._changed()
         for flow in ended:
-            self._recorder.transfer(flow, self._kernel.now)
+            self._recorder.transfer(flow, now)
         for flow in ended:
             flow.done()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.lowering.program import Collective, Phase, RemoteTransfer, Sync
+from ipuperf.trace import Words
 
 from .folding import Unfolding
 from .recorder import HostEvent, Moved, Ran
-from .walk import Leaf, Part, ProgramTree, Segment
+from .walk import Leaf, Part, ProgramTree
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -138,35 +139,41 @@ class Executions:
 
     def steps(self, tiles: int) -> Columns:
         """Table ``steps``: the segments that were executed, numbered by first appearance."""
-        result: Columns = {name: [] for name in ("segment", "seq", "rel_start", *_STEP)}
-        known: dict[int, tuple[Any, ...]] = {}
-        for number, segment in enumerate(self._used.tolist()):
-            start = 0
-            for seq, row in enumerate(_segment_rows(self._tree, self._tree.segments[segment], tiles, known)):
-                for name, value in zip(_STEP, row, strict=True):
-                    result[name].append(value)
-                result["segment"].append(number)
-                result["seq"].append(seq)
-                result["rel_start"].append(start)
-                start += row[3]
-        result["lane"] = np.zeros(len(result["seq"]), dtype=np.int64)
-        return result
-
-
-def _segment_rows(
-    tree: ProgramTree, segment: Segment, tiles: int, known: dict[int, tuple[Any, ...]]
-) -> list[tuple[Any, ...]]:
-    """Rows of table ``steps`` (columns ``_STEP``) of one segment; ``known`` keeps those of local leaves."""
-    if not segment.durations:
-        leaf = tree.leaves[segment.leaves[0]] if segment.leaves else None
-        return [_part_row(leaf, part, tiles) for part in segment.parts]
-    rows = []
-    for number, dur in zip(segment.leaves, segment.durations, strict=True):
-        if number not in known:
-            known[number] = _local_row(tree.leaves[number], tiles)
-        row = known[number]
-        rows.append((*row[:3], dur, *row[4:]))
-    return rows
+        segments = [self._tree.segments[number] for number in self._used.tolist()]
+        rows: list[tuple[Any, ...]] = []  # different ones
+        of_leaf: dict[int, int] = {}
+        picked: list[int] = []
+        durations: list[int] = []
+        for segment in segments:
+            if segment.durations:
+                for number in segment.leaves:
+                    if number not in of_leaf:
+                        of_leaf[number] = len(rows)
+                        rows.append(_local_row(self._tree.leaves[number], tiles))
+                picked += [of_leaf[number] for number in segment.leaves]
+                durations += segment.durations
+            else:
+                leaf = self._tree.leaves[segment.leaves[0]] if segment.leaves else None
+                picked += range(len(rows), len(rows) + len(segment.parts))
+                durations += [part.dur for part in segment.parts]
+                rows += [_part_row(leaf, part, tiles) for part in segment.parts]
+        counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
+        row, dur = np.array(picked, dtype=np.int64), np.array(durations, dtype=np.int64)
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        before = np.concatenate([[0], np.cumsum(dur)])
+        own = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
+        columns: Columns = {
+            name: np.array(values)[row] for name, values in zip(_STEP, own, strict=True) if name not in ("kind", "dur")
+        }
+        return {
+            **columns,
+            "kind": Words(own[_STEP.index("kind")], row),
+            "dur": dur,
+            "segment": np.repeat(np.arange(len(segments)), counts),
+            "seq": np.arange(len(row)) - first,
+            "rel_start": before[:-1] - before[first],
+            "lane": np.zeros(len(row), dtype=np.int64),
+        }
 
 
 def _local_row(leaf: Leaf, tiles: int) -> tuple[Any, ...]:
@@ -241,7 +248,8 @@ def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
     def spread(values: Sequence[int]) -> np.ndarray:
         return np.array(values, dtype=np.int64)[picked][flows]
 
-    kinds = [moved[row].label.kind for row in rows]
+    kinds: dict[str, int] = {}
+    kind = [kinds.setdefault(row.label.kind, len(kinds)) for row in moved]
     return {
         "transfer": flows,
         "link_id": np.array([link for row in rows for link in moved[row].links], dtype=np.int64),
@@ -249,7 +257,7 @@ def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
         "dur": lengths[picked][flows],
         "bytes": spread([row.size for row in moved]),
         "op_id": spread([row.label.op_id for row in moved]),
-        "kind": [kinds[flow] for flow in flows.tolist()],
+        "kind": Words(tuple(kinds), spread(kind)),
         "ipu": spread([row.label.ipu for row in moved]),
     }
 

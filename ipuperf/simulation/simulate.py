@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ipuperf.lowering.collector import collector_paused
 from ipuperf.lowering.program import Phase
 
 from .errors import SimulationError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Fidelity = Literal["phase", "tile"]
 
 
+@collector_paused()
 def simulate(
     program: DeviceProgram,
     machine: Machine,
@@ -133,12 +135,14 @@ def _run(world: World, processes: Sequence[IpuProcess], fold: bool, program: Dev
         kernel.process(process.run())
     kernel.after(world.delays.run, world.host.start)
     folder = Folder(world, processes)
-    while (following := kernel.peek()) != float("inf"):
-        if following > kernel.now and world.looped:
+
+    def look() -> None:
+        if world.looped:
             world.looped = False
             if fold:
                 folder.look()
-        kernel.step()
+
+    kernel.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
         raise SimulationError(_deadlock(program, stuck, processes, kernel.now))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,7 @@ _TYPES: dict[type[Step], tuple[str, ...]] = {
 """Type of the control programs of a leaf step, as libpva calls them."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy)."""
 
     leaf_id: int
@@ -54,8 +53,7 @@ class Leaf:
     programs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A stretch of time inside a segment: ``kind`` of the trace, which of the leaf's programs, cycles and bytes."""
 
     kind: str
@@ -151,6 +149,7 @@ class ProgramTree:
         self.rows: list[tuple[int, str, str, int, int]] = []  # parent, type, name, op_id, ipu
         self.leaves: list[Leaf] = []
         self.segments: list[Segment] = []
+        self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
         self._functions: dict[str, tuple[_Item, ...]] = {}
@@ -185,7 +184,7 @@ class ProgramTree:
         """These segments one after the other (the same object for the same segments)."""
         key = (segments.tobytes(), iteration.tobytes())
         if key not in self._stretches:
-            length = np.fromiter((self.segments[s].dur for s in segments.tolist()), np.int64, count=len(segments))
+            length = np.array([self._lengths[s] for s in segments.tolist()], dtype=np.int64)
             ends = np.cumsum(length)
             self._stretches[key] = Stretch(
                 len(self._stretches), segments, ends - length, length, iteration, int(ends[-1]) if len(ends) else 0
@@ -197,6 +196,7 @@ class ProgramTree:
         if key not in self._segment_ids:
             self._segment_ids[key] = len(self.segments)
             self.segments.append(Segment(len(self.segments), leaves, parts, durations))
+            self._lengths.append(self.segments[-1].dur)
         return self._segment_ids[key]
 
     # -- control programs --------------------------------------------------------------------------------------------

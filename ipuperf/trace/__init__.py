@@ -10,6 +10,7 @@ The tables are described in :mod:`ipuperf.trace.schema`; this room knows nothing
 from __future__ import annotations
 
 from ipuperf.trace.check import check
+from ipuperf.trace.columns import Words
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.files import replacing
 from ipuperf.trace.fold import Slices, Window, fitting_window, slice_batches, slice_count, slices
@@ -42,6 +43,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Window",
+    "Words",
     "check",
     "fitting_window",
     "replacing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ from ipuperf.trace.errors import TraceError
 from ipuperf.trace.schema import TABLES, Column, Table
 
 _NUMPY: dict[str, Any] = {"i8": np.int64, "i4": np.int32, "f8": np.float64, "bool": np.bool_}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of strings that repeat: row i is ``words[codes[i]]``. Made and checked without a look at each row."""
+
+    words: Sequence[str]
+    codes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.codes)
 
 
 def empty_column(column: Column) -> np.ndarray:
@@ -46,6 +58,8 @@ def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) 
 
 
 def _strings(where: str, column: Column, values: Any) -> np.ndarray:
+    if isinstance(values, Words):
+        return _strings(where, column, values.words)[values.codes]
     array = np.empty(len(values), dtype=object)
     if set(map(type, values)) == {str}:  # the common case, without a look at each row
         array[:] = values
@@ -80,13 +94,16 @@ def _numbers(where: str, column: Column, values: Any) -> np.ndarray:
 
 
 def coerce_column(table: str, column: Column, values: Any) -> np.ndarray:
-    """One column as a read-only array of the dtype the schema asks for.
+    """One column as a read-only array of the dtype the schema asks for; strings may come as :class:`Words`.
 
     Numbers are never rounded, cut or reinterpreted: floats for an integer column, values out of range, booleans for
     numbers and strings outside the allowed set raise :class:`TraceError` with table, column and value.
     """
     where = f"trace table {table!r}, column {column.name!r}"
-    dimensions = np.ndim(values[:1] if isinstance(values, (list, tuple)) else values)
+    if isinstance(values, Words):
+        dimensions = np.ndim(values.codes)
+    else:
+        dimensions = np.ndim(values[:1] if isinstance(values, (list, tuple)) else values)
     if dimensions != 1:
         raise TraceError(f"{where}: has {dimensions} dimensions, expected a list or an array of one dimension")
     array = _strings(where, column, values) if column.dtype == "str" else _numbers(where, column, values)

@@ -2,9 +2,10 @@
 
     python tests/golden/regenerate.py [--check]
 
-writes ``tests/golden/<machine>/<table>.csv`` and prints the rows that moved; ``--check`` only prints. These are not
-truths but what was true when they were written: a change that moves rows is right or wrong by its own reasons, and the
-diff of these files shows what it did.
+writes ``tests/golden/<machine>/<table>.csv`` and prints the rows that moved; ``--check`` only prints. The test beside
+it compares with the fixture ``cycle_baseline`` of ipuperf's own pytest plug-in (``ipuperf.testing``), and
+``pytest tests/golden --update-baselines`` writes the same files. These are not truths but what was true when they were
+written: a change that moves rows is right or wrong by its own reasons, and the diff of these files shows what it did.
 
 Tables: ``steps`` (cycles of a step, by kind of work, and by part; bytes by category of memory, by kind of transfer, and
 over time), ``operations`` (cycles of each op), ``matmul_plans`` and ``vertex_cycles``.
@@ -12,13 +13,8 @@ over time), ``operations`` (cycles of each op), ``matmul_plans`` and ``vertex_cy
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 import math
-import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +22,8 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 COMMAND = "python tests/golden/regenerate.py"
 MACHINES = ("gc200-1", "pod4", "bow-pod4")
+SHOWN = 40
+"""Rows of a table that a report names at most."""
 
 #: Columns that name a row; the others are values.
 KEYS = {
@@ -36,7 +34,6 @@ KEYS = {
 }
 Row = dict[str, str]
 Rows = list[Row]
-Key = tuple[str, ...]
 
 #: ``[groups, m, k] x [groups, k, n]``: products of the MNIST network, forward and backward, then larger and odd ones.
 PRODUCTS = (
@@ -56,8 +53,8 @@ PRODUCTS = (
     (1, 1, 1, 1),
     (1, 1, 4096, 1),
 )
-#: Bytes of an element of the operands, the partial sums and the result.
-TYPES = {"half,half,half": (2, 2, 2), "half,float,half": (2, 4, 2), "float,float,float": (4, 4, 4)}
+#: Types of the operands (and the result) and of the partial sums.
+TYPES = {"half,half,half": ("f16", "f16"), "half,float,half": ("f16", "f32"), "float,float,float": ("f32", "f32")}
 ELEMENTS = (1, 6, 7, 64, 512, 4096)
 
 
@@ -108,15 +105,11 @@ def step_rows(program: str, trace: Any) -> Rows:
 
 def operation_rows(program: str, trace: Any) -> Rows:
     """Cycles of each op on all IPUs together, and how often it ran. Ops are numbered by type within their graph."""
-    numbers: Counter[tuple[str, str]] = Counter()
+    from ipuperf.testing.record import operation_figures
+
     rows = []
-    table = trace.operations()
-    order = table["op"].map(lambda name: int("0" + name.rpartition(".")[2]))
-    for op in table.assign(order=order).sort_values("order", kind="stable").itertuples():
-        graph = re.sub(r"\(\d+\)", "", str(op.op).rpartition("/")[0])
-        numbers[graph, op.type] += 1
-        name = f"{op.type} {numbers[graph, op.type]}" if op.type else "(no op)"
-        row = {"program": program, "graph": graph, "op": name, "calls": op.calls, "cycles": op.cycles}
+    for op in operation_figures(trace):
+        row = {"program": program, "graph": op.scope, "op": op.name, "calls": op.calls, "cycles": op.cycles}
         rows.append({key: str(value) for key, value in row.items()})
     return rows
 
@@ -130,8 +123,8 @@ def plan_rows(chip: Any) -> Rows:
 
     rows = []
     for groups, m, k, n in PRODUCTS:
-        for types, sizes in TYPES.items():
-            plan = dataclasses.asdict(plan_matmul(chip, groups, m, k, n, *sizes))
+        for types, names in TYPES.items():
+            plan = plan_matmul(chip, groups, m, k, n, *names).values()
             splits = {f"split_{key}" if key == "groups" else key: value for key, value in plan.items()}
             row = {"groups": groups, "m": m, "k": k, "n": n, "types": types, **splits}
             rows.append({key: str(value) for key, value in row.items()})
@@ -204,68 +197,34 @@ def tables(machine: str) -> dict[str, Rows]:
     }
 
 
-def read(machine: str, table: str) -> Rows:
-    """A golden table; empty when there is no file yet."""
-    path = FOLDER / machine / f"{table}.csv"
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+def path_of(machine: str, table: str) -> Path:
+    """The file of a golden table."""
+    return FOLDER / machine / f"{table}.csv"
+
+
+def moved(machine: str, table: str, rows: Rows) -> list[str]:
+    """One line for each row that is not as in the file; all rows are new when there is no file yet."""
+    from ipuperf.testing import tables as kept
+
+    path = path_of(machine, table)
+    before = kept.read(path, KEYS[table]) if path.is_file() else []
+    return kept.moved(before, kept.normalised(rows, KEYS[table]), KEYS[table])
+
+
+def report(machine: str, table: str, lines: list[str]) -> str:
+    """The lines as text, at most :data:`SHOWN` of them, and what to do."""
+    from ipuperf.testing import tables as kept
+
+    text = kept.report(f"{machine}/{table}.csv", lines, SHOWN)
+    return f"{text}\nIf that is meant, run `{COMMAND}` and look at the diff."
 
 
 def write(machine: str, table: str, rows: Rows) -> None:
-    """Write a golden table, under a temporary name first."""
-    from ipuperf.trace import replacing
+    """Write a golden table, all or nothing."""
+    from ipuperf.testing import tables as kept
+    from ipuperf.testing.files import write_text
 
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    (FOLDER / machine).mkdir(exist_ok=True)
-    with replacing(FOLDER / machine / f"{table}.csv") as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
-
-
-# -- comparing ---------------------------------------------------------------------------------------------------------
-
-
-def _keyed(table: str, rows: Rows) -> dict[Key, Row]:
-    found: dict[Key, Row] = {}
-    for row in rows:
-        key = tuple(row[name] for name in KEYS[table])
-        if key in found:
-            raise ValueError(f"golden table {table!r}: two rows of {key}")
-        found[key] = {name: value for name, value in row.items() if name not in KEYS[table]}
-    return found
-
-
-def _change(before: str, after: str) -> str:
-    try:
-        return f"{before} -> {after} ({int(after) / int(before) - 1:+.2%})"
-    except (ValueError, ZeroDivisionError):
-        return f"{before} -> {after}"
-
-
-def moved(table: str, golden: Rows, now: Rows) -> list[str]:
-    """One line for each row that is new (``+``), gone (``-``) or has other values (``~``)."""
-    old, new = _keyed(table, golden), _keyed(table, now)
-    lines = [f"- {' | '.join(key)}" for key in old if key not in new]
-    for key, row in new.items():
-        if key not in old:
-            lines.append(f"+ {' | '.join(key)}: {', '.join(f'{n} {v}' for n, v in row.items())}")
-        elif row != old[key]:
-            names = [name for name in {**old[key], **row} if old[key].get(name) != row.get(name)]
-            changes = ", ".join(f"{n} {_change(old[key].get(n, 'none'), row.get(n, 'none'))}" for n in names)
-            lines.append(f"~ {' | '.join(key)}: {changes}")
-    return lines
-
-
-def report(machine: str, table: str, lines: list[str], most: int = 40) -> str:
-    """The lines as text, at most so many of them, and what to do."""
-    shown = [f"{machine}/{table}.csv: {len(lines)} rows moved", *(f"  {line}" for line in lines[:most])]
-    if len(lines) > most:
-        shown.append(f"  ... and {len(lines) - most} more")
-    return "\n".join([*shown, f"If that is meant, run `{COMMAND}` and look at the diff."])
+    write_text(path_of(machine, table), kept.text_of(kept.normalised(rows, KEYS[table])))
 
 
 def main(arguments: list[str]) -> int:
@@ -276,7 +235,7 @@ def main(arguments: list[str]) -> int:
     anything = False
     for machine in MACHINES:
         for table, rows in tables(machine).items():
-            lines = moved(table, read(machine, table), rows)
+            lines = moved(machine, table, rows)
             if lines:
                 anything = True
                 print(report(machine, table, lines))

@@ -1,6 +1,6 @@
 """The golden tables of this folder against what ipuperf says now.
 
-``python tests/golden/regenerate.py`` rewrites them.
+``python tests/golden/regenerate.py`` rewrites them, and so does ``pytest tests/golden --update-baselines``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from ipuperf.machine import load_machine
+from ipuperf.testing import CycleBaseline
+from ipuperf.testing.fixture import Ledger
 
 HERE = Path(__file__).resolve().parent
 MACHINES = ("gc200-1", "pod4", "bow-pod4")
@@ -36,12 +40,9 @@ def _now(machine: str) -> dict[str, list[dict[str, str]]]:
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_no_row_moved(machine: str, table: str) -> None:
-    kept = golden.read(machine, table)
-    assert kept, f"{machine}/{table}.csv is not there; run `{golden.COMMAND}`"
-    lines = golden.moved(table, kept, _now(machine)[table])
-    if lines:
-        pytest.fail(golden.report(machine, table, lines), pytrace=False)
+def test_no_row_moved(machine: str, table: str, cycle_baseline: CycleBaseline) -> None:
+    rows = _now(machine)[table]
+    cycle_baseline.check_table(rows, table, keys=golden.KEYS[table], folder=HERE / machine, rows=golden.SHOWN)
 
 
 def test_tables_are_those_the_script_writes() -> None:
@@ -52,18 +53,20 @@ def test_tables_are_those_the_script_writes() -> None:
     }
 
 
-def test_moved_rows_are_shown_with_both_values() -> None:
-    old = [{"vertex": "a", "elements": "1", "cycles": "100"}, {"vertex": "b", "elements": "1", "cycles": "5"}]
-    new = [{"vertex": "a", "elements": "1", "cycles": "110"}, {"vertex": "c", "elements": "1", "cycles": "7"}]
-    lines = golden.moved("vertex_cycles", old, new)
-    assert lines == ["- b | 1", "~ a | 1: cycles 100 -> 110 (+10.00%)", "+ c | 1: cycles 7"]
-    text = golden.report("pod4", "vertex_cycles", lines, most=2)
-    assert text.splitlines()[0] == "pod4/vertex_cycles.csv: 3 rows moved"
-    assert "... and 1 more" in text
+def test_the_script_and_the_fixture_see_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = golden.vertex_rows(load_machine("gc200-1").chip)[:6]
+    monkeypatch.setattr(golden, "FOLDER", tmp_path)
+    golden.write("gc200-1", "vertex_cycles", rows)
+    written = tmp_path / "gc200-1" / "vertex_cycles.csv"
+    fixture = CycleBaseline("test_x.py::test", "test_x.test", tmp_path, False, "pytest", Ledger())
+    fixture.check_table(rows, "vertex_cycles", keys=golden.KEYS["vertex_cycles"], folder=written.parent)
+    changed = [*rows[:-1], {**rows[-1], "cycles": str(2 * int(rows[-1]["cycles"]))}]
+    (line,) = golden.moved("gc200-1", "vertex_cycles", changed)
+    assert line.startswith("~ ")
+    assert line.endswith("(+100.00%)")
+    text = golden.report("gc200-1", "vertex_cycles", [line])
+    assert text.splitlines()[0] == "gc200-1/vertex_cycles.csv: 1 row moved"
     assert golden.COMMAND in text
-    assert golden.moved("vertex_cycles", old, old) == []
-    with pytest.raises(ValueError, match="two rows of"):
-        golden.moved("vertex_cycles", old + old, new)
 
 
 def test_the_script_leaves_no_front_ends_behind() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +63,41 @@ def test_uniform_on_some_tiles():
     vector = TileVector.uniform(7, 10, 4)
     assert vector.dense().tolist() == [7] * 4 + [0] * 6
     assert TileVector.uniform(7, 10).stops == (10,)
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=40), st.integers(1, 9))
+def test_derived_vectors_keep_the_runs(values, factor):
+    vector = TileVector.of(np.asarray(values))
+    for made, expected in (
+        (vector.times(factor), [v * factor for v in values]),
+        (vector.rounded_up(factor), [-(-v // factor) * factor for v in values]),
+        (vector.map(lambda v: v // factor), [v // factor for v in values]),
+    ):
+        assert made.dense().tolist() == expected
+        assert made.stops == vector.stops
+    assert vector.times(factor) is vector.times(factor)
+    assert (vector.min, vector.max) == (min(values), max(values))
+
+
+def test_tile_vectors_are_values():
+    one, other = TileVector((2, 5), (7, 0)), TileVector.uniform(7, 5, 2)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != TileVector((5,), (7,))
+    assert one != TileVector((1, 2, 5), (7, 7, 0))  # the same numbers in other runs
+    assert repr(one) == "TileVector(stops=(2, 5), values=(7, 0))"
+
+
+def test_tile_vectors_do_not_change_with_the_array_they_came_from():
+    values = np.array([1, 2, 3])
+    vector = TileVector((1, 2, 3), values)
+    values[0] = 9
+    assert vector.values == (1, 2, 3)
+    with pytest.raises(ValueError, match="read-only"):
+        vector.run_values[0] = 9
+
+
+def test_layouts_are_equal_by_key():
+    assert linear(4096, 2, 4, 1472) == linear(4096, 2, 4, 1472)
+    assert linear(4096, 2, 4, 1472) != linear(4096, 4, 2, 1472)
+    assert even(("a",), 100, 10, 10, 1) != even(("b",), 100, 10, 10, 1)

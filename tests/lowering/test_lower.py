@@ -98,7 +98,7 @@ def test_matmul_phases_follow_the_plan():
     lowered = lower(program, GC200)
     from ipuperf.lowering import plan_matmul
 
-    plan = plan_matmul(GC200.chip, 1, 64, 784, 128, 4, 4, 4)
+    plan = plan_matmul(GC200.chip, 1, 64, 784, 128, "f32", "f32")
     compute = [s for s in lowered.walk() if isinstance(s, Phase) and s.kind == "compute"]
     assert plan.compute in {s.cycles.max for s in compute}
     assert sum(s.flops for s in compute) == 2 * 64 * 784 * 128

@@ -19,8 +19,11 @@ pytest.importorskip("sklearn")  # the notebooks train on its digits
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
-FIGURES = {"remote_variables": 9}
+FIGURES = {"remote_variables": 9, "pipelining": 11}
 """Figures a notebook draws at least; one that is not named here draws at least one."""
+
+NEEDS = {"pipelining": "torch"}
+"""A package that a notebook imports and that need not be installed."""
 
 KERNEL = "ipuperf-test"
 CELL_SECONDS = 300
@@ -71,6 +74,8 @@ def test_notebook_is_stored_without_outputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_runs(name: str, kernel: str, empty: Path) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     notebook = _read(name)
     client = nbclient.NotebookClient(
         notebook, kernel_name=kernel, timeout=CELL_SECONDS, resources={"metadata": {"path": str(empty)}}

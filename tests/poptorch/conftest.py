@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +121,77 @@ def _backward(exported: Any, values: list[dict[ir.Tensor, np.ndarray]]) -> dict[
     return found
 
 
+def case_module() -> type:
+    """The class of modules that :func:`compare_with_torch` exports (PyTorch may be missing)."""
+    torch = pytest.importorskip("torch")
+    from ipuperf import poptorch
+
+    class Case(torch.nn.Module):
+        """Functions, each of its own parameters (floating point) and buffers (others); the loss is a weighted sum."""
+
+        def __init__(self, functions: dict[str, Any], tensors: list[Any]) -> None:
+            super().__init__()
+            self.functions = functions
+            self.count = len(tensors)
+            for name in functions:
+                for index, tensor in enumerate(tensors):
+                    if tensor.is_floating_point():
+                        self.register_parameter(f"{name}_{index}", torch.nn.Parameter(tensor.clone()))
+                    else:
+                        self.register_buffer(f"{name}_{index}", tensor.clone())
+
+        def forward(self, start: Any) -> Any:
+            loss, results = start, {}
+            for name, function in self.functions.items():
+                result = function(*(getattr(self, f"{name}_{i}") for i in range(self.count)))
+                results[name] = list(result) if isinstance(result, (tuple, list)) else [result]
+                for item in results[name]:
+                    if item.is_floating_point():
+                        weights = torch.linspace(0.5, 1.5, item.numel()).reshape(item.shape).to(item.dtype)
+                        loss = loss + (item * weights).sum()
+            return results, poptorch.identity_loss(loss, "sum")
+
+    return Case
+
+
+def compare_with_torch(functions: dict[str, Any], *tensors: Any, rtol: float = 2e-4, atol: float = 2e-5) -> Any:
+    """Compare values and gradients of all functions (in one export) with PyTorch's; the exported model."""
+    torch = pytest.importorskip("torch")
+    from ipuperf.poptorch.export import export_model
+
+    case = case_module()(functions, list(tensors))
+    start = torch.zeros(())
+    exported = export_model(case, (start,), training=True)
+    outcome = run_stages(exported, [start])
+    found, _ = exported.result_of(list(zip(outcome.outputs, exported.outputs, strict=True)))
+    results, loss = case(start)
+    for name, wanted in results.items():
+        for (mine, spec), tensor in zip(found[name], wanted, strict=True):
+            assert mine.shape == tuple(tensor.shape), name
+            assert spec.dtype == tensor.dtype, name
+            np.testing.assert_allclose(mine, tensor.detach().numpy(), rtol=rtol, atol=atol, err_msg=name)
+    if loss.requires_grad:
+        loss.backward()
+    for name, parameter in case.named_parameters():
+        if name in outcome.gradients:
+            wanted = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
+            np.testing.assert_allclose(outcome.gradients[name], wanted, rtol=rtol, atol=atol, err_msg=name)
+        else:
+            assert parameter.grad is None or not parameter.grad.any(), name
+    for part in exported.parts:
+        for op in part.graph.ops:
+            op.work()
+            assert os.path.dirname(__file__) in op.location, op
+    return exported
+
+
 @pytest.fixture
 def stages() -> Callable[..., Outcome]:
     """Runs exported stages."""
     return run_stages
+
+
+@pytest.fixture
+def check_all() -> Callable[..., Any]:
+    """Compares functions with PyTorch, see :func:`compare_with_torch`."""
+    return compare_with_torch

@@ -34,11 +34,11 @@ def check_against_torch(
     grads = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
     assert sorted(outcome.gradients) == sorted(grads) == sorted(exported.parameters)
     for name, grad in grads.items():
-        np.testing.assert_allclose(outcome.gradients[name], grad.numpy(), rtol=rtol, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(outcome.gradients[name], grad.numpy(), rtol=2e-3, atol=2e-5, err_msg=name)
     return outcome
 
 
-# -- the tutorial --------------------------------------------------------------------------------------------------------
+# -- the tutorial ------------------------------------------------------------------------------------------------------
 
 
 class ConvLayer(nn.Module):
@@ -134,7 +134,7 @@ def test_data_is_the_modules_own_and_every_op_has_the_users_line() -> None:
     assert isinstance(exported.parts[0].sources[1], Data)
 
 
-# -- transformers --------------------------------------------------------------------------------------------------------
+# -- transformers ------------------------------------------------------------------------------------------------------
 
 
 class Classifier(nn.Module):
@@ -259,7 +259,7 @@ def test_tied_weights_on_two_ipus_are_refused() -> None:
         export_model(model, (), bert_batch(), training=True)
 
 
-# -- values that several stages use --------------------------------------------------------------------------------------
+# -- values that several stages use ------------------------------------------------------------------------------------
 
 
 class Chain(nn.Module):
@@ -271,18 +271,13 @@ class Chain(nn.Module):
         self.register_buffer("shift", torch.arange(4.0))
 
     def forward(self, x: Any) -> Any:
-        first = None
+        first = y = None
         for index, layer in enumerate(self.layers):
             with poptorch.Block(ipu_id=index):
-                y = layer(x if first is None else y) + self.shift  # noqa: F821
+                y = layer(x if index == 0 else y) + self.shift
                 first = y if first is None else first
         with poptorch.Block(ipu_id=3):
-            result = (y + first + x).sum()
-        return poptorch.identity_loss(result, "none") if False else self.end(result)
-
-    def end(self, result: Any) -> Any:
-        with poptorch.Block(ipu_id=3):
-            return poptorch.identity_loss(result, "none")
+            return poptorch.identity_loss((y + first + x).sum(), "none")
 
 
 def test_a_host_input_is_loaded_where_it_is_first_used_and_passed_on(stages: Any) -> None:
@@ -330,244 +325,3 @@ def test_blocks_inside_regions_without_gradients_keep_their_places() -> None:
     exported = export_model(Model(), (noise(3, 4),))
     assert [p.ipu for p in exported.parts] == [0, 1]
     assert exported.parts[0].graph.ops[0].type == "Mul"
-
-
-# -- arguments and results -----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Batch:
-    images: Any
-    scale: float
-    extra: Any = None
-
-
-class Nested(nn.Module):
-    def forward(self, batch: Any, *rest: Any, names: Any = None, flag: bool = False) -> Any:
-        y = batch.images * batch.scale + rest[0]["a"]
-        if flag:
-            y = y + rest[1]
-        return {"y": y, "pair": (y.sum(), None), "names": names, "again": [y], "fixed": torch.ones(2)}
-
-
-def test_nested_arguments_and_results(stages: Any) -> None:
-    model, x = Nested(), noise(2, 3)
-    args = (Batch(x, 2.0), {"a": torch.ones(3)}, torch.tensor(5))
-    exported = export_model(model, args, {"flag": True, "names": ["n"]})
-    assert [s.name for s in exported.inputs] == ["batch.images", "rest.0.a", "rest.1"]
-    tensors = exported.tensors_of(args, {"names": ["n"], "flag": True})
-    result = exported.result_of(stages(exported, tensors).outputs)
-    wanted = model(*args, flag=True, names=["n"])
-    np.testing.assert_allclose(result["y"], wanted["y"].numpy(), rtol=1e-6)
-    assert result["pair"][1] is None
-    assert result["names"] == ["n"]
-    np.testing.assert_allclose(result["again"][0], result["y"])
-    np.testing.assert_array_equal(result["fixed"], [1, 1])
-    assert exported.outputs[-1].constant is not None
-    with pytest.raises(poptorch.Error, match=r"batch.scale: 3.0 given, the model was compiled with 2.0"):
-        exported.tensors_of((Batch(x, 3.0), *args[1:]), {"names": ["n"], "flag": True})
-    with pytest.raises(poptorch.Error, match=r"batch.extra: a tensor given, the model was compiled with None"):
-        exported.tensors_of((Batch(x, 2.0, x), *args[1:]), {"names": ["n"], "flag": True})
-
-
-def test_inputs_and_parameters_as_results(stages: Any) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = nn.Parameter(torch.arange(3.0))
-
-        def forward(self, x: Any, unused: Any) -> Any:
-            return x, self.w, x[1:]
-
-    x = noise(3)
-    exported = export_model(Model(), (x, torch.zeros(2)))
-    outputs = stages(exported, [x, torch.zeros(2)]).outputs
-    for mine, wanted in zip(outputs, (x, torch.arange(3.0), x[1:]), strict=True):
-        np.testing.assert_array_equal(mine, wanted.numpy())
-    assert exported.inputs[1].stream is None
-
-
-# -- losses --------------------------------------------------------------------------------------------------------------
-
-
-class Loss(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        self.function = function
-
-    def forward(self, x: Any, y: Any) -> Any:
-        return self.function(self.layer(x), y)
-
-
-def loss_arguments() -> tuple[Any, Any]:
-    return noise(5, 4), torch.tensor([0, 1, 2, 0, 1])
-
-
-def test_no_loss_is_an_error() -> None:
-    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph"):
-        export_model(Loss(lambda x, y: x.sum()), loss_arguments(), training=True)
-
-
-def test_two_independent_losses_are_an_error() -> None:
-    model = Loss(lambda x, y: F.cross_entropy(x, y) + F.mse_loss(x, x.flip(0)) * 5)
-    message = "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
-    with pytest.raises(poptorch.Error, match=message + "poptorch.identity_loss"):
-        export_model(model, loss_arguments(), training=True)
-
-
-def test_several_losses_may_end_in_one(stages: Any) -> None:
-    model = Loss(
-        lambda x, y: poptorch.identity_loss(F.cross_entropy(x, y) + F.mse_loss(x, x.flip(0).detach()) * 5, "sum")
-    )
-    exported = export_model(model, loss_arguments(), training=True)
-    check_against_torch(stages, model, exported, list(loss_arguments()), model(*loss_arguments()))
-
-
-def test_a_loss_that_is_no_result_is_still_the_loss() -> None:
-    def function(x: Any, y: Any) -> Any:
-        F.cross_entropy(x, y).mul(2)
-        poptorch.identity_loss(x, "mean")
-        return x
-
-    with pytest.raises(poptorch.Error, match="loss"):
-        export_model(Loss(function), loss_arguments(), training=True)
-
-
-# -- PopTorch's own ops --------------------------------------------------------------------------------------------------
-
-
-def test_checkpoints_are_listed_and_leave_their_part() -> None:
-    def function(x: Any, y: Any) -> Any:
-        kept = poptorch.recomputationCheckpoint(torch.tanh(x))
-        return F.cross_entropy(kept * 2, y)
-
-    exported = export_model(Loss(function), loss_arguments(), training=True)
-    ((part, tensor),) = exported.checkpoints
-    assert part == 0
-    assert tensor.producer.type == "Tanh"
-    assert exported.parts[0].checkpoints == [tensor]
-    assert tensor in exported.parts[0].graph.outputs
-
-
-def test_memory_proportions_and_serialised_products(stages: Any) -> None:
-    w = noise(4, 6)
-
-    def function(x: Any, y: Any) -> Any:
-        a = poptorch.set_available_memory(F.linear(x, torch.ones(4, 3), torch.ones(4)), 0.2)
-        modes = poptorch.MatMulSerializationMode
-        found = [poptorch.serializedMatMul(a, w, mode, factor) for mode, factor in (
-            (modes.OutputChannels, 3), (modes.InputChannels, 5), (modes.ReducingDim, 2))]  # fmt: skip
-        return (*found, poptorch.nop(a))
-
-    exported = export_model(Loss(function), loss_arguments())
-    products = [op for op in exported.parts[0].graph.ops if op.type == "MatMul"]
-    assert len(products) == 2 + 3 + 5 + 2
-    assert products[1].attributes["available_memory_proportion"] == 0.2
-    outputs = stages(exported, loss_arguments()).outputs
-    for mine in outputs[:3]:
-        np.testing.assert_allclose(mine, outputs[3] @ w.numpy(), rtol=1e-4, atol=1e-5)
-
-
-# -- errors --------------------------------------------------------------------------------------------------------------
-
-
-def fails(function: Any, message: str, **options: Any) -> None:
-    with pytest.raises(poptorch.Error, match=message) as caught:
-        export_model(Loss(function), loss_arguments(), **options)
-    assert f"{__file__}:" in str(caught.value)
-
-
-def test_control_flow_on_data_is_refused_with_its_line(capsys: Any) -> None:
-    def function(x: Any, y: Any) -> Any:
-        if x.sum() > 0:
-            return x
-        return y
-
-    fails(function, r"'if x.sum\(\) > 0:' depends on the value of a tensor; the program of an IPU is static")
-    assert "def forward" not in capsys.readouterr().err
-
-
-def test_item_is_refused() -> None:
-    fails(lambda x, y: x * y[0].item(), "aten::item|depends on the value of a tensor")
-
-
-def test_custom_autograd_functions_are_refused() -> None:
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
-            return grad * 3
-
-    before = torch.autograd.Function.apply
-    fails(lambda x, y: Twice.apply(x), "custom autograd function 'Twice' is unsupported")
-    assert torch.autograd.Function.apply == before
-
-
-def test_errors_of_the_module_itself_keep_line_and_reason() -> None:
-    fails(lambda x, y: x @ x, "cannot be exported: .*mat1 and mat2 shapes|cannot be exported: RuntimeError")
-
-
-def test_ops_between_blocks_are_refused() -> None:
-    def function(x: Any, y: Any) -> Any:
-        with poptorch.Block(ipu_id=0):
-            x = x * 2
-        x = x * 4
-        with poptorch.Block(ipu_id=1):
-            return x * 3
-
-    fails(function, "No active Block, all the ops must belong to a Block")
-
-
-def test_ops_before_the_first_block_go_to_the_first_stage() -> None:
-    def function(x: Any, y: Any) -> Any:
-        x = x * 2
-        poptorch.Block.start(ipu_id=1)
-        return x * 3
-
-    exported = export_model(Loss(function), loss_arguments())
-    assert [(p.ipu, [op.type for op in p.graph.ops]) for p in exported.parts] == [
-        (0, ["Transpose", "MatMul", "Add", "Mul"]),
-        (1, ["Mul"]),
-    ]
-
-
-def test_data_flows_to_later_stages_only() -> None:
-    def function(x: Any, y: Any) -> Any:
-        with poptorch.Block("later", ipu_id=1):
-            x = x * 2
-        with poptorch.Block("earlier", ipu_id=0):
-            return x * 3
-
-    strategy = poptorch.ParallelPhasedExecution(
-        poptorch.Phase(poptorch.Stage("earlier")).ipus(0), poptorch.Phase(poptorch.Stage("later")).ipus(1)
-    )
-    with pytest.raises(poptorch.PartitionError, match="phase 0 runs after a block of phase 1|later stages only"):
-        export_model(Loss(function), loss_arguments(), strategy=strategy)
-
-
-def test_changing_an_input_in_place_is_refused() -> None:
-    class Model(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.add_(1)
-
-    with pytest.raises(poptorch.UnsupportedError, match="forward changes its input 'x' in place; clone it first"):
-        export_model(Model(), (noise(3),))
-
-
-def test_unsupported_strings_and_state_are_restored() -> None:
-    before = torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()
-    fails(lambda x, y: torch.fft.fft(x), "aten::.*fft.* is unsupported|complex")
-    assert (torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()) == before
-
-
-def test_models_without_data_can_be_exported() -> None:
-    with torch.device("meta"):
-        model = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
-        x = torch.empty(2, 8, 64)
-    exported = export_model(model, (x,))
-    assert exported.variables["layers.0.linear1.weight"].data.shape == (128, 64)
-    assert len(exported.parameters) == 2 * 12

@@ -1,0 +1,200 @@
+"""``ipuperf estimate``: how many cycles one product, convolution or vertex takes on a chip, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ipuperf.lowering import ConvolutionPlan
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class BadInput(click.ClickException):
+    """One line, and the exit code of a wrong command line."""
+
+    exit_code = 2
+
+
+def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
+    def apply(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+_CHIP = click.option(
+    "--chip", default="gc200", show_default=True, metavar="NAME", help="gc2, gc200, bow, or a machine (its chip)."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+_TYPES = _options(
+    click.option("--dtype", default="f16", show_default=True, help="Type of the operands and the result: f16, f32."),
+    click.option("--partials", default="f32", show_default=True, help="Type of the partial sums: f16, f32."),
+)
+_AMP = click.option(
+    "--amp", default=0.6, show_default=True, type=float, help="availableMemoryProportion, above 0 and at most 1."
+)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--csv", "source", metavar="IN", type=click.Path(dir_okay=False, path_type=Path),
+    help="Plan every row of a table (columns: docs/user-guide.md).",
+)  # fmt: skip
+@click.option(
+    "--out", "target", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path), help="Where its answers go."
+)
+@click.pass_context
+def estimate(context: click.Context, source: Path | None, target: Path | None) -> None:
+    """Cycles of one matrix product, convolution or vertex on a chip, and why; or of every row of a table.
+
+    The cycles are those of PopLibs' own estimates, in tile clock cycles of one IPU.
+    """
+    if context.invoked_subcommand is not None:
+        if source is not None or target is not None:
+            raise BadInput("--csv and --out go without a command")
+        return
+    if source is None or target is None:
+        if source is None and target is None:
+            click.echo(context.get_help())
+            return
+        raise BadInput("--csv IN and --out OUT go together")
+    _table(source, target)
+
+
+def _table(source: Path, target: Path) -> None:
+    """Answer the questions of a file in a file."""
+    import csv
+    import sys
+
+    from tqdm import tqdm
+
+    from ipuperf.lowering.estimates import ESTIMATE_OUTPUTS, EstimateError, answer, read_questions
+    from ipuperf.trace import replacing
+
+    try:
+        with source.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            questions = read_questions(reader, reader.fieldnames or ())
+        with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ESTIMATE_OUTPUTS, lineterminator="\n")
+            writer.writeheader()
+            for question in tqdm(questions, desc="plans", leave=False, disable=not sys.stderr.isatty()):
+                writer.writerow(answer(question()))
+    except EstimateError as error:
+        raise BadInput(f"{source}: {error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{source}: not a CSV file: {error}") from error
+    except OSError as error:
+        raise BadInput(str(error)) from error
+
+
+def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
+    """Print the plan that ``find`` finds."""
+    import json
+
+    from ipuperf.lowering.estimates import plan_text
+    from ipuperf.machine import MachineError
+
+    try:
+        plan = find()
+    except (MachineError, ValueError) as error:
+        raise BadInput(str(error)) from error
+    if as_json:
+        other = plan.next_best()
+        click.echo(json.dumps(plan.values() | {"next_best": other and other.values()}, indent=2))
+    else:
+        click.echo(plan_text(plan))
+
+
+@estimate.command()
+@_options(_CHIP, _TYPES, _AMP, _JSON)
+@click.option("--groups", default=1, show_default=True, help="Products of the same size.")
+@click.option("--m", required=True, type=int, help="Rows of the first operand.")
+@click.option("--k", required=True, type=int, help="Columns of the first operand, rows of the second.")
+@click.option("--n", required=True, type=int, help="Columns of the second operand.")
+@click.option(
+    "--pass", "pass_", default="nonemm", show_default=True, metavar="PASS",
+    help="nonemm, or of a fully connected layer fcinf, fcfwd, fcbwd, fcwu.",
+)  # fmt: skip
+def matmul(
+    chip: str, dtype: str, partials: str, amp: float, as_json: bool, groups: int, m: int, k: int, n: int, pass_: str
+) -> None:
+    """The plan of a matrix product [groups, m, k] x [groups, k, n]."""
+    from ipuperf.lowering import plan_matmul
+
+    _show(lambda: plan_matmul(chip, groups, m, k, n, dtype, partials, pass_, amp), as_json=as_json)
+
+
+@estimate.command()
+@_options(_CHIP, _TYPES, _AMP, _JSON)
+@click.option("--batch", "--b", "batch", default=1, show_default=True, help="Images.")
+@click.option("--height", "--h", "height", required=True, type=int, help="Rows of an image.")
+@click.option("--width", "--w", "width", type=int, help="Columns of an image.  [default: as many as rows]")
+@click.option("--kh", required=True, type=int, help="Rows of the kernel.")
+@click.option("--kw", type=int, help="Columns of the kernel.  [default: as many as rows]")
+@click.option("--cin", required=True, type=int, help="Input channels of all groups.")
+@click.option("--cout", required=True, type=int, help="Output channels of all groups.")
+@click.option("--stride", default=1, show_default=True, help="In both directions.")
+@click.option("--pad", default=0, show_default=True, help="Zeros on every side.")
+@click.option("--groups", default=1, show_default=True, help="Groups of channels.")
+@click.option(
+    "--pass", "pass_", default="fwd", show_default=True, metavar="PASS",
+    help="fwd, bwd (gradient of the input), wu (of the weights).",
+)  # fmt: skip
+def convolution(
+    chip: str, dtype: str, partials: str, amp: float, as_json: bool, batch: int, height: int, width: int | None,
+    kh: int, kw: int | None, cin: int, cout: int, stride: int, pad: int, groups: int, pass_: str,
+) -> None:  # fmt: skip
+    """The plan of one pass of a convolution."""
+    from ipuperf.lowering import plan_convolution
+
+    size = (height, height if width is None else width)
+    kernel = (kh, kh if kw is None else kw)
+    _show(
+        lambda: plan_convolution(chip, batch, cin, cout, size, kernel, stride, pad, 1, groups, dtype, partials, pass_,
+                                 amp),
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@estimate.command()
+@_options(_CHIP, _JSON)
+@click.option("--name", required=True, help="A family (UnaryOp1D, ScaledAdd ...) or a part of a vertex type (relu).")
+@click.option("--dtype", default="f16", show_default=True, help="Type of the elements: f16, f32.")
+@click.option("--elements", default="64,384,1000,4096", show_default=True, help="Elements on a tile, with commas.")
+def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> None:
+    """Tile cycles of the vertices of a family for some numbers of elements on a tile."""
+    import json
+
+    from ipuperf.lowering.planner import chip_named, dtype_named
+    from ipuperf.machine import MachineError
+    from ipuperf.ops.vertex_families import estimate_vertices
+
+    try:
+        counts = [int(each) for each in elements.split(",")]
+    except ValueError as error:
+        raise BadInput(f"--elements is {elements!r}; whole numbers with commas are needed") from error
+    try:
+        found = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
+    except (MachineError, ValueError) as error:
+        raise BadInput(str(error)) from error
+    if as_json:
+        rows = [
+            {"vertex": v.vertex, "dtype": dtype, "elements": n, "cycles": c, "low_confidence": v.low_confidence}
+            for v in found
+            for n, c in zip(counts, v.cycles, strict=True)
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(v.vertex) for v in found)
+    click.echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
+    for v in found:
+        note = "  low confidence" if v.low_confidence else ""
+        click.echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)

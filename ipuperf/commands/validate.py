@@ -1,0 +1,58 @@
+"""``ipuperf validate``: published measurements beside predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--cases",
+    "source",
+    metavar="FILE|DIR",
+    type=click.Path(path_type=Path),
+    help="Cases to run instead of those that come with ipuperf (TOML; docs/accuracy.md shows the format).",
+)
+@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Also write the rows as a JSON list.")  # fmt: skip
+@click.option("--plot", "plot_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Also draw predicted over measured by class (PNG, PDF, SVG).")  # fmt: skip
+def validate(source: Path | None, json_path: Path | None, plot_path: Path | None) -> None:
+    """Simulate every published measurement that can be expressed and print prediction, measurement and error.
+
+    Then by class: rows, mean absolute error, largest error, bias, misses; which figures were calibrated on which rows;
+    and the published rows that are no case, with the reason.
+    """
+    import json
+    import sys
+
+    from tqdm import tqdm
+
+    from ipuperf.trace import replacing
+    from ipuperf.validation import BUILT_IN, CaseError, draw, predict, problem, read_cases, report
+
+    for path in (json_path, plot_path):
+        if path is not None and not path.parent.is_dir():
+            raise click.ClickException(f"{path}: the folder {path.parent} does not exist")
+    try:
+        found = read_cases(BUILT_IN if source is None else source, known=problem)
+        with tqdm(total=len(found.cases), desc="cases", leave=False, disable=not sys.stderr.isatty()) as bar:
+
+            def progress(case: object) -> None:
+                bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
+                bar.update()
+
+            rows, skipped = predict(found.cases, progress=progress)
+    except CaseError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(report(rows, skipped, found.not_expressed))
+    if json_path is not None:
+        with replacing(json_path) as temporary:
+            temporary.write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n", encoding="utf-8")
+    if plot_path is not None:
+        try:
+            draw(rows, plot_path)
+        except ValueError as error:
+            raise click.ClickException(f"--plot {plot_path}: {error}") from error

@@ -1,0 +1,314 @@
+"""What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
+
+Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
+:class:`~.convolution_splits.Grid` of candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .convolution_form import Form
+from .convolution_splits import Grid, Types
+from .convolution_vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+# -- rearrangement of operands and result --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Move:
+    """One rearrangement: ``elements`` of ``size`` bytes, spread over the tiles, copied ``rate`` bytes at a time.
+
+    ``factor``: 4 when whole vectors of channels can be moved, 3 when not (the copy is then a third slower); ``far``:
+    over the exchange too, not only on the tile.
+    """
+
+    elements: int
+    size: int
+    rate: int
+    factor: int
+    far: bool
+
+
+def moves(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[Move, ...]:
+    """The rearrangements of operands and result that ``kernel`` needs.
+
+    Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
+    likewise; a result in another grouping than the next layer wants is only regrouped on its tiles.
+    """
+    update, turned = form.pass_ == "wu", form.swapped != form.is_product
+    pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
+    both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
+    inputs_too = both or form.pass_ in ("fcbwd", "fcwu")
+    weights_too = both or bool(form.flattened) or pad_out
+    result = form.swapped != update if not form.is_product else turned
+    result = result or bool(form.flattened) or form.combined > 1 or pad_out or form.pass_ == "fcwu"
+    full = grain(kernel.in_size)
+    regroup = not result and kernel.out_grouping != full and not form.pass_.startswith("fc")
+    regroup_weights = form.pass_ == "fwd" and not (inputs_too or weights_too) and kernel.out_grouping % full > 0
+    inputs, weights, outputs = _padded_elements(form, kernel)
+
+    def move(elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
+        whole = channels % (chip.data_path_bytes // kernel.in_size) == 0
+        return Move(elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
+
+    found = []
+    if inputs_too or weights_too:
+        channels = form.in_channels * form.out_channels
+        found.append(move(inputs * inputs_too + weights * weights_too, types.input, types.input, channels, far=True))
+    elif regroup_weights:
+        found.append(move(weights, types.input, kernel.out_grouping * types.input, form.out_channels, far=False))
+    if result or regroup:
+        rate = types.output * (1 if result else kernel.out_grouping)
+        found.append(move(outputs, types.output, rate, form.out_channels, far=result))
+    return tuple(found)
+
+
+def _padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
+    """Inputs, weights and outputs in all, with groups and channels filled up to whole groupings."""
+    groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
+    inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+    inputs, weights, outputs = form.batch * inner * groups, inner * outer * groups, form.batch * outer * groups
+    for axis in form.axes:
+        inputs, weights, outputs = inputs * axis.whole, weights * axis.kernel, outputs * axis.output
+    return inputs, weights, outputs
+
+
+def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.ndarray | int, np.ndarray | int]:
+    """(exchange, copy) cycles of moving ``share`` bytes of each tile."""
+    return -(-share // chip.exchange_bytes_per_cycle) if move.far else 0, -(-share * 5 // (move.rate * move.factor))
+
+
+def least_transform(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[int, int]:
+    """(cycles, temporary bytes on a tile) of all rearrangements when they are spread over every tile."""
+    total = most = 0
+    for move in moves(form, kernel, types, chip):
+        share = -(-move.elements // chip.tiles) * move.size
+        total += sum(int(cycles) for cycles in _move_cycles(move, share, chip))
+        most = max(most, share)
+    return total, 2 * most
+
+
+def _transform(form: Form, kernel: Kernel, tiles: np.ndarray, types: Types, chip: Chip) -> tuple[np.ndarray, ...]:
+    """(exchange cycles, copy cycles, exchanged bytes, temporary bytes) of all rearrangements."""
+    exchange, copy, moved, most = (np.zeros_like(tiles) for _ in range(4))
+    for move in moves(form, kernel, types, chip):
+        share = ceil(np.full_like(tiles, move.elements), tiles) * move.size
+        far, near = _move_cycles(move, share, chip)
+        exchange, copy, moved = exchange + far, copy + near, moved + share * move.far
+        most = np.maximum(most, share)
+    return exchange, copy, moved, 2 * most
+
+
+def _zero_padding(form: Form, kernel: Kernel, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
+    piece, none = grid.piece, np.zeros_like(grid.tiles)
+    extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
+    if kernel.method == "AMP" and kernel.height > 1:
+        dim, multiple = 0, kernel.height
+    elif kernel.method == "SLIC":
+        dim, multiple = len(form.axes) - 1, SLIC_WIDTH
+    else:
+        return none, none
+    size, split = form.axes[dim].kernel, grid.kernel[dim]
+    rest = np.maximum(size // split % multiple, ceil(np.full_like(split, size), split) % multiple)
+    extra_kernel[dim] = (multiple - rest) % multiple
+    extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
+    if kernel.method == "SLIC":
+        extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
+    padded_kernel = product(tuple(k + e for k, e in zip(piece.kernel, extra_kernel, strict=True)))
+    padded_field = product(tuple(f + e for f, e in zip(piece.field, extra_input, strict=True)))
+    groups = piece.groups * kernel.group_grouping
+    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
+    weights = groups * (padded_kernel - product(piece.kernel)) * inner * outer
+    inputs = groups * piece.batch * (padded_field - product(piece.field)) * inner
+    return weights, inputs
+
+
+@lru_cache(maxsize=4096)
+def reduce_depths(depth: int) -> tuple[int, ...]:
+    """Partial sums added in each stage: one stage below 16, two below 125, else three, of as equal depths as can be
+    (PopLibs ``lib/poplin/ConvReducePlan.cpp``)."""
+    stages = 3 if depth >= 125 else 2 if depth >= 16 else 1
+    left, depths = depth, []
+    for goal in (*_stage_goals(depth, stages)[0], 1):
+        now = -(-left // goal)
+        if now > 1:
+            depths.append(now)
+        left = -(-left // now)
+    return tuple(depths)
+
+
+def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
+    """(partial sums left after each stage but the last, average messages per tile)."""
+    if stages == 1:
+        return (), float(depth)
+    low = int(float(depth) ** ((stages - 1) / stages))
+    plans = []
+    for left in (low, low + 1):
+        goals, cost = _stage_goals(left, stages - 1)
+        plans.append(((left, *goals), cost + depth / left))
+    return plans[0] if plans[0][1] < plans[1][1] else plans[1]
+
+
+#: Cycles per loop of ConvReduce besides the sums, by bytes of partial sums and result: (single input, several inputs).
+_REDUCE_LOOP = {(4, 4): (8, 7), (4, 2): (7, 6), (2, 4): (10, 9), (2, 2): (9, 8)}
+
+
+def reduce_single_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of ConvReduce with all partial sums but the first in one input; whole vectors of outputs only."""
+    width = 4 if types[0] == 4 else 8
+    loop = 2 * (depth - 1) + _REDUCE_LOOP[types][0]
+    return 33 + chip.workers * (20 + loop * ceil(outputs // width, chip.workers))
+
+
+def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of ConvReduce with one input for each partial sum."""
+    size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
+    width = 4 if size == 4 else 8
+    loops, rest = outputs // width, outputs % width
+    loops = loops + (rest & 1) + (rest >> 1 & 1) + (rest >> 2)
+    tail = np.where(rest > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
+    shares = loops // workers
+    return workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
+
+
+def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
+
+    The partial sums come as one input where they fit into a sixteenth of the memory in whole elements, else as many.
+    """
+    size, element = types[0], chip.memory_element_bytes
+    moved = ceil((depth - 1) * outputs * size, element) * element
+    single = (outputs % (4 if size == 4 else 8) == 0) & (moved * 16 < chip.bytes_per_tile)
+    return np.where(
+        single, reduce_single_cycles(outputs, depth, types, chip), reduce_many_cycles(outputs, depth, types, chip)
+    )
+
+
+def _reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> np.ndarray:
+    """Rows: exchange cycles of later stages, reduce (or cast) cycles, temporary bytes, stages."""
+    rate = chip.exchange_bytes_per_cycle
+    result = np.zeros((4, len(partials)), dtype=np.int64)
+    several = depths > 1
+    if size != out_size:
+        vectors = ceil(ceil(partials, chip.workers), 8 // max(size, out_size))
+        result[1] = np.where(several, 0, chip.workers * (26 + vectors))
+    result[2] = np.where(several, partials * size, 0)
+    values, which = np.unique(depths, return_inverse=True)
+    plans = [reduce_depths(int(depth)) for depth in values]
+    stages = np.array([len(plan) for plan in plans])[which]
+    result[3] = stages
+    sent, left = partials, ceil(partials, depths) * depths
+    for stage in range(max(len(plan) for plan in plans)):
+        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[which]
+        active = stages > stage
+        if stage:
+            result[0] += np.where(active, ceil(sent * size, rate), 0)
+        sent, left = ceil(sent, fan), ceil(left, fan)
+        final = _reduce_vertex(left, fan, (size, out_size), chip)
+        between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
+        result[1] += np.where(active, np.where(stages == stage + 1, final, between), 0)
+    return result
+
+
+@lru_cache(maxsize=64)
+def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray:
+    """Cycles that reducing 0, 1, 2 ... (up to the number of tiles) partial sums takes at least, for any outputs."""
+    depths = np.arange(chip.tiles + 1)
+    every = [_reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip)
+             for n in (1, 4, 8)]  # fmt: skip
+    return np.min([exchange + reduce for exchange, reduce, *_ in every], axis=0)
+
+
+def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
+    """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
+    each = ceil(elements, chip.workers)
+    return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
+
+
+# -- all terms ---------------------------------------------------------------------------------------------------------
+
+
+def _tile_elements(form: Form, kernel: Kernel, piece: Piece) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, weights and partial sums of the piece on the fullest tile."""
+    groups = piece.groups * kernel.group_grouping
+    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
+    reads = product(tuple(a.reads(f, k) for a, f, k in zip(form.axes, piece.field, piece.kernel, strict=True)))
+    inputs = reads * piece.batch * inner * groups
+    weights = product(piece.kernel) * inner * outer * groups
+    return inputs, weights, product(piece.field) * piece.batch * outer * groups
+
+
+def operand_terms(
+    form: Form, kernel: Kernel, grid: Grid, compute: np.ndarray, types: Types, serial: int, chip: Chip
+) -> dict[str, np.ndarray]:
+    """Every term but the reduction, by the names of :class:`ConvolutionPlan`; ``total`` and the temporary bytes are
+    therefore least values."""
+    rate, none = chip.exchange_bytes_per_cycle, np.zeros_like(compute)
+    inputs, weights, partials = _tile_elements(form, kernel, grid.piece)
+    sharers = product(grid.field) * grid.batch
+    moved_inputs = (inputs - inputs // grid.out_split) * types.input
+    moved_weights = (weights - weights // sharers) * types.input
+    paired = np.where(grid.out_split % 2 == 0, 2 * rate, rate)
+    zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid))
+    shift, copy, shifted, shift_bytes = _transform(form, kernel, grid.tiles, types, chip)
+    arrive, depth = ceil(moved_inputs, paired), product(grid.kernel) * grid.in_split
+    once, each = (arrive, none) if serial > 1 else (none, arrive)
+    bytes_once, bytes_each = (moved_inputs, none) if serial > 1 else (none, moved_inputs)
+    own = partials * kernel.partial_size
+    extra = shift_bytes // 2 + moved_inputs + moved_weights + np.where(depth > 1, 2 * own, 0)
+    if kernel.method == "SLIC":
+        own = own + ceil(own, grid.piece.groups) + 200
+    zeros = zero_weights + zero_inputs
+    terms = {
+        "transform_exchange": shift,
+        "transform": copy,
+        "exchange_operands": ceil(moved_weights, rate) + each,
+        "tile_transform": ceil(zero_weights, rate) + ceil(zero_inputs, paired),
+        "compute": compute,
+        "exchange_partials": ceil(partials * kernel.partial_size, rate),
+    }
+    if serial > 1:
+        held = form.groups * form.in_channels * form.out_channels * math.prod(a.kernel for a in form.axes)
+        share = ceil(ceil(np.full_like(none, held), grid.tiles), serial)
+        terms["dynamic_slice"] = slice_cycles(share, types.input, chip)
+        written = ceil(ceil(partials, depth), serial)
+        terms["dynamic_update"] = slice_cycles(written, kernel.partial_size, chip)
+    total = serial * np.sum(np.stack(list(terms.values())), axis=0) + once
+    return {"dynamic_slice": none, "dynamic_update": none} | terms | {
+        "broadcast": once,
+        "bytes_transform": shifted,
+        "bytes_broadcast": bytes_once,
+        "bytes_operands": moved_weights + bytes_each,
+        "bytes_zeros": zeros,
+        "bytes_partials": np.where(depth > 1, partials * kernel.partial_size, 0),
+        "temp_bytes": np.maximum(shift_bytes, zeros + (inputs + weights) * types.input + own),
+        "extra_bytes": extra + zeros,
+        "total": total,
+    }  # fmt: skip
+
+
+def with_reduction(
+    terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: Grid, types: Types, serial: int, chip: Chip
+) -> dict[str, np.ndarray]:
+    """``terms`` with the reduction of the partial sums."""
+    depth = product(grid.kernel) * grid.in_split
+    partials = _tile_elements(form, kernel, grid.piece)[2]
+    exchange, reduce, held, stages = _reduction(partials, depth, kernel.partial_size, types.output, chip)
+    return terms | {
+        "exchange_partials": terms["exchange_partials"] + exchange,
+        "reduce": reduce,
+        "temp_bytes": np.maximum(terms["temp_bytes"], held),
+        "reduce_stages": stages,
+        "total": terms["total"] + serial * (exchange + reduce),
+    }

@@ -1,0 +1,304 @@
+"""When storages are live: the main graph is walked in execution order with calls expanded.
+
+Each storage root gets the half-open interval of program steps from its definition to its last use. A graph that is
+called often is walked once for each way in which its operands lie (:class:`Profile`), relative to the begin of the
+call; every call then puts that profile at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ipuperf.ir import Tensor
+
+from .layout import Layout
+from .program import Step
+from .tilevector import TileVector
+
+if TYPE_CHECKING:
+    from .lower import Lowering
+    from .lowered import LoweredGraph, LoweredOp
+
+#: Alignment of a variable's piece on a tile: one interleaved 64-bit pair.
+ALIGNMENT_BYTES = 16
+
+
+class Kind(NamedTuple):
+    """What a storage is: ``bytes`` per tile, aligned; ``category`` of the report."""
+
+    name: str
+    category: str
+    dtype: str
+    bytes: TileVector
+
+
+@dataclass(eq=False)
+class Storage:
+    """One live stretch of one storage root on ``ipu``; ``kind`` is a number of :attr:`Liveness.kinds` (-1: an operand
+    of the graph, which the caller holds). ``row`` is its place in the profile, when there is one."""
+
+    kind: int
+    ipu: int
+    first: int
+    last: int
+    row: int = -1
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A profile's rows of one IPU, ``offset`` steps after the begin; ``open`` are those that the caller holds on to."""
+
+    rows: np.ndarray
+    offset: int
+    open: dict[int, Storage] = field(default_factory=dict)
+
+
+@dataclass
+class _Track:
+    """Program steps of one IPU and what lived on it, in order of creation."""
+
+    names: list[str] = field(default_factory=list)
+    entries: list[Storage | _Placed] = field(default_factory=list)
+
+    def rows(self) -> np.ndarray:
+        """``int64[n, 3]``: kind, first, last of each storage; notes the row of each :class:`Storage`."""
+        parts: list[np.ndarray] = [np.empty((0, 3), dtype=np.int64)]
+        own: list[tuple[int, int, int]] = []
+        count = 0
+        for entry in self.entries:
+            if isinstance(entry, Storage):
+                entry.row = count
+                own.append((entry.kind, entry.first, entry.last))
+                count += 1
+                continue
+            if own:
+                parts.append(np.array(own, dtype=np.int64))
+                own = []
+            rows = entry.rows + np.array((0, entry.offset, entry.offset), dtype=np.int64)
+            for row, storage in entry.open.items():
+                rows[row, 2], storage.row = storage.last, count + row
+            parts.append(rows)
+            count += len(rows)
+        if own:
+            parts.append(np.array(own, dtype=np.int64))
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one call of a graph does to memory, relative to its begin.
+
+    Attributes:
+        names: per IPU, names of the program steps.
+        rows: per IPU, ``int64[n, 3]``: kind, first, last of each storage.
+        uses: per input, its last use (-1: none).
+        outputs: per output, the input it shares storage with, or IPU and row of its storage, or None.
+    """
+
+    names: Mapping[int, Sequence[str]]
+    rows: Mapping[int, np.ndarray]
+    uses: tuple[int, ...]
+    outputs: tuple[int | tuple[int, int] | None, ...]
+
+
+def shared_outputs(item: LoweredOp) -> dict[int, int]:
+    """Outputs that take no memory of their own: ``{output index: input index}``.
+
+    In-place results share what they change. An op without steps moves nothing, so its result is its operand.
+    """
+    op = item.op
+    if op.modified_inputs():
+        return op.aliases()
+    if item.steps.steps or item.shared is not None or item.joined:
+        return {}
+    if (
+        not op.aliases()
+        and len(op.inputs) == len(op.outputs) == 1
+        and op.inputs[0].spec.bytes == op.outputs[0].spec.bytes
+    ):
+        return {0: 0}
+    return op.aliases()
+
+
+def aligned(bytes_each: TileVector) -> TileVector:
+    """Bytes per tile rounded up to the alignment."""
+    return bytes_each.rounded_up(ALIGNMENT_BYTES)
+
+
+class Liveness:
+    """Walks a lowered program.
+
+    Args:
+        lowering: the program.
+        ipus: IPUs of a replica.
+
+    Attributes:
+        kinds: all kinds of storages, by number.
+    """
+
+    def __init__(self, lowering: Lowering, ipus: Iterable[int]) -> None:
+        self._lowering = lowering
+        self._ipus = tuple(ipus)
+        self._numbers: dict[Kind, int] = {}
+        self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
+        self._tracks = self._new_tracks()
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """All kinds of storages, by number."""
+        return list(self._numbers)
+
+    def walk(self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout]) -> Profile:
+        """The whole program, step ``upload`` first. ``variables`` live from then to the end."""
+        for track in self._tracks.values():
+            track.names.append(upload)
+        held = {tensor: self._storage(tensor, layout, "variable", 1) for tensor, layout in variables.items()}
+        variable_storages = list(held.values())
+        self._walk(main, held)
+        for storage in variable_storages:
+            storage.last = self._now(storage.ipu)
+            self._tracks[storage.ipu].entries.append(storage)
+        return self._finish((), ())
+
+    # -- frames ----------------------------------------------------------------------------------------------------
+
+    def _new_tracks(self) -> dict[int, _Track]:
+        return {ipu: _Track() for ipu in self._ipus}
+
+    def _now(self, ipu: int) -> int:
+        """Program steps of ``ipu`` until now."""
+        return len(self._tracks[ipu].names)
+
+    def _finish(self, inputs: Sequence[Storage | None], outputs: Sequence[Storage | None]) -> Profile:
+        """The frame as a profile; ``inputs`` and ``outputs`` are the storages of the graph's."""
+        rows = {ipu: track.rows() for ipu, track in self._tracks.items()}
+        places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
+        return Profile(
+            {ipu: track.names for ipu, track in self._tracks.items()},
+            rows,
+            tuple(-1 if storage is None else storage.last for storage in inputs),
+            tuple(None if s is None else places.get(s, (s.ipu, s.row)) for s in outputs),
+        )
+
+    def _profile(self, body: LoweredGraph, homes: tuple[int | None, ...]) -> Profile:
+        """``body`` walked once, its inputs lying on ``homes`` (None: they take no tile memory)."""
+        key = (id(body), homes)
+        if key not in self._profiles:
+            outer, self._tracks = self._tracks, self._new_tracks()
+            inputs = [None if ipu is None else Storage(-1, ipu, 0, -1) for ipu in homes]
+            held = {t: s for t, s in zip(body.graph.inputs, inputs, strict=True) if s is not None}
+            self._walk(body, held)
+            self._profiles[key] = self._finish(inputs, [held.get(tensor) for tensor in body.graph.outputs])
+            self._tracks = outer
+        return self._profiles[key]
+
+    def _place(self, profile: Profile, operands: Sequence[Storage | None]) -> list[Storage | None]:
+        """Put a call at the present place; the storages of its results."""
+        begin = {ipu: self._now(ipu) for ipu in self._ipus}
+        for storage, use in zip(operands, profile.uses, strict=True):
+            if storage is not None and use >= 0:
+                storage.last = max(storage.last, begin[storage.ipu] + use)
+        placed = {}
+        for ipu, rows in profile.rows.items():
+            self._tracks[ipu].names += profile.names[ipu]
+            placed[ipu] = _Placed(rows, begin[ipu])
+            if len(rows):
+                self._tracks[ipu].entries.append(placed[ipu])
+        return [self._result(output, operands, placed) for output in profile.outputs]
+
+    def _result(
+        self,
+        output: int | tuple[int, int] | None,
+        operands: Sequence[Storage | None],
+        placed: Mapping[int, _Placed],
+    ) -> Storage | None:
+        if output is None or isinstance(output, int):
+            return None if output is None else operands[output]
+        ipu, row = output
+        part = placed[ipu]
+        if row not in part.open:
+            kind, first, last = part.rows[row].tolist()
+            part.open[row] = Storage(kind, ipu, part.offset + first, part.offset + last)
+        return part.open[row]
+
+    # -- walking ---------------------------------------------------------------------------------------------------
+
+    def _kind(self, name: str, category: str, dtype: str, bytes_each: TileVector) -> int:
+        return self._numbers.setdefault(Kind(name, category, dtype, bytes_each), len(self._numbers))
+
+    def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
+        bytes_each = aligned(layout.bytes(tensor.dtype.size))
+        home = self._lowering.home(tensor) if ipu is None else ipu
+        return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)
+
+    def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
+        """Execute ``lowered`` once; ``held`` maps its tensors to storages and is filled on the way."""
+        for item in lowered.ops:
+            if item.calls:
+                self._walk_call(item, held)
+            else:
+                self._walk_op(item, lowered, held)
+
+    def _walk_op(self, item: LoweredOp, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
+        op, ipu = item.op, item.ipu
+        track = self._tracks[ipu]
+        first = len(track.names) - item.joined  # a joined copy happens in the step that is already there
+        track.names += [step.name for step in item.steps.steps]
+        if item.shared is not None:
+            for party in item.shared.participants:
+                self._tracks[party].names.append(item.shared.name)
+        last = len(track.names)
+        self._use(op.inputs, held)
+        aliases = shared_outputs(item)
+        for index, tensor in enumerate(op.outputs):
+            source = op.inputs[aliases[index]] if index in aliases else None
+            if source is not None and source in held:
+                held[tensor] = held[source]
+            elif source is None:
+                storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", first, ipu)
+                storage.last = last
+                held[tensor] = storage
+                track.entries.append(storage)
+        if item.steps.temp is not None and last > first:
+            kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", aligned(item.steps.temp))
+            track.entries.append(Storage(kind, ipu, first, last))
+
+    def _use(self, tensors: Iterable[Tensor], held: Mapping[Tensor, Storage]) -> None:
+        """Keep the storages of ``tensors`` alive until now."""
+        for tensor in tensors:
+            storage = held.get(tensor)
+            if storage is not None:
+                storage.last = max(storage.last, len(self._tracks[storage.ipu].names))
+
+    def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
+        op = item.op
+        self._pass(item.before)
+        for body, _ in item.calls:  # every trip has the same live set, so one is enough
+            operands = [
+                None if caller not in held else self._copy(body, callee) if index in item.copied else held[caller]
+                for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
+            ]
+            profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
+            results = self._place(profile, operands)
+            self._pass(item.after_trip)
+            self._use(op.inputs, held)
+            for caller, storage in zip(op.outputs, results, strict=True):
+                if storage is not None:
+                    storage.last = max(storage.last, self._now(storage.ipu))
+                    held[caller] = storage
+
+    def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
+        """Program steps of each IPU."""
+        for ipu, own in steps.items():
+            self._tracks[ipu].names += [step.name for step in own]
+
+    def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
+        """Storage of an operand that is copied for the callee, alive until its last use there."""
+        ipu = self._lowering.home(tensor)
+        storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), ipu)
+        self._tracks[ipu].entries.append(storage)
+        return storage

@@ -1,0 +1,45 @@
+"""Graphs whose ops have become steps, before they are put together to a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ipuperf.ir import Graph, Tensor
+from ipuperf.ops.base import Op
+
+from .layout import Layout
+from .program import HostExchange, InterIpuCopy, Step
+from .supersteps import OpSteps
+
+
+@dataclass
+class LoweredOp:
+    """One op of a lowered graph: its local steps on ``ipu``, or the calls it makes.
+
+    Attributes:
+        shared: a step in which several IPUs take part, after the local ones.
+        joined: the op's copy is part of the ``shared`` step of an earlier op.
+        before: per IPU, copies of operands before the calls.
+        after_trip: per IPU, copies of loop-carried values at the end of each trip.
+        copied: indices of operands that the callee changes although they are passed by value, and that are therefore
+            copied first (in ``before``).
+    """
+
+    op: Op
+    ipu: int
+    steps: OpSteps
+    shared: InterIpuCopy | HostExchange | None = None
+    joined: bool = False
+    calls: list[tuple[LoweredGraph, int]] = field(default_factory=list)
+    before: dict[int, list[Step]] = field(default_factory=dict)
+    after_trip: dict[int, list[Step]] = field(default_factory=dict)
+    copied: set[int] = field(default_factory=set)
+
+
+@dataclass
+class LoweredGraph:
+    """A graph with its ops lowered in schedule order, and where its tensors lie."""
+
+    graph: Graph
+    ops: list[LoweredOp]
+    layouts: dict[Tensor, Layout]

@@ -1,0 +1,48 @@
+"""Which IPU of a replica an op or a tensor is on."""
+
+from __future__ import annotations
+
+from ipuperf.ir import Ir, Op, Tensor
+from ipuperf.ops.ipu_copy import IpuCopy
+
+
+def ipus_per_replica(program: Ir) -> int:
+    """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
+    used = 0
+    for graph in program.all_graphs():
+        used = max([used, *(op.ipu or 0 for op in graph.ops), *(t.ipu or 0 for t in graph.tensors.values())])
+        used = max([used, *(max(op.source, op.destination) for op in graph.ops if isinstance(op, IpuCopy))])
+    return used + 1
+
+
+def reading_ipu(op: Op, index: int) -> int:
+    """The IPU on which an op reads its input ``index``: its own, or the source of a copy between IPUs."""
+    if isinstance(op, IpuCopy):
+        return op.source if index == 0 else op.destination
+    return op.ipu or 0
+
+
+def users(tensor: Tensor) -> dict[int, None]:
+    """IPUs that read a tensor, through calls, in creation order of the ops."""
+    found: dict[int, None] = {}
+    for op in dict.fromkeys(tensor.consumers):
+        for index, operand in enumerate(op.inputs):
+            if operand is not tensor:
+                continue
+            callees = op.called_graphs()
+            for callee in callees:
+                if index < len(callee.inputs):
+                    found.update(users(callee.inputs[index]))
+            if not callees:
+                found[reading_ipu(op, index)] = None
+    return found
+
+
+def user_ipu(tensor: Tensor) -> int | None:
+    """The first IPU that reads a tensor; None when nobody does."""
+    return next(iter(users(tensor)), None)
+
+
+def home_of(tensor: Tensor) -> int:
+    """Where a variable or stream lies: the stated IPU, else that of its first reader."""
+    return tensor.ipu if tensor.ipu is not None else user_ipu(tensor) or 0

@@ -1,0 +1,171 @@
+"""Where the tensors of a program lie: on which IPU, and how on its tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ipuperf.ir import Constant, Graph, Ir, IrError, Stream, Tensor, Variable
+from ipuperf.ops.base import Op
+from ipuperf.ops.control import Call, Loop
+from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.ipu_copy import IpuCopy
+
+from .layout import Layout, even, linear
+from .placement import home_of, reading_ipu, user_ipu, users
+from .supersteps import positions_of, stack
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+
+_PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad")
+
+
+class Places:
+    """Homes and layouts, filled while the graphs are walked in execution order.
+
+    Args:
+        wishes: layouts for variables and Init results.
+
+    Attributes:
+        homes: IPU on which each tensor lies; None for constants, which lie wherever they are used.
+        storage: for tensors that share storage, the tensor that owns it, through calls.
+        wishes: layouts that stashes and buffers should have, by owner of the storage.
+    """
+
+    def __init__(self, ir: Ir, machine: Machine, wishes: Mapping[Tensor, Layout] | None = None) -> None:
+        self.ir = ir
+        self.machine = machine
+        self.parameters = _matmul_parameters(ir)
+        self.homes: dict[Tensor, int | None] = {}
+        self.storage: dict[Tensor, Tensor] = {}
+        self.fixed = dict(wishes or {})
+        self.wishes: dict[Tensor, Layout] = {}
+        self._weak: set[Tensor] = set()
+
+    def lay_out_data(self, graph: Graph, layouts: dict[Tensor, Layout]) -> None:
+        """Homes and layouts of what is there before a graph runs: variables, constants, streams, wished-for results."""
+        for tensor in graph.tensors.values():
+            if isinstance(tensor, (Variable, Constant, Stream)):
+                layouts[tensor] = self.data_layout(tensor)
+                self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
+            elif tensor in self.fixed:
+                layouts[tensor] = self.fixed[tensor]
+
+    def place(self, op: Op, ipu: int) -> None:
+        """Note where the results of an op on ``ipu`` lie, and what they share storage with.
+
+        Raises:
+            IrError: an operand lies on another IPU.
+        """
+        for index, tensor in enumerate(op.inputs):
+            home = self.homes.get(tensor)
+            if home is not None and home != (wanted := reading_ipu(op, index)):
+                raise IrError(
+                    f"{op.where()}: it is on IPU {wanted} and its operand {tensor.id!r} lies on IPU {home}; copy it "
+                    "there with an IpuCopy (ipu_copy), or place the op on that IPU"
+                )
+        aliases = op.aliases()
+        for index, tensor in enumerate(op.outputs):
+            self.homes[tensor] = ipu
+            if index in aliases:
+                source = op.inputs[aliases[index]]
+                self.storage[tensor] = self.storage.get(source, source)
+
+    def wish(self, op: Op, layouts: dict[Tensor, Layout]) -> None:
+        """Note the layout that the storage of a stash or of the buffer of a copy should have."""
+        weak = False
+        if isinstance(op, IpuCopy) and len(op.inputs) == 2:
+            target, layout = op.inputs[1], layouts[op.inputs[0]]
+        elif isinstance(op, Dynamic) and op.base in op.inputs:
+            target, (positions, count) = op.base, positions_of(op)
+            part = op.part
+            weak = count != 1 or part is None or part not in op.inputs
+            unit = self.data_unit(target, positions) if weak or part is None else layouts[part]
+            layout = stack(unit, op.axes, positions)
+        else:
+            return
+        owner = self.storage.get(target, target)
+        made = isinstance(owner, Variable) or (owner.producer is not None and owner.producer.type == "Init")
+        if not made or owner.shape != target.shape or (owner in self.wishes and (weak or owner not in self._weak)):
+            return
+        self.wishes[owner] = layout
+        if weak:
+            self._weak.add(owner)
+        else:
+            self._weak.discard(owner)
+
+    def data_unit(self, base: Tensor, positions: int) -> Layout:
+        """Linear mapping of one position of a tensor that is sliced."""
+        size = base.dtype.size
+        return linear(
+            base.spec.elements // positions, size, self.machine.chip.vector_width(size), self.machine.chip.tiles
+        )
+
+    def pass_operands(self, op: Call | Loop, callee: Graph, *, first: bool) -> None:
+        """Note where the callee's inputs lie: with the operands of its first call.
+
+        Raises:
+            IrError: a later call has an operand on another IPU.
+        """
+        for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+            home = self.homes.get(outer)
+            if home is None and isinstance(op, Loop) and index < op.carried:
+                home = user_ipu(inner)
+            if first:
+                self.homes[inner] = home
+                self.storage[inner] = self.storage.get(outer, outer)
+            elif home is not None and self.homes[inner] not in (None, home):
+                raise IrError(
+                    f"{op.where()}: operand {outer.id!r} lies on IPU {home}, an earlier call of graph {callee.name!r} "
+                    f"passes one on IPU {self.homes[inner]} there; use one graph for each placement"
+                )
+
+    def check_carried(self, op: Op, inner: Tensor, result: Tensor) -> None:
+        """Raise unless a loop-carried value ends on the IPU where it begins."""
+        begin, end = self.homes.get(inner), self.homes.get(result)
+        if begin is not None and end is not None and begin != end:
+            raise IrError(
+                f"{op.where()}: output {result.id!r} lies on IPU {end} and is carried to {inner.id!r} on IPU {begin}; "
+                "copy it back inside the loop"
+            )
+
+    def home(self, tensor: Tensor) -> int:
+        """IPU on which a tensor lies; for a constant the first that uses it."""
+        home = self.homes.get(tensor)
+        return home if home is not None else user_ipu(tensor) or 0
+
+    def holders(self, tensor: Constant) -> tuple[int, ...]:
+        """IPUs that hold a constant: every one that reads it, or where it is stated to be when nobody does."""
+        return tuple(users(tensor)) or (tensor.ipu or 0,)
+
+    def data_layout(self, tensor: Tensor) -> Layout:
+        """Layout of a variable, constant or stream: parameters of products in grains of 16, others linearly."""
+        chip = self.machine.chip
+        elements, size = tensor.spec.elements, tensor.dtype.size
+        if tensor in self.fixed:
+            return self.fixed[tensor]
+        if tensor in self.parameters and elements >= chip.tiles:
+            return even(("parameter", elements, size), elements, chip.tiles, chip.tiles, 8)
+        return linear(elements, size, chip.vector_width(size), chip.tiles)
+
+
+def _matmul_parameters(ir: Ir) -> set[Tensor]:
+    """Tensors that end up, through calls, as an operand of a matrix product or a convolution."""
+    found: set[Tensor] = set()
+    changed = True
+    graphs = list(ir.all_graphs())
+    while changed:
+        changed = False
+        for graph in graphs:
+            for op in graph.ops:
+                wanted: list[Tensor] = []
+                if op.type in _PRODUCT_TYPES:
+                    wanted = list(op.inputs)
+                for callee in op.called_graphs():
+                    wanted += [o for i, o in zip(callee.inputs, op.inputs, strict=False) if i in found]
+                for tensor in wanted:
+                    if tensor not in found:
+                        found.add(tensor)
+                        changed = True
+    return found

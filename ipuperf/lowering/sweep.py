@@ -1,0 +1,104 @@
+"""Bytes live at each program step: totals, and the fullest tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .tilevector import TileVector
+
+_ROWS = 1 << 20
+"""Entries of the table of live counts that are worked on at a time."""
+
+
+class Totals(NamedTuple):
+    """Per step: bytes of the IPU, bytes on the fullest tile, that tile; per tile: bytes at the step of the highest
+    total."""
+
+    total: np.ndarray
+    fullest: np.ndarray
+    where: np.ndarray
+    peak: np.ndarray
+
+
+def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: np.ndarray) -> Totals:
+    """Totals over ``steps`` program steps.
+
+    ``live`` is ``int64[n, 3]``: index into ``vectors``, first step, one past the last step of each storage (nothing
+    where the last is not after the first); ``always`` is what every tile holds besides.
+
+    Storages of equal vectors are counted together, so the state of a step is a short row of counts. Programs repeat
+    themselves: each different row is looked at once. Bytes per tile are sums of products of whole numbers far below
+    2**53, so the product in float64 is exact.
+    """
+    live = live[live[:, 2] > live[:, 1]]
+    numbers: dict[TileVector, int] = {}
+    number = np.array([numbers.setdefault(vector, len(numbers)) for vector in vectors], dtype=np.int64)
+    kind = number[live[:, 0]] if len(live) else np.empty(0, dtype=np.int64)
+    moments = np.unique(np.concatenate([[0], live[:, 1], live[:, 2]]))
+    moments = moments[moments < steps]
+    states, index = _states(moments, kind, live, len(numbers))
+    table = _Tiles(list(numbers), always)
+    sums = states @ table.sums if len(numbers) else np.zeros(len(states), dtype=np.int64)
+    fullest, where = table.fullest(states)
+    length = np.diff(np.append(moments, steps))
+    total = np.repeat(sums[index], length)
+    highest = states[index[int(np.argmax(sums[index]))]] if len(index) else np.zeros(len(numbers), dtype=np.int64)
+    return Totals(total, np.repeat(fullest[index], length), np.repeat(where[index], length), table.bytes(highest))
+
+
+def _states(moments: np.ndarray, kind: np.ndarray, live: np.ndarray, kinds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Different rows of counts by kind (``int64[states, kinds]``), and the row of each moment."""
+    begin, end = np.searchsorted(moments, live[:, 1]), np.searchsorted(moments, live[:, 2])
+    change = np.concatenate(
+        [np.stack([begin, kind, np.ones_like(kind)]), np.stack([end, kind, -np.ones_like(kind)])], 1
+    )
+    change = change[:, np.argsort(change[0], kind="stable")]
+    known: dict[bytes, int] = {}
+    index = np.empty(len(moments), dtype=np.int64)
+    count = np.zeros(kinds, dtype=np.int32)
+    size = max(1, _ROWS // max(1, kinds))
+    for low in range(0, len(moments), size):
+        high = min(low + size, len(moments))
+        a, b = np.searchsorted(change[0], (low, high))
+        rows = np.zeros((high - low, kinds), dtype=np.int32)
+        np.add.at(rows, (change[0, a:b] - low, change[1, a:b]), change[2, a:b].astype(np.int32))
+        rows[0] += count
+        np.cumsum(rows, axis=0, out=rows)
+        count = rows[-1].copy()
+        width, data = kinds * rows.itemsize, rows.tobytes()
+        index[low:high] = [known.setdefault(data[n * width : (n + 1) * width], len(known)) for n in range(high - low)]
+    states = np.frombuffer(b"".join(known), dtype=np.int32).reshape(len(known), kinds)
+    return states.astype(np.int64), index
+
+
+class _Tiles:
+    """Tiles on which all vectors (and what is always live) agree, as one; the first of them stands for all."""
+
+    def __init__(self, vectors: Sequence[TileVector], always: np.ndarray) -> None:
+        self._dense = np.array([vector.dense() for vector in vectors], dtype=np.int64).reshape(-1, len(always))
+        self._always = always
+        self.sums = self._dense.sum(axis=1)
+        columns = np.ascontiguousarray(np.vstack([self._dense, always]).T)
+        first: dict[bytes, int] = {}
+        for tile in range(len(always)):
+            first.setdefault(columns[tile].tobytes(), tile)
+        self._tiles = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+
+    def fullest(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes on the fullest tile in each state, and the first such tile."""
+        dense = self._dense[:, self._tiles].astype(np.float64)
+        top, tile = np.empty(len(states), dtype=np.int64), np.empty(len(states), dtype=np.int64)
+        size = max(1, _ROWS // max(1, len(self._tiles)))
+        for low in range(0, len(states), size):
+            held = states[low : low + size].astype(np.float64) @ dense + self._always[self._tiles]
+            place = held.argmax(axis=1)
+            tile[low : low + size] = self._tiles[place]
+            top[low : low + size] = held[np.arange(len(held)), place]
+        return top, tile
+
+    def bytes(self, state: np.ndarray) -> np.ndarray:
+        """Bytes per tile in one state, without what is always live."""
+        return state @ self._dense

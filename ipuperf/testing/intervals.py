@@ -1,0 +1,38 @@
+"""Sets of time as sorted, disjoint intervals: two arrays, starts and ends, in cycles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Intervals = tuple[np.ndarray, np.ndarray]
+
+
+def union(start: np.ndarray, end: np.ndarray) -> Intervals:
+    """The time covered by intervals given in any order; empty ones count for nothing."""
+    kept = end > start
+    order = np.argsort(start[kept], kind="stable")
+    start, end = start[kept][order], np.maximum.accumulate(end[kept][order]) if kept.any() else end[kept]
+    first = np.append(True, start[1:] > end[:-1]) if len(start) else np.empty(0, dtype=bool)
+    last = np.append(first[1:], True) if len(start) else first
+    return start[first], end[last]
+
+
+def length(intervals: Intervals) -> int:
+    """Cycles in the set."""
+    return int((intervals[1] - intervals[0]).sum())
+
+
+def covered(start: np.ndarray, end: np.ndarray, by: Intervals) -> np.ndarray:
+    """How many cycles of each interval ``[start, end)`` lie within a set (int64)."""
+    return _before(end, by) - _before(start, by)
+
+
+def _before(time: np.ndarray, by: Intervals) -> np.ndarray:
+    """Cycles of the set that lie before each time."""
+    start, end = by
+    if len(start) == 0:
+        return np.zeros(len(time), dtype=np.int64)
+    total = np.concatenate([[0], np.cumsum(end - start)])
+    place = np.searchsorted(start, time, side="right")
+    inside = np.maximum(end[np.maximum(place - 1, 0)] - time, 0)
+    return np.where(place > 0, total[place] - inside, 0).astype(np.int64)

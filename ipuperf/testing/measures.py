@@ -1,0 +1,246 @@
+"""Figures that assertions bound: throughput, bubble, overlap. Each says what it counts, and names the contributors."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.testing.intervals import Intervals, covered, length, union
+from ipuperf.testing.subject import trace_of
+from ipuperf.trace import KINDS, WAITING_KINDS, slice_batches
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+KIND_GROUPS: dict[str, tuple[str, ...]] = {
+    "host": ("host_begin", "host_mid", "host_end"),
+    "links": ("link",),
+    "ddr": ("remote_load", "remote_store"),
+}
+"""Short names for kinds of steps, beside the kinds themselves. ``host`` leaves out ``host_run``, the host's fixed cost
+of a run, before and after which the IPUs have nothing to do."""
+
+WAITING_FOR_HOST = ("host_begin", "host_end")
+"""Kinds in which an IPU waits for the host."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a whole, both in cycles, and who contributes how many cycles to the part, the largest first."""
+
+    part: int
+    whole: int
+    contributors: tuple[tuple[str, int], ...]
+
+    @property
+    def value(self) -> float:
+        """Part over whole."""
+        return self.part / self.whole
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Executed steps in columns: replica, IPU, start and end in cycles, kind (index into ``KINDS``), row of table
+    ``steps``."""
+
+    replica: np.ndarray
+    ipu: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    kind: np.ndarray
+    row: np.ndarray
+
+    def covered(self, rows: np.ndarray) -> Intervals:
+        """The time in which a step of the mask ``rows`` is executed."""
+        return union(self.start[rows], self.end[rows])
+
+    def take(self, rows: np.ndarray) -> _Steps:
+        """The steps of the mask ``rows``."""
+        columns = (self.replica, self.ipu, self.start, self.end, self.kind, self.row)
+        return _Steps(*(values[rows] for values in columns))
+
+
+def throughput(subject: Any, samples_per_run: float) -> float:
+    """Samples per second: ``samples_per_run`` over the mean duration of a run, the host's part of it included.
+
+    Raises:
+        ValueError: a number of samples that is not positive, or a trace without runs.
+    """
+    if not _is_number(samples_per_run) or samples_per_run <= 0:
+        raise ValueError(f"samples_per_run: {samples_per_run!r}, expected a number above 0")
+    trace = trace_of(subject)
+    durations = trace.columns("runs")["dur"]
+    if len(durations) == 0 or int(durations.sum()) == 0:
+        raise ValueError("the trace has no run that takes time, so it has no throughput")
+    return float(samples_per_run) / float(trace.seconds(float(durations.mean())))
+
+
+def bubble_share(subject: Any, *, waiting_for_host: bool = False) -> float:
+    """Share of IPU time spent waiting, 0 to 1; see :func:`bubble`."""
+    return bubble(trace_of(subject), waiting_for_host).value
+
+
+def bubble(trace: Trace, waiting_for_host: bool = False) -> Share:
+    """IPU time spent waiting.
+
+    IPU time is, for each stored IPU of each replica, the duration of all runs less the host's fixed cost of a run
+    (steps of kind ``host_run``). In it an IPU waits at each moment at which none of its lanes executes a step of a kind
+    other than ``idle`` and ``sync_external`` (waiting for other IPUs): moments with no step at all count as waiting, a
+    moment that one lane waits and another works does not. Internal sync, exchange and transfers are not waiting.
+    With ``waiting_for_host`` the kinds ``host_begin`` and ``host_end`` are waiting, too.
+
+    Contributors: the ops (with kind) whose steps wait, by cycles of their steps; "no step" for the rest. Where
+    several lanes wait at once, each counts.
+
+    Raises:
+        ValueError: a trace in which no IPU has any time.
+    """
+    kinds = (*WAITING_KINDS, *(WAITING_FOR_HOST if waiting_for_host else ()))
+    steps = _steps(trace, KINDS)
+    runs = trace.columns("runs")
+    if len(runs["start"]):
+        windows = union(runs["start"], runs["start"] + runs["dur"])
+    else:
+        windows = union(steps.start, steps.end)
+    waits, host = np.isin(steps.kind, _codes(kinds)), steps.kind == KINDS.index("host_run")
+    whole = part = 0
+    found: Counter[str] = Counter()
+    for rows in _by_ipu(trace, steps):
+        time = _without(windows, steps.covered(rows & host))
+        waiting = _without(time, steps.covered(rows & ~waits & ~host))
+        whole += length(time)
+        part += length(waiting)
+        own = steps.take(rows & waits)
+        _count(trace, found, own, covered(own.start, own.end, waiting))
+        stepless = length(_without(waiting, steps.covered(rows & waits)))
+        if stepless:
+            found["no step"] += stepless
+    if whole == 0:
+        raise ValueError("no IPU has any time in this trace, so there is no share of it spent waiting")
+    return Share(part, whole, tuple(found.most_common()))
+
+
+def overlap_share(subject: Any, between: Sequence[str | Collection[str]]) -> float:
+    """Share of the time of ``between[0]`` that is hidden behind ``between[1]``, 0 to 1; see :func:`overlap`."""
+    return overlap(trace_of(subject), between).value
+
+
+def overlap(trace: Trace, between: Sequence[str | Collection[str]]) -> Share:
+    """Time of some kinds of steps that is hidden behind others.
+
+    ``between`` is a pair (hidden, behind); each is a kind of step (``compute``, ``link``, ``host_mid`` ...), a group of
+    :data:`KIND_GROUPS` (``host``, ``links``, ``ddr``), or several of them. The whole is the time, replica by replica,
+    in which at least one IPU executes a step of the first kinds; the part is that of it in which at least one other IPU
+    of the replica, or another lane of the same IPU, executes a step of the second. Each moment of a replica counts
+    once, however many IPUs are in such steps.
+
+    Contributors: the ops (with kind) of the first kinds, by the cycles of their steps that are *not* hidden.
+
+    Raises:
+        ValueError: not a pair of kinds, a kind in both, or a trace without any time of the first kinds.
+    """
+    hidden, behind = _pair(between)
+    steps = _steps(trace, (*hidden, *behind))
+    first = np.isin(steps.kind, _codes(hidden))
+    whole = part = 0
+    found: Counter[str] = Counter()
+    for replica in np.unique(steps.replica).tolist():
+        own = steps.take((steps.replica == replica) & first)
+        other = steps.take((steps.replica == replica) & ~first)
+        time, cover = union(own.start, own.end), union(other.start, other.end)
+        whole += length(time)
+        part += int(covered(*time, cover).sum())
+        _count(trace, found, own, own.end - own.start - covered(own.start, own.end, cover))
+    if whole == 0:
+        there = sorted({KINDS[code] for code in _steps(trace, KINDS).kind.tolist()})
+        raise ValueError(
+            f"no step of kind {', '.join(hidden)} takes time in this trace, so nothing can be hidden; it has "
+            f"{', '.join(there) or 'no steps'}"
+        )
+    return Share(part, whole, tuple(found.most_common()))
+
+
+# -- steps and kinds ---------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _codes(kinds: Collection[str]) -> list[int]:
+    return [KINDS.index(kind) for kind in kinds]
+
+
+def _pair(between: Sequence[str | Collection[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(between, str) or len(between) != 2:
+        raise ValueError(f"between: {between!r}, expected a pair (hidden kinds, kinds they are hidden behind)")
+    hidden, behind = (_kinds(part) for part in between)
+    both = [kind for kind in hidden if kind in behind]
+    if both:
+        raise ValueError(f"between: {both[0]!r} is on both sides of {between!r}")
+    return hidden, behind
+
+
+def _kinds(names: str | Collection[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in (names,) if isinstance(names, str) else names:
+        if name not in KINDS and name not in KIND_GROUPS:
+            raise ValueError(
+                f"between: unknown kind {name!r}, allowed are {', '.join(KINDS)} and the groups "
+                f"{', '.join(KIND_GROUPS)}"
+            )
+        found += KIND_GROUPS.get(name, (name,))
+    if not found:
+        raise ValueError("between: no kinds on one side")
+    return tuple(dict.fromkeys(found))
+
+
+def _steps(trace: Trace, kinds: Collection[str]) -> _Steps:
+    """All executed steps of the given kinds that take time."""
+    code_of = {kind: code for code, kind in enumerate(KINDS)}
+    instances, table = trace.columns("instances"), trace.columns("steps")
+    codes = np.array([code_of[kind] for kind in table["kind"]], dtype=np.int64)
+    wanted = np.isin(codes, [code_of[kind] for kind in kinds])
+    pieces: list[_Steps] = []
+    for found in slice_batches(trace):
+        chosen = found.take(wanted[found.step] & (found.dur > 0))
+        owner = chosen.instance
+        end = chosen.start + chosen.dur
+        replica, ipu = instances["replica"][owner], instances["ipu"][owner]
+        pieces.append(_Steps(replica, ipu, chosen.start, end, codes[chosen.step], chosen.step))
+    if not pieces:
+        nothing = np.empty(0, dtype=np.int64)
+        return _Steps(nothing, nothing, nothing, nothing, nothing, nothing)
+    names = ("replica", "ipu", "start", "end", "kind", "row")
+    return _Steps(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
+
+
+def _by_ipu(trace: Trace, steps: _Steps) -> Iterator[np.ndarray]:
+    """Mask of the steps of each stored IPU of each replica, those of an IPU without steps included."""
+    instances = trace.columns("instances")
+    pairs = np.stack([instances["replica"], instances["ipu"]], axis=1)
+    for replica, ipu in np.unique(pairs, axis=0).tolist():
+        yield (steps.replica == replica) & (steps.ipu == ipu)
+
+
+def _without(time: Intervals, gone: Intervals) -> Intervals:
+    """The part of a set that is not in another."""
+    edges = np.unique(np.concatenate([*time, *gone]))
+    start, end = edges[:-1], edges[1:]
+    kept = (covered(start, end, time) > 0) & (covered(start, end, gone) == 0)
+    return union(start[kept], end[kept])
+
+
+def _count(trace: Trace, found: Counter[str], steps: _Steps, cycles: np.ndarray) -> None:
+    """Add the cycles of steps to the count by op and kind."""
+    names = trace.step_ops
+    kinds = trace.columns("steps")["kind"]
+    totals = np.zeros(len(kinds), dtype=np.int64)
+    np.add.at(totals, steps.row, cycles)
+    for row in np.flatnonzero(totals).tolist():
+        found[f"{names[row] or '(no op)'} / {kinds[row]}"] += int(totals[row])

@@ -1,0 +1,167 @@
+"""What a baseline records of a trace: figures by section, and a table of its ops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+SECTIONS = {
+    "system": "system",
+    "cycles": "cycles",
+    "memory": "memory, bytes",
+    "transfers": "bytes moved, by kind of transfer",
+}
+"""Sections of figures and their titles; ``operations`` is the section of the table of ops."""
+
+MACHINE_KEYS = ("machine", "clock_hz", "tiles_per_ipu", "bytes_per_tile")
+"""Keys of a header that say which machine it was; a baseline is compared on the same one only."""
+
+Header = dict[str, Any]
+Figures = dict[str, int]
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class OpFigures:
+    """One op: the scopes it stands in, its type, its number among the ops of that type there, how often it ran and the
+    cycles of all its steps, on all IPUs and replicas together."""
+
+    scope: str
+    type: str
+    number: int
+    calls: int
+    cycles: int
+
+    @property
+    def name(self) -> str:
+        """Name in tables: type and number; "(no op)" for the steps of no op."""
+        return f"{self.type} {self.number}" if self.type else "(no op)"
+
+    @property
+    def path(self) -> str:
+        """Scope and name."""
+        return f"{self.scope}/{self.name}" if self.scope else self.name
+
+
+@dataclass(frozen=True)
+class Record:
+    """Header, figures by section (see :data:`SECTIONS`), and ops in the order in which the program creates
+    them."""
+
+    header: Header
+    figures: dict[str, Figures]
+    operations: tuple[OpFigures, ...]
+
+
+def record(trace: Trace) -> Record:
+    """The record of a trace.
+
+    ``system``: IPUs and replicas. ``cycles``: the whole trace (and each run if there are several), the parts of the
+    last run on its critical IPU (:func:`ipuperf.report.breakdown_cycles`), and the cycles of each kind on all IPUs.
+    ``memory``: for each stored IPU the peak of live bytes, always and not always live, the fullest tile and each
+    category. ``transfers``: bytes of each kind over each kind of link, and bytes that steps receive and send, by kind.
+    Figures that are 0 are left out.
+    """
+    summary = trace.summary()
+    header = {key: trace.meta[key] for key in ("ipuperf_version", "schema_version", *MACHINE_KEYS)}
+    header["program"] = str(trace.meta.get("program", ""))
+    figures = {
+        "system": {"IPUs": int(trace.meta["num_ipus"]), "replicas": int(trace.meta["replicas"])},
+        "cycles": _cycles(trace, summary),
+        "memory": _memory(trace, summary),
+        "transfers": _transfers(trace, summary),
+    }
+    kept = {name: _sorted({k: v for k, v in values.items() if v}) for name, values in figures.items()}
+    return Record(header, kept, tuple(operation_figures(trace)))
+
+
+def operation_figures(trace: Trace) -> Iterator[OpFigures]:
+    """The ops of a trace in the order in which the program creates them.
+
+    The numbers at the end of their names, and in those of graphs, count everything created before, so that one new op
+    would rename all later ones: they give the order and are left out. Ops are numbered by type within their scope.
+    """
+    place = {name: row for row, name in enumerate(trace.columns("ops")["name"])}
+    table = trace.operations()
+    order = [(_trailing_number(name), place.get(name, -1)) for name in table["op"]]
+    numbers: Counter[tuple[str, str]] = Counter()
+    for row in sorted(range(len(order)), key=order.__getitem__):
+        name, kind = str(table["op"].iloc[row]), str(table["type"].iloc[row])
+        scope = re.sub(r"\(\d+\)", "", name.rpartition("/")[0])
+        numbers[scope, kind] += 1
+        calls, cycles = int(table["calls"].iloc[row]), int(table["cycles"].iloc[row])
+        yield OpFigures(scope, kind, numbers[scope, kind], calls, cycles)
+
+
+def _trailing_number(name: str) -> int:
+    """The number after the last dot, -1 if there is none."""
+    tail = name.rpartition(".")[2]
+    return int(tail) if tail.isdigit() else -1
+
+
+def _sorted(figures: Figures) -> Figures:
+    """By name, numbers within names by value."""
+
+    def key(name: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+    return {name: figures[name] for name in sorted(figures, key=key)}
+
+
+def _cycles(trace: Trace, summary: Summary) -> Figures:
+    from ipuperf.report.breakdown import breakdown_cycles
+    from ipuperf.trace import KINDS
+
+    found = {"total": int(summary["total_cycles"])}
+    if len(summary["runs"]) > 1:
+        found.update({f"run {row}": int(run["cycles"]) for row, run in enumerate(summary["runs"])})
+    if len(trace.columns("instances")["instance"]):
+        found.update({f"critical IPU: {part}": cycles for part, cycles in breakdown_cycles(trace).items()})
+    for kind in KINDS:
+        found[f"all IPUs: {kind}"] = sum(ipu["kinds"][kind] for ipu in summary["ipus"])
+    return found
+
+
+def _memory(trace: Trace, summary: Summary) -> Figures:
+    from ipuperf.trace.trace import fullest_tile
+
+    found: Figures = {}
+    memory = trace.columns("tile_memory")
+    for ipu in summary["memory"]["ipus"]:
+        name = f"IPU {ipu['ipu']}"
+        for key, label in (
+            ("total_peak", "peak of live bytes"),
+            ("always_live", "always live"),
+            ("not_always_live_peak", "not always live, peak"),
+        ):
+            found[f"{name}: {label}"] = ipu[key] or 0
+        rows = memory["ipu"] == ipu["ipu"]
+        fullest = fullest_tile({key: values[rows] for key, values in memory.items()})
+        found[f"{name}: fullest tile"] = fullest[2] if fullest else 0
+        for category in set(memory["category"][rows]):
+            chosen = rows & (memory["category"] == category)
+            found[f"{name}: category {category}"] = int(memory["bytes"][chosen].sum())
+    return found
+
+
+def _transfers(trace: Trace, summary: Summary) -> Figures:
+    transfers, links = trace.columns("transfers"), trace.columns("links")
+    kind_of = dict(zip(links["link_id"].tolist(), links["kind"], strict=True))
+    found: Counter[str] = Counter()
+    for link_id in np.unique(transfers["link_id"]).tolist():
+        rows = transfers["link_id"] == link_id
+        for kind in set(transfers["kind"][rows]):
+            chosen = rows & (transfers["kind"] == kind)
+            found[f"{kind} over {kind_of.get(link_id, 'an unknown link')}"] += int(transfers["bytes"][chosen].sum())
+    for kind, moved in summary["traffic"].items():
+        found[f"steps of kind {kind}: received"] = moved["bytes_in"]
+        found[f"steps of kind {kind}: sent"] = moved["bytes_out"]
+    return dict(found)

@@ -1,0 +1,130 @@
+"""Tables of one's own as baselines: CSV files, rows named by key columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ipuperf.testing.compare import Tolerance
+from ipuperf.testing.errors import BaselineError
+from ipuperf.testing.text import counted
+
+Row = dict[str, str]
+Rows = list[Row]
+Key = tuple[str, ...]
+
+
+def normalised(table: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Rows:
+    """The table with values as text.
+
+    Raises:
+        ValueError: no rows, rows of different columns, a key that is no column, or two rows of one key.
+    """
+    rows = [{str(column): str(value) for column, value in row.items()} for row in table]
+    if not rows:
+        raise ValueError("table: no rows, there is nothing to compare")
+    columns = list(rows[0])
+    for place, row in enumerate(rows):
+        if list(row) != columns:
+            raise ValueError(f"table: row {place} has columns {', '.join(row)}, row 0 has {', '.join(columns)}")
+    missing = [key for key in keys if key not in columns]
+    if missing or not keys:
+        raise ValueError(f"keys: {missing[0] if missing else keys!r}, the columns are {', '.join(columns)}")
+    keyed(rows, keys)
+    return rows
+
+
+def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
+    """The table at ``path``.
+
+    Raises:
+        FileNotFoundError: there is none.
+        BaselineError: it is no such table.
+    """
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.DictReader(lines, strict=True))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise BaselineError(f"baseline {os.fspath(path)} cannot be read: {error}") from None
+    try:
+        for place, row in enumerate(rows, start=2):
+            if None in row or None in row.values():
+                raise ValueError(f"line {place} has more or fewer cells than the first")
+        return normalised(rows, keys)
+    except ValueError as error:
+        raise BaselineError(f"baseline {os.fspath(path)} cannot be read: {error}") from None
+
+
+def text_of(rows: Rows) -> str:
+    """The file of a table."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def keyed(rows: Rows, keys: Sequence[str]) -> dict[Key, Row]:
+    """Values by key; ``ValueError`` where two rows have one key."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        if key in found:
+            raise ValueError(f"two rows of {' | '.join(key)}")
+        found[key] = {name: value for name, value in row.items() if name not in keys}
+    return found
+
+
+def moved(before: Rows, after: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
+    """One line for each row that is new (``+``), gone (``-``) or has other values (``~``), gone ones first."""
+    tolerance = tolerance or Tolerance()
+    old, new = keyed(before, keys), keyed(after, keys)
+    lines = [f"- {' | '.join(key)}" for key in old if key not in new]
+    for key, row in new.items():
+        if key not in old:
+            lines.append(f"+ {' | '.join(key)}: {', '.join(f'{name} {value}' for name, value in row.items())}")
+            continue
+        changes = [
+            f"{name} {_change(old[key].get(name, 'none'), row.get(name, 'none'))}"
+            for name in {**old[key], **row}
+            if not _same(old[key].get(name), row.get(name), tolerance)
+        ]
+        if changes:
+            lines.append(f"~ {' | '.join(key)}: {', '.join(changes)}")
+    return lines
+
+
+def report(title: str, lines: Sequence[str], rows: int) -> str:
+    """The lines as text, at most so many of them and the number of the rest."""
+    shown = [f"{title}: {counted(len(lines), 'row')} moved", *(f"  {line}" for line in lines[:rows])]
+    if len(lines) > rows:
+        shown.append(f"  ... and {len(lines) - rows:,} more")
+    return "\n".join(shown)
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None
+
+
+def _same(before: str | None, after: str | None, tolerance: Tolerance) -> bool:
+    if before == after:
+        return True
+    old, new = _number(before), _number(after)
+    wide = tolerance.rtol > 0 or tolerance.atol > 0
+    return wide and old is not None and new is not None and tolerance.holds(old, new)
+
+
+def _change(before: str, after: str) -> str:
+    old, new = _number(before), _number(after)
+    if old is None or new is None or old == 0:
+        return f"{before} -> {after}"
+    return f"{before} -> {after} ({new / old - 1:+.2%})"

@@ -1,0 +1,34 @@
+"""Room ``validation``: published measurements as data, predictions beside them; ``ipuperf validate``.
+
+:func:`read_cases` reads files of cases strictly, :func:`predict` builds, lowers and simulates their programs by the
+road that every program takes, :func:`report` and :func:`draw` show the result. No figure is fitted here.
+"""
+
+from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases
+from ipuperf.validation.errors import CaseError, NotAvailable
+from ipuperf.validation.plot import draw
+from ipuperf.validation.programs import Figures, Program, figures, problem
+from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
+from ipuperf.validation.text import report
+
+__all__ = [
+    "BUILT_IN",
+    "Case",
+    "CaseError",
+    "Cases",
+    "Figures",
+    "Measured",
+    "NotAvailable",
+    "NotExpressed",
+    "Program",
+    "Row",
+    "Skipped",
+    "by_class",
+    "draw",
+    "figures",
+    "predict",
+    "problem",
+    "read_cases",
+    "report",
+    "summarise",
+]

@@ -1,0 +1,246 @@
+"""Named micro-benchmarks: small programs, built on the IR and lowered and simulated like any other.
+
+Each function takes the case (precision, replicas) and the machine, then its own parameters (the ``config`` of a case),
+and returns a :class:`Benchmark`. Its docstring says what runs and what is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf import ops
+from ipuperf.ir import (
+    CONTEXT,
+    FLOAT16,
+    FLOAT32,
+    INT32,
+    DType,
+    Graph,
+    Ir,
+    ReplicaGrouping,
+    Stream,
+    Tensor,
+    TensorSpec,
+    Variable,
+)
+from ipuperf.validation.handwritten import GRAIN, HandPlacedAdd, HandPlacedTriad
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.validation.cases import Case
+
+PRECISIONS: Mapping[str, tuple[DType, DType]] = {
+    "f32": (FLOAT32, FLOAT32),
+    "f16.16": (FLOAT16, FLOAT16),
+    "f16.32": (FLOAT16, FLOAT32),
+}
+"""Type of the data and of the partial sums."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A program and what one run of it does.
+
+    Attributes:
+        ir: the program.
+        work: operations, bytes or items of one run.
+        rate: the quantity per second that ``work`` is for: ``flop rate``, ``bandwidth`` or ``rate``; ``""``: none.
+        counted: only phases whose vertex name begins so are counted, ``""``: the whole run.
+        times: how often the measured thing happens in a run; times and cycles are those of one.
+    """
+
+    ir: Ir
+    work: float = 0.0
+    rate: str = ""
+    counted: str = ""
+    times: int = 1
+
+
+Builder = Callable[..., Benchmark]
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def _variable(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, ipu: int = 0) -> Variable:
+    """A variable whose values nobody reads (its zeros take no memory of the host)."""
+    main = ir.main_graph
+    data = np.broadcast_to(np.zeros((), dtype.numpy), shape)
+    tensor = Variable(main.tensor_id(name), TensorSpec(shape, dtype), main, data, ir.grouping())
+    tensor.ipu = ipu
+    main.add(tensor)
+    return tensor
+
+
+def _stream(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, direction: str) -> Stream:
+    main = ir.main_graph
+    tensor = Stream(main.tensor_id(name), TensorSpec(shape, dtype), main, direction)
+    main.add(tensor)
+    return tensor
+
+
+def _on(ipu: int, graph: Graph, op: type[ops.Op], inputs: list[Tensor], name: str, **attributes: object) -> Tensor:
+    """The first result of a new op on an IPU."""
+    with CONTEXT.on_ipu(ipu):
+        return graph.create(op, inputs, [name], **attributes).outputs[0]
+
+
+# -- benchmarks --------------------------------------------------------------------------------------------------------
+
+
+def matmul(case: Case, machine: Machine, *, m: int, k: int, n: int) -> Benchmark:
+    """One matrix product [m, k] x [k, n] on one IPU, operands where its plan wants them; counts 2 m k n operations."""
+    data, partials = PRECISIONS[case.precision]
+    ir = Ir()
+    operands: list[Tensor] = [_variable(ir, "a", (m, k), data), _variable(ir, "b", (k, n), data)]
+    ir.main_graph.create(ops.MatMul, operands, ["c"], partials_dtype=partials)
+    return Benchmark(ir, 2.0 * m * k * n, "flop rate")
+
+
+def tile_products(case: Case, machine: Machine, *, rows: int) -> Benchmark:
+    """[rows, 16] x [16, 16] on every tile at once, nothing exchanged; counts the operations of all tiles."""
+    data, partials = PRECISIONS[case.precision]
+    tiles = machine.chip.tiles
+    ir = Ir()
+    weights, field = _variable(ir, "weights", (tiles, 16, 16), data), _variable(ir, "field", (tiles, 16, rows), data)
+    ir.main_graph.create(ops.MatMul, [weights, field], ["c"], partials_dtype=partials)
+    return Benchmark(ir, 2.0 * tiles * rows * 16 * 16, "flop rate", counted="poplin::ConvPartial")
+
+
+def tile_add(case: Case, machine: Machine, *, tiles: int, elements: int) -> Benchmark:
+    """a + b with so many float32 elements on each of so many tiles, one compute set, nothing exchanged."""
+    ir = Ir()
+    operands: list[Tensor] = [_variable(ir, name, (tiles * GRAIN,), FLOAT32) for name in "ab"]
+    ir.main_graph.create(HandPlacedAdd, operands, ["sum"], elements=elements)
+    return Benchmark(ir, float(tiles * elements), "flop rate")
+
+
+def stream_triad_bytes(case: Case, machine: Machine, *, elements: int) -> Benchmark:
+    """STREAM triad a = b + s c, so many float32 elements of each array on every tile; counts 12 bytes an element."""
+    built = stream_triad(case, machine, elements=elements)
+    return Benchmark(built.ir, 6 * built.work, "bandwidth")
+
+
+def stream_triad(case: Case, machine: Machine, *, elements: int) -> Benchmark:
+    """The same triad; counts 2 operations an element."""
+    tiles = machine.chip.tiles
+    ir = Ir()
+    operands: list[Tensor] = [_variable(ir, name, (tiles * GRAIN,), FLOAT32) for name in "bc"]
+    ir.main_graph.create(HandPlacedTriad, operands, ["a"], elements=elements)
+    return Benchmark(ir, 2.0 * tiles * elements, "flop rate")
+
+
+def tile_copy(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """A copy of so many bytes within each tile (the carried value of a loop); counts nothing but the copy."""
+    ir = Ir()
+    body = ir.create_graph("body")
+    shape = (machine.chip.tiles * bytes // 4,)
+    body.add_output(body.create(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], ["y"]).outputs[0])
+    trips = 4
+    ir.main_graph.create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
+    return Benchmark(ir, float(trips * bytes), "bandwidth", counted="poplar::Memcpy", times=trips)
+
+
+def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """Every tile receives so many bytes in one exchange (a transposition); counts the exchange, setup included."""
+    ir = Ir()
+    rows = machine.chip.tiles
+    x = _variable(ir, "x", (rows, bytes // 4), FLOAT32)
+    ir.main_graph.create(ops.Transpose, [x], ["y"], permutation=(1, 0))
+    return Benchmark(ir, float(rows * bytes), "bandwidth", counted="exchange")
+
+
+def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
+    """A stream copy of so many bytes to each of the IPUs, in one run."""
+    ir = Ir(case.replicas)
+    main = ir.main_graph
+    for ipu in range(ipus):
+        stream = _stream(ir, f"in{ipu}", (bytes // 4,), INT32, "h2d")
+        space = _on(ipu, main, ops.Init, [], "space", shape=stream.shape, dtype=INT32, init="undefined")
+        _on(ipu, main, ops.HostLoad, [space], "loaded", stream=stream)
+    return Benchmark(ir, float(bytes * ipus * case.replicas), "bandwidth")
+
+
+def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
+    """A stream copy of so many bytes from each of the IPUs, in one run."""
+    ir = Ir(case.replicas)
+    for ipu in range(ipus):
+        value = _variable(ir, f"value{ipu}", (bytes // 4,), INT32, ipu)
+        stream = _stream(ir, f"out{ipu}", (bytes // 4,), INT32, "d2h")
+        with CONTEXT.on_ipu(ipu):
+            ir.main_graph.create(ops.HostStore, [value], [], stream=stream)
+    return Benchmark(ir, float(bytes * ipus * case.replicas), "bandwidth")
+
+
+def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int, ipus: int = 1) -> Benchmark:
+    """One run that multiplies ``elements`` int32 of each IPU by a constant into ``copies`` results an element."""
+    ir = Ir()
+    for ipu in range(ipus):
+        x = _variable(ir, f"x{ipu}", (elements, 1), INT32, ipu)
+        ten = _variable(ir, f"ten{ipu}", (1, copies), INT32, ipu)
+        _on(ipu, ir.main_graph, ops.Mul, [x, ten], "y")
+    return Benchmark(ir)
+
+
+def trivial_sum(case: Case, machine: Machine, *, elements: int, terms: int, ipus: int = 1) -> Benchmark:
+    """One run that sums ``terms`` int32 into each of ``elements`` results on each IPU."""
+    ir = Ir()
+    for ipu in range(ipus):
+        x = _variable(ir, f"x{ipu}", (elements, terms), INT32, ipu)
+        _on(ipu, ir.main_graph, ops.ReduceSum, [x], "y", axes=(1,), keepdims=False)
+    return Benchmark(ir)
+
+
+def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips: int, ipus: int = 1) -> Benchmark:
+    """So many times in one run: send a constant of IPU 0 to the others, add it to ``elements`` int32 of each IPU."""
+    ir = Ir()
+    body = ir.create_graph("body")
+    constant = body.add_input(TensorSpec((1,), INT32), "constant")
+    values = [body.add_input(TensorSpec((elements,), INT32), f"x{ipu}") for ipu in range(ipus)]
+    there = [constant]
+    there += [
+        _on(ipu, body, ops.IpuCopy, [constant], f"sent{ipu}", source=0, destination=ipu) for ipu in range(1, ipus)
+    ]
+    for ipu, (x, scalar) in enumerate(zip(values, there, strict=True)):
+        _on(ipu, body, ops.AddLhsInplace, [x, scalar], f"y{ipu}")
+    operands: list[Tensor] = [_variable(ir, "five", (1,), INT32)]
+    operands += [_variable(ir, f"x{ipu}", (elements,), INT32, ipu) for ipu in range(ipus)]
+    by_reference = tuple(range(1, ipus + 1))
+    ir.main_graph.create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
+    return Benchmark(ir)
+
+
+def all_reduce(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """A sum of so many bytes of float32 over all replicas; counts the bytes of one replica."""
+    ir = Ir(case.replicas)
+    x = _variable(ir, "x", (bytes // 4,), FLOAT32)
+    ir.main_graph.create(ops.ReplicatedAllReduce, [x], ["y"], op="add", group=ReplicaGrouping(case.replicas))
+    return Benchmark(ir, float(bytes), "bandwidth")
+
+
+BENCHMARKS: Mapping[str, Builder] = MappingProxyType(
+    {
+        builder.__name__: builder
+        for builder in (
+            matmul,
+            tile_products,
+            tile_add,
+            stream_triad_bytes,
+            stream_triad,
+            tile_copy,
+            tile_exchange,
+            host_to_device,
+            device_to_host,
+            trivial_multiply,
+            trivial_sum,
+            repeated_broadcast_add,
+            all_reduce,
+        )
+    }
+)
+"""The micro-benchmarks by name."""

@@ -1,0 +1,335 @@
+"""Cases: published measurements with the program and the machine that they belong to, read strictly from TOML.
+
+A file looks like this; ``[defaults]`` holds keys that all its cases share::
+
+    [defaults]
+    category = "kernel"
+    machine = "bow-1"
+    model = "matmul"
+    mode = "kernel"
+    precision = "f16.16"
+    source = "where the numbers were published"
+
+    [[case]]
+    id = "MINE-1024"
+    config = { m = 1024, k = 1024, n = 4 }
+    measured = { metric = "throughput", quantity = "flop rate", value = 6.1, unit = "TFLOP/s" }
+
+    [[not_expressed]]
+    ids = ["OTHER-1"]
+    reason = "why a published row is no case"
+
+``model`` is a micro-benchmark (:mod:`.benchmarks`), a program of :mod:`.programs`, or the name of a module
+``ipuperf.models.NAME`` with a function ``validation_program`` (see :class:`~ipuperf.validation.programs.Program`).
+``machine`` is a preset or a TOML file beside the file of cases.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ipuperf.machine import MachineError, load_machine
+from ipuperf.validation.errors import CaseError
+from ipuperf.validation.units import QUANTITIES, UNITS, units_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUILT_IN = Path(__file__).parent / "cases"
+CATEGORIES = ("micro-benchmark", "kernel", "host-io", "collective", "memory", "model training", "inference", "spec")
+"""Classes of measurements, spelled as in the published table."""
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "category": CATEGORIES,
+    "mode": ("kernel", "training", "inference"),
+    "precision": ("f32", "f16.16", "f16.32", "f8.16"),
+    "optimiser": ("none", "sgd", "momentum", "adam", "adamw", "lamb", "lars"),
+    "recompute": ("none", "standard", "checkpoints"),
+    "io": ("none", "streams", "synthetic", "overlapped"),
+}
+OFFLOADS = ("optimiser", "weights", "activations", "accumulators")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        metric: in the words of the publication.
+        quantity: one of :data:`~ipuperf.validation.units.QUANTITIES`.
+        value, unit: the number.
+        harness_cycles, harness_source: cycles that the act of measuring adds to what was measured (a cycle counter),
+            and who says so; they are added to the prediction of a time.
+    """
+
+    metric: str
+    quantity: str
+    value: float
+    unit: str
+    harness_cycles: int = 0
+    harness_source: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured value with its program.
+
+    Attributes:
+        id, category, source, confidence, note: as published; ``note`` explains a choice made to express it.
+        machine: preset or absolute path of a TOML file.
+        model: what runs; ``config`` are its own parameters.
+        mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is type of the data, then
+            of the partial sums (``f16.32``: half data, float partial sums).
+        micro_batch, accumulation, replicas: of one step.
+        pipeline: layers of each stage; empty: no pipeline.
+        offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
+            replicas (0: never).
+        calibrates: figures of the machine, or constants of the program, that were fitted to this very value.
+        measured: the value.
+        file: the file it stands in.
+    """
+
+    id: str
+    category: str
+    source: str
+    machine: str
+    model: str
+    mode: str
+    measured: Measured
+    confidence: str = ""
+    note: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    micro_batch: int = 1
+    accumulation: int = 1
+    replicas: int = 1
+    pipeline: tuple[int, ...] = ()
+    precision: str = "f32"
+    optimiser: str = "none"
+    recompute: str = "none"
+    offload: tuple[str, ...] = ()
+    sharding: int = 0
+    io: str = "none"
+    calibrates: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def samples(self) -> int:
+        """Samples of one step."""
+        return self.micro_batch * self.accumulation * self.replicas
+
+    @property
+    def program_key(self) -> str:
+        """Equal for cases that run the same program on the same machine."""
+        left_out = ("id", "category", "source", "measured", "confidence", "note", "calibrates", "file")
+        return repr([(f.name, getattr(self, f.name)) for f in fields(self) if f.name not in left_out])
+
+
+@dataclass(frozen=True)
+class NotExpressed:
+    """Published rows that are no case, and why; ``model`` names the model that is not written yet, if that is why."""
+
+    ids: tuple[str, ...]
+    reason: str
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Everything read from files of cases."""
+
+    cases: tuple[Case, ...]
+    not_expressed: tuple[NotExpressed, ...]
+
+
+def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | None] = lambda case: None) -> Cases:
+    """Read a file of cases, or all ``*.toml`` of a folder that are not machine files.
+
+    Args:
+        path: file or folder.
+        known: what is wrong with a case's model and config, or None; see :func:`ipuperf.validation.programs.problem`.
+
+    Raises:
+        CaseError: no such file, no cases, unknown or missing key, wrong type, value or unit, unknown machine or model,
+            an id twice.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise CaseError(f"{path}: no such file or folder of cases")
+    files = sorted(p for p in path.glob("*.toml") if not p.name.startswith("machine-")) if path.is_dir() else [path]
+    cases: list[Case] = []
+    others: list[NotExpressed] = []
+    for file in files:
+        found, listed = _read_file(file, known)
+        cases += found
+        others += listed
+    if not cases and not others:
+        raise CaseError(f"{path}: no cases; a file of cases has tables [[case]]")
+    _check_ids(path, [c.id for c in cases] + [name for item in others for name in item.ids])
+    return Cases(tuple(cases), tuple(others))
+
+
+def _check_ids(path: Path, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise CaseError(f"{path}: case {name!r} is there twice; every id stands for one measured value")
+        seen.add(name)
+
+
+def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Case], list[NotExpressed]]:
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CaseError(f"{file}: cannot be read as TOML: {error}") from error
+    _only_keys(data, ("defaults", "case", "not_expressed"), f"{file}")
+    defaults = _table(data.get("defaults", {}), f"{file}: defaults")
+    _only_keys(defaults, _CASE_KEYS, f"{file}: defaults")
+    cases = []
+    for number, item in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
+        where = f"{file}: case {item['id']!r}" if isinstance(item.get("id"), str) else f"{file}: case number {number}"
+        case = _case(_merged(defaults, item, where), where, file)
+        problem = known(case)
+        if problem is not None:
+            raise CaseError(f"{where}: {problem}")
+        cases.append(case)
+    others = [
+        _not_expressed(item, f"{file}: not_expressed number {number}")
+        for number, item in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
+    ]
+    return cases, others
+
+
+def _merged(defaults: Mapping[str, Any], item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The case with the defaults below it; tables ``config`` and ``measured`` are merged key by key."""
+    merged = {**defaults, **item}
+    for key in ("config", "measured"):
+        if key in defaults and key in item:
+            merged[key] = {**_table(defaults[key], f"{where}: {key}"), **_table(item[key], f"{where}: {key}")}
+    return merged
+
+
+_CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
+_NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
+_MEASURED_KEYS = tuple(f.name for f in fields(Measured))
+_TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
+          "recompute", "io")  # fmt: skip
+
+
+def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
+    _only_keys(data, _CASE_KEYS, where)
+    _all_keys(data, _NEEDED, where)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        place = f"{where}: {key}"
+        if key in _TEXTS:
+            values[key] = _text(value, place, CHOICES.get(key))
+        elif key in ("micro_batch", "accumulation", "replicas"):
+            values[key] = _whole(value, place, 1)
+        elif key == "sharding":
+            values[key] = _whole(value, place, 0)
+        elif key == "pipeline":
+            values[key] = tuple(_whole(v, place, 0) for v in _list(value, place))
+        elif key == "offload":
+            values[key] = tuple(_text(v, place, OFFLOADS) for v in _list(value, place))
+        elif key == "calibrates":
+            values[key] = tuple(_text(v, place, None) for v in _list(value, place))
+        elif key == "config":
+            values[key] = _table(value, place)
+        else:
+            values[key] = _measured(_table(value, place), place)
+    values["machine"] = _machine(values["machine"], f"{where}: machine", file)
+    return Case(**values, file=str(file))
+
+
+def _measured(data: Mapping[str, Any], where: str) -> Measured:
+    _only_keys(data, _MEASURED_KEYS, where)
+    _all_keys(data, ("metric", "quantity", "value", "unit"), where)
+    quantity = _text(data["quantity"], f"{where}.quantity", tuple(QUANTITIES))
+    unit = _text(data["unit"], f"{where}.unit", tuple(UNITS))
+    if unit not in units_of(quantity):
+        raise CaseError(
+            f"{where}.unit: {unit!r} is no unit of the quantity {quantity!r}, allowed: {', '.join(units_of(quantity))}"
+        )
+    value = data["value"]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value > 0):
+        raise CaseError(f"{where}.value: {value!r}, allowed: a finite number above 0")
+    harness = _whole(data.get("harness_cycles", 0), f"{where}.harness_cycles", 0)
+    source = _text(data["harness_source"], f"{where}.harness_source", None) if "harness_source" in data else ""
+    if harness and not source:
+        raise CaseError(f"{where}: harness_cycles = {harness} without harness_source; say who measured it")
+    if harness and not QUANTITIES[quantity].less_is_faster:
+        raise CaseError(f"{where}.harness_cycles: only for times and cycles, the quantity is {quantity!r}")
+    return Measured(_text(data["metric"], f"{where}.metric", None), quantity, float(value), unit, harness, source)
+
+
+def _not_expressed(data: Mapping[str, Any], where: str) -> NotExpressed:
+    _only_keys(data, ("ids", "reason", "model"), where)
+    _all_keys(data, ("ids", "reason"), where)
+    ids = tuple(_text(v, f"{where}: ids", None) for v in _list(data["ids"], f"{where}: ids"))
+    model = _text(data["model"], f"{where}: model", None) if "model" in data else ""
+    return NotExpressed(ids, _text(data["reason"], f"{where}: reason", None), model)
+
+
+def _machine(name: str, where: str, file: Path) -> str:
+    """The preset's name, or the absolute path of a machine file beside the file of cases."""
+    found = str((file.parent / name).resolve()) if name.endswith(".toml") else name
+    try:
+        load_machine(found)
+    except MachineError as error:
+        raise CaseError(f"{where}: {error}") from error
+    return found
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def _only_keys(data: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
+    for key in data:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise CaseError(f"{where}: unknown key {key!r}{hint}, allowed: {', '.join(allowed)}")
+
+
+def _all_keys(data: Mapping[str, Any], needed: Sequence[str], where: str) -> None:
+    for key in needed:
+        if key not in data:
+            raise CaseError(f"{where}: key {key!r} is missing, needed: {', '.join(needed)}")
+
+
+def _text(value: object, where: str, allowed: Sequence[str] | None) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise CaseError(f"{where}: {value!r}, allowed: a text that is not empty")
+    if allowed is not None and value not in allowed:
+        raise CaseError(f"{where}: {value!r}, allowed: {', '.join(allowed)}")
+    return value
+
+
+def _whole(value: object, where: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CaseError(f"{where}: {value!r}, allowed: a whole number of {least} or more")
+    return value
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise CaseError(f"{where}: {value!r}, allowed: a list")
+    return value
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CaseError(f"{where}: {value!r}, allowed: a table")
+    return value
+
+
+def _tables(value: object, where: str) -> list[dict[str, Any]]:
+    return [_table(item, where) for item in _list(value, where)]

@@ -1,0 +1,11 @@
+"""What can be wrong with a case, and why a case is not run."""
+
+from __future__ import annotations
+
+
+class CaseError(ValueError):
+    """A file of cases is wrong; the message names file, case and key, the value seen and what is allowed."""
+
+
+class NotAvailable(RuntimeError):
+    """A case cannot run here (an optional package is not installed); the message says what would help."""

@@ -1,0 +1,73 @@
+"""Ops of the micro-benchmarks: vertices that a person placed by hand, with a stated number of elements on each tile.
+
+Library ops choose their own tiles; these benchmarks do not. Each tensor has the 32 elements of a linear mapping on
+every tile it is to occupy, and the vertex is priced for ``elements`` of them. So cycles and tiles are those of the
+measured program, bytes of memory are not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf import ops
+from ipuperf.ir import TensorSpec
+from ipuperf.ops import vertices
+from ipuperf.ops.work import TileCycles, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+GRAIN = 32
+"""Elements of float on a tile of a linear mapping (128 bytes)."""
+
+
+def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
+    """``formula`` for ``elements`` elements on every tile that has any."""
+
+    def cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
+        there = np.asarray(counts, dtype=np.int64) > 0
+        return np.where(there, formula(np.full(there.shape, elements, dtype=np.int64), chip), 0)
+
+    return cycles
+
+
+def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
+    """Tile cycles of ``a = b + s c`` in float with operands in different memory elements: PopLibs' scaled addition with
+    memory constraints (reference 2.3 and anchors "memC=1" in 6.3): 51, then six times 15 + 6 + the loop + 5, the loop
+    being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
+    n = np.asarray(counts, dtype=np.int64)
+    vectors = n // chip.vector_width(4)
+    each = vectors // chip.workers
+    loop = np.where(each >= 16, 1, 2) * np.maximum(each - 1, 0)
+    return np.where(n > 0, 51 + chip.workers * (15 + 6 + loop + 5), 0)
+
+
+class HandPlacedAdd(ops.Add):
+    """``a + b``; attribute ``elements``: floats on each tile. PopLibs' BinaryOp1D vertex."""
+
+    def work(self) -> list[Work]:
+        """One compute set."""
+        out = self.outputs[0]
+        each = self.attributes["elements"]
+        vertex = vertices.binary("ADD", out.dtype, out.spec.elements)
+        tiles = out.spec.elements // GRAIN
+        return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, each), each * tiles)]
+
+
+class HandPlacedTriad(ops.Add):
+    """``a + s b``; attribute ``elements``: floats on each tile. See :func:`triad_cycles`."""
+
+    type = "Triad"
+
+    def infer(self) -> list[TensorSpec]:
+        """Floats only: that is what was measured."""
+        self.require(self.inputs[0].dtype.name == "float32", f"operands are {self.inputs[0].dtype.name}, not float32")
+        return super().infer()
+
+    def work(self) -> list[Work]:
+        """One compute set, two operations an element."""
+        total, each = self.outputs[0].spec.elements, self.attributes["elements"]
+        flops = 2 * each * (total // GRAIN)
+        return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, each), flops)]

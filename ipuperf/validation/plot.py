@@ -1,0 +1,90 @@
+"""Predicted over measured, one panel per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipuperf.trace import replacing
+from ipuperf.validation.rows import MISS, Row, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 3
+COLOURS = ("#2f6fb0", "#c8553d", "#3f8f5f", "#8f7ac6", "#a9805b", "#555555")
+GOAL = 0.10
+"""Half width of the inner band."""
+
+
+def draw(rows: Sequence[Row], path: str | Path) -> None:
+    """Write a picture (the format follows the suffix): predicted / measured over the measured value, each in its own
+    unit, one colour a unit. Bands are +-10 and +-25 %; misses carry their ids; hollow points are those that a figure
+    was calibrated on.
+
+    Raises:
+        ValueError: no rows, or a suffix that matplotlib does not know. OSError: the file cannot be written.
+    """
+    if not rows:
+        raise ValueError("nothing to draw: no case could run")
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row.case.category for row in rows))
+    columns = min(COLUMNS, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(4.8 * columns, 3.7 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, name in zip(panels, names, strict=False):
+        _panel(axes, name, [row for row in rows if row.case.category == name])
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=140)
+
+
+def _panel(axes: Axes, name: str, rows: Sequence[Row]) -> None:
+    summary = summarise(name, rows)
+    for half, shade in ((MISS, 0.05), (GOAL, 0.08)):
+        axes.axhspan(1 - half, 1 + half, color="#000000", alpha=shade, linewidth=0)
+    axes.axhline(1.0, color="#888888", linewidth=0.8)
+    for number, unit in enumerate(dict.fromkeys(row.case.measured.unit for row in rows)):
+        colour = COLOURS[number % len(COLOURS)]
+        for fitted in (False, True):
+            chosen = [row for row in rows if row.case.measured.unit == unit and row.calibrated == fitted]
+            if chosen:
+                _points(axes, chosen, colour, f"{unit}, calibrated on" if fitted else unit, fitted)
+    values = [row.case.measured.value for row in rows]
+    middle = (min(values) * max(values)) ** 0.5
+    for row in rows:
+        if row.miss:
+            right = row.case.measured.value > middle
+            axes.annotate(
+                row.case.id,
+                (row.case.measured.value, 1 + row.error),
+                fontsize=6.5,
+                xytext=(-6 if right else 6, -2),
+                textcoords="offset points",
+                ha="right" if right else "left",
+            )
+    if max(values) > 30 * min(values):
+        axes.set_xscale("log")
+    reach = max(0.3, 1.15 * summary.largest)
+    axes.set_ylim(max(0.0, 1 - reach), 1 + reach)
+    axes.set(xlabel="measured", ylabel="predicted / measured")
+    axes.margins(x=0.12)
+    axes.set_title(f"{name}: {summary.count} rows, mean |error| {summary.mean:.1%}", fontsize=10)
+    axes.legend(fontsize=7, loc="best", ncols=2)
+
+
+def _points(axes: Axes, rows: Sequence[Row], colour: str, label: str, hollow: bool) -> None:
+    axes.scatter(
+        [row.case.measured.value for row in rows],
+        [1 + row.error for row in rows],
+        s=22,
+        facecolors="none" if hollow else colour,
+        edgecolors=colour,
+        linewidths=1.1,
+        label=label,
+        zorder=3,
+    )

@@ -1,0 +1,286 @@
+"""From a case to figures of a simulated run: micro-benchmarks, programs of the front ends, models of ``models/``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.lowering import Phase, ipus_per_replica
+from ipuperf.machine import Machine, load_machine
+from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.settings import RunSettings, use_settings
+from ipuperf.validation.benchmarks import BENCHMARKS, Builder
+from ipuperf.validation.errors import CaseError
+from ipuperf.validation.units import QUANTITIES, UNITS
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a model, made for a case. A module ``ipuperf.models.NAME`` offers it for validation with::
+
+        def validation_program(case: Case) -> Program: ...
+
+    which builds the program from ``case`` (micro_batch, accumulation, replicas, pipeline, precision, optimiser,
+    recompute, offload, sharding, io, config) and raises :class:`CaseError` for what it does not support. It runs with
+    the front ends installed (``import popxl`` works) and the case's machine in force.
+
+    Attributes:
+        executable: lowered and simulated later; its numbers are never computed.
+        samples: items of one run.
+        steps: weight updates of one run; times and cycles are given for one of them.
+        loads: part of the name of the program step that loads the input, for ``memory: baseline``.
+    """
+
+    executable: Executable
+    samples: float
+    steps: int = 1
+    loads: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a simulated run says: all quantities of :data:`~ipuperf.validation.units.QUANTITIES`, in base units.
+
+    Attributes:
+        values: quantity -> value; those that the program does not have are absent.
+        cycles_per_second: the tile clock.
+        low_confidence: vertices whose cost has no primary source.
+        remarks: other warnings (does not fit ...).
+    """
+
+    values: Mapping[str, float]
+    cycles_per_second: float
+    low_confidence: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def predicted(self, case: Case) -> float:
+        """The measured quantity in the unit of the measurement, with what the measuring itself adds.
+
+        Raises:
+            CaseError: the program does not have this quantity.
+        """
+        measured = case.measured
+        if measured.quantity not in self.values:
+            raise CaseError(
+                f"{case.file}: case {case.id!r}: measured.quantity: {measured.quantity!r} is not defined for model "
+                f"{case.model!r}, allowed: {', '.join(self.values)}"
+            )
+        value = self.values[measured.quantity]
+        if QUANTITIES[measured.quantity].dimension == "cycles":
+            value += measured.harness_cycles
+        else:
+            value += measured.harness_cycles / self.cycles_per_second
+        return value / UNITS[measured.unit][1]
+
+
+def figures(case: Case) -> Figures:
+    """Build, lower and simulate the program of a case.
+
+    Raises:
+        CaseError: the model does not support the case; NotAvailable: something is not installed; and what building and
+            lowering raise.
+    """
+    machine = load_machine(case.machine)
+    if case.model in BENCHMARKS:
+        return _benchmark_figures(case, machine)
+    with _front_ends(), use_settings(RunSettings(machine=case.machine)):
+        program = _maker(case.model)(case)
+        return _program_figures(program)
+
+
+def problem(case: Case) -> str | None:
+    """What is wrong with the model or config of a case, or None (see :func:`~.cases.read_cases`)."""
+    if case.model in BENCHMARKS:
+        return _config_problem(case, BENCHMARKS[case.model])
+    named = case.model.isidentifier() and importlib.util.find_spec(f"ipuperf.models.{case.model}") is not None
+    if case.model in PROGRAMS or named:
+        return None
+    return (
+        f"model: unknown model {case.model!r}, allowed: micro-benchmarks {', '.join(BENCHMARKS)}; programs "
+        f"{', '.join(PROGRAMS)}; or the name of a module ipuperf.models.NAME with a function validation_program"
+    )
+
+
+# -- micro-benchmarks --------------------------------------------------------------------------------------------------
+
+
+def _config_problem(case: Case, builder: Builder) -> str | None:
+    """All parameters of micro-benchmarks are whole numbers above 0."""
+    parameters = list(inspect.signature(builder).parameters.values())[2:]
+    names = [p.name for p in parameters]
+    for name, value in case.config.items():
+        if name not in names:
+            return f"config: unknown key {name!r} for {case.model!r}, allowed: {', '.join(names)}"
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            return f"config.{name}: {value!r}, allowed: a whole number of 1 or more"
+    for parameter in parameters:
+        if parameter.default is inspect.Parameter.empty and parameter.name not in case.config:
+            return f"config: key {parameter.name!r} is missing, {case.model!r} needs: {', '.join(names)}"
+    return _unused(case)
+
+
+#: What only programs of models look at, with the value that means "not stated".
+_STEP_KEYS: Mapping[str, Any] = MappingProxyType(
+    {"mode": "kernel", "micro_batch": 1, "accumulation": 1, "pipeline": (), "optimiser": "none", "recompute": "none",
+     "offload": (), "sharding": 0, "io": "none"}
+)  # fmt: skip
+
+
+def _unused(case: Case) -> str | None:
+    """A micro-benchmark ignores nothing that is stated."""
+    for key, value in _STEP_KEYS.items():
+        if getattr(case, key) != value:
+            return f"{key}: {getattr(case, key)!r} means nothing to micro-benchmark {case.model!r}, leave it out"
+    return None
+
+
+def _benchmark_figures(case: Case, machine: Machine) -> Figures:
+    if case.precision == "f8.16":
+        raise CaseError(f"{case.file}: case {case.id!r}: precision: 'f8.16' has no data type here, allowed: f32, f16.*")
+    built = BENCHMARKS[case.model](case, machine, **case.config)
+    machine.place(case.replicas, ipus_per_replica(built.ir))
+    executable = Executable(built.ir, machine, name=case.model, settings=RunSettings())
+    if not built.counted:
+        return _figures(executable, built.work, built.rate, built.times)
+    cycles = sum(
+        step.cycles.max
+        for step in executable.device_program.walk()
+        if isinstance(step, Phase)
+        and (step.kind == "exchange" if built.counted == "exchange" else step.vertex.startswith(built.counted))
+    )
+    return _rates({"cycles": cycles / built.times, "device time": machine.chip.seconds(cycles) / built.times},
+                  built.work / built.times, built.rate, executable)  # fmt: skip
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _front_ends() -> Iterator[None]:
+    """``import popxl`` and its like find ipuperf for the duration of the block."""
+    from ipuperf.runtime.install import install, installed_names, uninstall
+
+    before = set(installed_names())
+    install()
+    try:
+        yield
+    finally:
+        uninstall(set(installed_names()) - before)
+
+
+def mnist_mlp(case: Case) -> Program:
+    """The MNIST classifier of the PopXL tutorials, with Adam, data-parallel (:mod:`ipuperf.models.mnist_mlp`)."""
+    from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
+
+    _require(case, precision=("f32",), recompute=("none",), io=("streams",), pipeline=((),))
+    if case.config:
+        raise _unsupported(case, "config", dict(case.config), "an empty table")
+    if case.mode == "inference":
+        _require(case, optimiser=("none",), offload=((),), accumulation=(1,), replicas=(1,))
+        session = inference_session(case.micro_batch, TrainingOptions()).session
+        return Program(session.executable, case.samples, loads="image")
+    _require(case, mode=("training",), optimiser=("adam",), offload=((), ("optimiser",)))
+    threshold = None if not case.offload else float(case.sharding) if case.sharding else math.inf
+    if threshold is None and case.sharding:
+        raise _unsupported(case, "sharding", case.sharding, "0 unless offload names the optimiser")
+    options = TrainingOptions(
+        micro_batch_size=case.micro_batch,
+        gradient_accumulation=case.accumulation,
+        replicas=case.replicas,
+        threshold=threshold,
+    )
+    return Program(training_session(options).session.executable, case.samples, loads="image")
+
+
+def mnist_cnn_pipeline(case: Case) -> Program:
+    """The four-stage MNIST network of the PopTorch pipelining tutorial; needs PyTorch."""
+    from ipuperf.validation.pipelined_cnn import build
+
+    _require(case, mode=("training",), precision=("f32",), optimiser=("adamw",), recompute=("none",), offload=((),),
+             sharding=(0,), io=("streams",), pipeline=((1, 1, 1, 1),), replicas=(1,))  # fmt: skip
+    if case.config:
+        raise _unsupported(case, "config", dict(case.config), "an empty table")
+    return Program(build(case.micro_batch, case.accumulation), case.samples, loads="")
+
+
+PROGRAMS: Mapping[str, Callable[[Case], Program]] = MappingProxyType(
+    {"mnist_mlp": mnist_mlp, "mnist_cnn_pipeline": mnist_cnn_pipeline}
+)
+"""Programs that this room builds itself, by name."""
+
+
+def _maker(name: str) -> Callable[[Case], Program]:
+    if name in PROGRAMS:
+        return PROGRAMS[name]
+    module = importlib.import_module(f"ipuperf.models.{name}")
+    if not hasattr(module, "validation_program"):
+        raise CaseError(f"model: ipuperf.models.{name} has no function validation_program(case) -> Program")
+    maker: Callable[[Case], Program] = module.validation_program
+    return maker
+
+
+def _require(case: Case, **allowed: tuple[Any, ...]) -> None:
+    for key, values in allowed.items():
+        if getattr(case, key) not in values:
+            raise _unsupported(case, key, getattr(case, key), " or ".join(repr(v) for v in values))
+
+
+def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError:
+    return CaseError(f"{case.file}: case {case.id!r}: {key}: {value!r} is not supported by model {case.model!r}, "
+                     f"allowed: {allowed}")  # fmt: skip
+
+
+def _program_figures(program: Program) -> Figures:
+    executable = program.executable
+    found = _figures(executable, program.samples, "rate", 1)
+    values = dict(found.values)
+    for key in ("time", "device time", "cycles"):
+        values[key] /= program.steps
+    values.update(_memory(executable.trace, program.loads))
+    return Figures(values, found.cycles_per_second, found.low_confidence, found.remarks)
+
+
+def _memory(trace: Trace, loads: str) -> dict[str, float]:
+    """Bytes of IPU 0 by quantity."""
+    live = trace.table("liveness")
+    live = live[live["ipu"] == 0]
+    found = {
+        "memory: always live": float(live["always_live"].iloc[0]),
+        "memory: peak": float(live["not_always_live"].max()),
+    }
+    if loads:
+        found["memory: baseline"] = float(
+            live[live["program"].astype(str).str.contains(loads)]["not_always_live"].min()
+        )
+    return found
+
+
+# -- figures of a run --------------------------------------------------------------------------------------------------
+
+
+def _figures(executable: Executable, work: float, rate: str, times: int) -> Figures:
+    clock = executable.trace.seconds(1)
+    whole = executable.simulated_run_cycles
+    device = whole - executable.machine.chip.cycles(executable.machine.host.run_seconds)
+    values = {"time": whole * clock / times, "device time": device * clock / times, "cycles": device / times}
+    return _rates(values, work / times, rate, executable)
+
+
+def _rates(values: dict[str, float], work: float, rate: str, executable: Executable) -> Figures:
+    if rate:
+        values[rate] = work / values["time" if rate == "rate" else "device time"]
+    warnings = executable.device_program.warnings
+    low = tuple(w for w in warnings if not w.startswith("does not fit"))
+    fits = tuple(w for w in warnings if w.startswith("does not fit"))
+    return Figures(values, executable.machine.chip.clock_hz, low, fits)

@@ -1,0 +1,92 @@
+"""The result of a validation as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipuperf.validation.cases import NotExpressed
+from ipuperf.validation.rows import MISS, Row, Skipped, by_class, summarise
+
+
+def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[NotExpressed]) -> str:
+    """Every row, classes, misses, calibration, what is not expressed."""
+    parts = [*_rows(rows), *_classes(rows), *_misses(rows), *_calibration(rows), *_skipped(skipped), *_others(others)]
+    return "\n".join(parts)
+
+
+def _rows(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return ["no case could run"]
+    wide = max(len(row.case.id) for row in rows)
+    metric = min(44, max(len(row.case.measured.metric) for row in rows))
+    lines = [f"{'case':{wide}}  {'metric':{metric}} {'predicted':>12} {'measured':>12} {'unit':9} {'error':>8}"]
+    for name in dict.fromkeys(row.case.category for row in rows):
+        lines.append(f"-- {name}")
+        for row in (r for r in rows if r.case.category == name):
+            measured = row.case.measured
+            marks = ("  c" if row.calibrated else "") + ("  <-- miss" if row.miss else "")
+            lines.append(
+                f"{row.case.id:{wide}}  {measured.metric[:metric]:{metric}} {_number(row.predicted):>12} "
+                f"{_number(measured.value):>12} {measured.unit:9} {row.error:+8.1%}{marks}"
+            )
+    return [*lines, "error = predicted / measured - 1; c: a figure was calibrated on this row", ""]
+
+
+def _classes(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    lines = [f"{'class':26}{'rows':>6}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
+    groups = by_class(rows)
+    open_rows = [row for row in rows if not row.calibrated]
+    if open_rows and len(open_rows) < len(rows):
+        groups += [summarise("all, not calibrated on", open_rows)]
+    for group in [*groups, summarise("all", rows)]:
+        lines.append(
+            f"{group.name:26}{group.count:>6}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
+            f"{group.misses:>8}"
+        )
+    return [*lines, f"bias: + is too slow (memory: too much); a miss is above {MISS:.0%}", ""]
+
+
+def _misses(rows: Sequence[Row]) -> list[str]:
+    missed = sorted((row for row in rows if row.miss), key=lambda row: -abs(row.error))
+    if not missed:
+        return [f"misses above {MISS:.0%}: none", ""]
+    lines = [f"misses above {MISS:.0%}:"]
+    for row in missed:
+        lines.append(f"  {row.case.id}: {row.error:+.1%}" + (f"; {row.case.note}" if row.case.note else ""))
+    return [*lines, ""]
+
+
+def _calibration(rows: Sequence[Row]) -> list[str]:
+    fitted: dict[str, list[str]] = {}
+    for row in rows:
+        for figure in row.case.calibrates:
+            fitted.setdefault(figure, []).append(row.case.id)
+    if not fitted:
+        return ["no figure was calibrated on any of these rows", ""]
+    open_rows = sum(not row.calibrated for row in rows)
+    lines = ["calibrated on these rows (their agreement is no evidence):"]
+    lines += [f"  {figure}: {', '.join(names)}" for figure, names in fitted.items()]
+    return [*lines, f"not used for calibration: the other {open_rows} rows", ""]
+
+
+def _skipped(skipped: Sequence[Skipped]) -> list[str]:
+    if not skipped:
+        return []
+    return ["skipped:", *(f"  {item.case.id}: {item.reason}" for item in skipped), ""]
+
+
+def _others(others: Sequence[NotExpressed]) -> list[str]:
+    if not others:
+        return []
+    lines = [f"published rows that are no case: {sum(len(item.ids) for item in others)}"]
+    for item in others:
+        why = f"model not written yet ({item.model}): {item.reason}" if item.model else item.reason
+        lines.append(f"  {len(item.ids)} rows: {why}")
+        lines.append(f"    {', '.join(item.ids)}")
+    return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -1,0 +1,106 @@
+"""Multi-head self-attention and the feed-forward part of a transformer layer, in plain PyTorch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    """Softmax attention of a sequence to itself, ``(batch, sequence, hidden)`` to the same.
+
+    Args:
+        hidden: features, divided among ``heads``.
+        dropout: probability to drop an attention weight.
+        causal: no position sees later ones.
+        split_qkv: queries, keys and values by three products instead of one wide product.
+    """
+
+    def __init__(self, hidden: int, heads: int, dropout: float = 0.0, *, causal: bool = False, split_qkv: bool = False):
+        super().__init__()
+        if hidden % heads:
+            raise ValueError(f"hidden size {hidden} is not a multiple of the {heads} heads")
+        self.heads, self.dropout, self.causal = heads, dropout, causal
+        widths = [hidden] * 3 if split_qkv else [3 * hidden]
+        self.inputs = nn.ModuleList([nn.Linear(hidden, width) for width in widths])
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """``mask`` is added to the scores: ``(batch, 1, 1 or sequence, sequence)``."""
+        batch, sequence, hidden = x.shape
+        joint = [linear(x) for linear in self.inputs]
+        parts = joint if len(joint) == 3 else joint[0].chunk(3, dim=2)
+        q, k, v = (part.reshape(batch, sequence, self.heads, hidden // self.heads).transpose(1, 2) for part in parts)
+        dropout = self.dropout if self.training else 0.0
+        context = F.scaled_dot_product_attention(q, k, v, mask, dropout, self.causal)
+        return self.output(context.transpose(1, 2).reshape(batch, sequence, hidden))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with GELU between them, in the tanh form that PopTorch makes of every GELU
+    (``poptorch:popart_compiler``, handler of ``aten::gelu``)."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden, inner)
+        self.gelu = nn.GELU("tanh")
+        self.down = nn.Linear(inner, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The last axis is mapped."""
+        return self.down(self.gelu(self.up(x)))
+
+
+class PreNormLayer(nn.Module):
+    """A layer of GPT-2 and ViT: norm, attention, add; norm, feed-forward, add."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        inner: int,
+        *,
+        epsilon: float,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        causal: bool = False,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(hidden, epsilon)
+        self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal)
+        self.feed_forward_norm = nn.LayerNorm(hidden, epsilon)
+        self.feed_forward = FeedForward(hidden, inner)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, sequence, hidden)`` to the same."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class PostNormLayer(nn.Module):
+    """A layer of BERT: attention, add, norm; feed-forward, add, norm."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        inner: int,
+        *,
+        epsilon: float,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        split_qkv: bool = False,
+    ) -> None:
+        super().__init__()
+        self.attention = SelfAttention(hidden, heads, attention_dropout, split_qkv=split_qkv)
+        self.attention_norm = nn.LayerNorm(hidden, epsilon)
+        self.feed_forward = FeedForward(hidden, inner)
+        self.feed_forward_norm = nn.LayerNorm(hidden, epsilon)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """``(batch, sequence, hidden)`` to the same."""
+        x = self.attention_norm(x + self.dropout(self.attention(x, mask)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

@@ -1,0 +1,257 @@
+"""BERT for pre-training: masked language model and next-sentence heads, unpacked or packed sequences.
+
+Embeddings and both heads run on IPU 0, because the decoder of the masked language model is the word embedding and a
+tensor lives on one IPU; the layers follow ``layers_per_ipu``. The heads are a pipeline stage of their own.
+
+Packed sequences: a row holds up to ``sequences_per_pack`` sequences one after the other. The mask has their
+number (1, 2 ...; 0: padding) at each token, tokens attend within their own; their ``[CLS]`` tokens are the last tokens
+of the row. Differences to upstream's application: accuracies are not computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import poptorch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ipuperf.models.attention import PostNormLayer
+from ipuperf.models.ipu_run import RunOptions, figures, poptorch_options, trace_of
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+
+__all__ = [
+    "Bert",
+    "BertOptions",
+    "base",
+    "batch",
+    "large",
+    "model",
+    "poptorch_options",
+    "simulate",
+    "throughput",
+]
+
+_MASKED_OUT = -1000.0
+_NO_LABEL = 0
+
+
+@dataclass(frozen=True)
+class BertOptions(RunOptions):
+    """Sizes of BERT (default: base, sequences of 128 tokens) and how it runs.
+
+    Attributes:
+        masked_tokens: predicted tokens per row.
+        packed, sequences_per_pack, sequences_in_pack: packed rows, most sequences of a row, and sequences in an average
+            row (``throughput`` counts sequences).
+        embedding_parts: the decoder's product is computed in so many parts, to need less memory.
+        split_qkv: three products instead of one for queries, keys and values.
+        heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
+    """
+
+    layers: int = 12
+    hidden: int = 768
+    heads: int = 12
+    feed_forward: int = 3072
+    vocabulary: int = 30522
+    sequence: int = 128
+    positions: int = 512
+    masked_tokens: int = 20
+    packed: bool = False
+    sequences_per_pack: int = 3
+    sequences_in_pack: float = 1.0
+    embedding_parts: int = 1
+    split_qkv: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    epsilon: float = 1e-3
+    heads_on_ipu: bool = True
+    layers_per_ipu: tuple[int, ...] = (0, 4, 4, 4)
+    optimiser: str = "lamb"
+
+    @property
+    def padded_vocabulary(self) -> int:
+        """Rows of the word embedding: the vocabulary, rounded up to a multiple of the parts of the decoder."""
+        return -(-self.vocabulary // self.embedding_parts) * self.embedding_parts
+
+
+def base(**changes: Any) -> BertOptions:
+    """BERT base."""
+    return replace(BertOptions(), **changes)
+
+
+def large(**changes: Any) -> BertOptions:
+    """BERT large on four IPUs as upstream pre-trains it: LAMB with its state sharded and in Streaming Memory."""
+    options = BertOptions(
+        layers=24,
+        hidden=1024,
+        heads=16,
+        feed_forward=4096,
+        embedding_parts=2,
+        layers_per_ipu=(3, 7, 7, 7),
+        memory_proportions=(0.15, 0.25, 0.25, 0.25),
+        offload_optimiser=True,
+        sharding=True,
+    )
+    return replace(options, **changes)
+
+
+class Embeddings(nn.Module):
+    """Words, positions and segments, added and normalised."""
+
+    def __init__(self, options: BertOptions) -> None:
+        super().__init__()
+        self.words = nn.Embedding(options.padded_vocabulary, options.hidden)
+        self.positions = nn.Embedding(options.positions, options.hidden)
+        self.segments = nn.Embedding(2, options.hidden)
+        self.norm = nn.LayerNorm(options.hidden, options.epsilon)
+        self.dropout = nn.Dropout(options.dropout)
+
+    def forward(self, tokens: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """``(batch, sequence)`` each."""
+        return self.dropout(self.norm(self.words(tokens) + self.positions(positions) + self.segments(segments)))
+
+
+class Heads(nn.Module):
+    """Scores of masked tokens over the vocabulary, and of "is the next sentence" for each sequence."""
+
+    def __init__(self, options: BertOptions, words: nn.Embedding) -> None:
+        super().__init__()
+        self.options = options
+        self.transform = nn.Linear(options.hidden, options.hidden)
+        self.gelu = nn.GELU("tanh")
+        self.norm = nn.LayerNorm(options.hidden, options.epsilon)
+        self.decoder = words.weight
+        self.bias = nn.Parameter(torch.zeros(options.padded_vocabulary))
+        self.pooler = nn.Linear(options.hidden, options.hidden)
+        self.next_sentence = nn.Linear(options.hidden, 2)
+
+    def forward(self, x: torch.Tensor, masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(batch, masked tokens, vocabulary)`` and ``(batch, sequences, 2)``."""
+        options = self.options
+        places = torch.arange(x.shape[1], dtype=masked.dtype, device=masked.device)
+        chosen = (masked.unsqueeze(2) == places).to(x.dtype) @ x  # upstream gathers by a product with one-hot rows
+        chosen = self.norm(self.gelu(self.transform(chosen)))
+        channels = poptorch.MatMulSerializationMode.OutputChannels
+        scores = poptorch.serializedMatMul(chosen, self.decoder.t(), channels, options.embedding_parts) + self.bias
+        first = x[:, -options.sequences_per_pack :] if options.packed else x[:, :1]
+        return scores, self.next_sentence(torch.tanh(self.pooler(first)))
+
+
+class Bert(nn.Module):
+    """BERT; with labels it gives losses, without the scores of both heads, without heads the hidden states."""
+
+    def __init__(self, options: BertOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.places = options.ipu_of_layer(options.layers)
+        self.embeddings = Embeddings(options)
+        self.layers = nn.ModuleList(
+            PostNormLayer(
+                options.hidden,
+                options.heads,
+                options.feed_forward,
+                epsilon=options.epsilon,
+                dropout=options.dropout,
+                attention_dropout=options.attention_dropout,
+                split_qkv=options.split_qkv,
+            )
+            for _ in range(options.layers)
+        )
+        self.heads = Heads(options, self.embeddings.words) if options.heads_on_ipu else None
+
+    def encoded(
+        self, tokens: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The last hidden states."""
+        with poptorch.Block("Embeddings", ipu_id=0):
+            if positions is None:
+                positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+            x = self.embeddings(tokens, segments, positions)
+        added: dict[int, torch.Tensor] = {}
+        for number, (ipu, layer) in enumerate(zip(self.places, self.layers, strict=True)):
+            with poptorch.Block(f"Layer{number}", ipu_id=ipu):
+                if ipu not in added:
+                    added[ipu] = self.added_mask(mask, x.dtype)
+                x = layer(x, added[ipu])
+                if self.options.checkpoint_layers and self.training:
+                    x = poptorch.recomputationCheckpoint(x)
+        return x
+
+    def added_mask(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to the attention scores: 0, or a number that the softmax turns into 0."""
+        allowed = mask[:, :, None] == mask[:, None, :] if self.options.packed else (mask != 0)[:, None, :]
+        return (allowed[:, None].to(dtype) - 1) * -_MASKED_OUT
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        mask: torch.Tensor,
+        segments: torch.Tensor,
+        masked: torch.Tensor | None = None,
+        masked_labels: torch.Tensor | None = None,
+        next_labels: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> Any:
+        """Losses (total, masked tokens, next sentence), scores or hidden states.
+
+        Args:
+            tokens, mask, segments, positions: ``(batch, sequence)``; positions are needed for packed rows.
+            masked, masked_labels: ``(batch, masked tokens)``: where they are, and which (0: none).
+            next_labels: ``(batch,)`` in {0, 1}; packed ``(batch, sequences)``, -100 for a sequence that is not there.
+        """
+        x = self.encoded(tokens, mask, segments, positions)
+        if self.heads is None or masked is None:
+            return x
+        with poptorch.Block("Heads", ipu_id=0):
+            scores, following = self.heads(x, masked)
+            if masked_labels is None or next_labels is None:
+                return scores, following
+            masked_loss = F.cross_entropy(
+                scores.reshape(-1, scores.shape[2]), masked_labels.reshape(-1), ignore_index=_NO_LABEL
+            ).float()
+            next_loss = F.cross_entropy(following.reshape(-1, 2), next_labels.reshape(-1)).float()
+            return poptorch.identity_loss(masked_loss + next_loss, "none"), masked_loss, next_loss
+
+
+def model(options: BertOptions) -> Bert:
+    """A new model, initialised by PyTorch."""
+    return Bert(options)
+
+
+def batch(options: BertOptions, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
+    """Random arguments of one call; on ``meta`` only their shapes."""
+    o, rows = options, options.samples_per_call
+    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
+
+    def numbers(high: int, *shape: int, low: int = 0) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=generator, dtype=torch.int32, device=device)
+
+    tokens, segments = numbers(o.vocabulary, rows, o.sequence), numbers(2, rows, o.sequence)
+    mask = numbers(o.sequences_per_pack + 1, rows, o.sequence) if o.packed else numbers(2, rows, o.sequence, low=1)
+    found = [tokens, mask, segments]
+    if not o.heads_on_ipu:
+        return found
+    found.append(numbers(o.sequence, rows, o.masked_tokens))
+    if o.training:
+        shape = (rows, o.sequences_per_pack) if o.packed else (rows,)
+        found += [numbers(o.vocabulary, rows, o.masked_tokens, low=1), numbers(2, *shape)]
+        if o.packed:
+            found.append(numbers(o.positions, rows, o.sequence))
+    return found
+
+
+def simulate(options: BertOptions, machine: str | Machine | None = None) -> Trace:
+    """The trace of one call, without numbers."""
+    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
+
+
+def throughput(options: BertOptions, machine: str | Machine | None = None) -> dict[str, Any]:
+    """Sequences per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
+    sequences = options.samples_per_call * (options.sequences_in_pack if options.packed else 1.0)
+    return figures(simulate(options, machine), options, sequences)

@@ -1,0 +1,220 @@
+"""How the PyTorch models of this package run: options that they share, and what a simulated call gives.
+
+Names and defaults follow the configurations of Graphcore's example applications (BERT, GPT-2, ViT and CNNs for
+PopTorch). The models import ``poptorch`` under its upstream name: call ``ipuperf.install()`` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import poptorch
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+
+PRECISIONS = ("32.32", "16.32", "16.16")
+OPTIMISERS = ("sgd", "adamw", "lamb")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a model runs, whatever the model.
+
+    Attributes:
+        training: with backward pass and weight updates; else inference.
+        micro_batch, gradient_accumulation, replicas, device_iterations: samples of a micro-batch, micro-batches of a
+            weight update on one replica, copies of the model, weight updates (inference: micro-batches) per call.
+        layers_per_ipu: layers (ResNet: residual blocks) of each stage; stage ``i`` runs on IPU ``i``.
+        precision: bits of weights and activations, and of the partial sums of products, joined by a dot.
+        optimiser: ``sgd`` (with momentum), ``adamw`` or ``lamb``.
+        half_accumulators, half_momentum: gradient accumulators and the first moment in float16. They are so only when
+            the weights are float16 too; the second moment is always float32.
+        offload_optimiser: optimiser state lives in Streaming Memory.
+        offload_activations: stashed activations live there.
+        sharding: optimiser state, and with it the weight update, is split over the replicas.
+        recompute: forwards of pipeline stages are computed again in the backward pass.
+        checkpoint_layers: with recomputation, the result of each layer is kept.
+        memory_proportions: available memory proportion of each IPU; the last one also holds for the IPUs after it;
+            empty: PopTorch's default.
+        return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
+    """
+
+    training: bool = True
+    micro_batch: int = 1
+    gradient_accumulation: int = 16
+    replicas: int = 1
+    device_iterations: int = 1
+    layers_per_ipu: tuple[int, ...] = (1,)
+    precision: str = "16.16"
+    optimiser: str = "adamw"
+    half_accumulators: bool = True
+    half_momentum: bool = False
+    offload_optimiser: bool = False
+    offload_activations: bool = False
+    sharding: bool = False
+    recompute: bool = True
+    checkpoint_layers: bool = True
+    memory_proportions: tuple[float, ...] = ()
+    return_all: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.precision!r}; allowed: {', '.join(PRECISIONS)}")
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser {self.optimiser!r}; allowed: {', '.join(OPTIMISERS)}")
+        if not self.layers_per_ipu or min(self.layers_per_ipu) < 0:
+            raise ValueError(f"layers_per_ipu {self.layers_per_ipu}: counts from 0, at least one IPU")
+
+    @property
+    def half(self) -> bool:
+        """Whether weights and activations are float16."""
+        return self.precision.startswith("16")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of weights and activations."""
+        return torch.float16 if self.half else torch.float32
+
+    @property
+    def micro_batches_per_call(self) -> int:
+        """Micro-batches of all replicas in one call."""
+        accumulation = self.gradient_accumulation if self.training else 1
+        return accumulation * self.replicas * self.device_iterations
+
+    @property
+    def samples_per_call(self) -> int:
+        """Rows of the tensors that one call takes."""
+        return self.micro_batch * self.micro_batches_per_call
+
+    def ipu_of_layer(self, layers: int) -> list[int]:
+        """The IPU of each of ``layers`` layers. Raises ``ValueError`` when :attr:`layers_per_ipu` has another sum."""
+        if sum(self.layers_per_ipu) != layers:
+            raise ValueError(
+                f"layers_per_ipu {self.layers_per_ipu} places {sum(self.layers_per_ipu)} layers, the model has {layers}"
+            )
+        return [ipu for ipu, count in enumerate(self.layers_per_ipu) for _ in range(count)]
+
+
+def poptorch_options(options: RunOptions) -> poptorch.Options:
+    """The options of a training or inference model."""
+    found = poptorch.Options()
+    found.showCompilationProgressBar(False)
+    found.autoRoundNumIPUs(True)
+    found.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
+    found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
+    found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)
+    if options.memory_proportions:
+        found.setAvailableMemoryProportion(_proportions(options))
+    if not options.training:
+        return found
+    found.Training.gradientAccumulation(options.gradient_accumulation)
+    found.outputMode(poptorch.OutputMode.All if options.return_all else poptorch.OutputMode.Final)
+    state = poptorch.TensorLocationSettings().useOnChipStorage(not options.offload_optimiser)
+    found.TensorLocations.setOptimizerLocation(state.useReplicatedTensorSharding(options.sharding))
+    if options.offload_activations:
+        off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
+        found.TensorLocations.setActivationLocation(off_chip)
+    if not options.recompute:
+        found._Popart.set("autoRecomputation", 0)
+    return found
+
+
+def _proportions(options: RunOptions) -> dict[str, float]:
+    given = options.memory_proportions
+    return {f"IPU{ipu}": given[min(ipu, len(given) - 1)] for ipu in range(len(options.layers_per_ipu))}
+
+
+def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer:
+    """The optimiser of a training; biases and the parameters of norms do not decay."""
+    decaying = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": decaying, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    half = torch.float16 if options.half else torch.float32
+    accumulator = half if options.half_accumulators else torch.float32
+    moment = half if options.half_momentum else torch.float32
+    if options.optimiser == "sgd":
+        return poptorch.optim.SGD(
+            groups, lr=0.01, momentum=0.9, accum_type=accumulator, velocity_accum_type=moment, loss_scaling=1.0
+        )
+    kind = poptorch.optim.LAMB if options.optimiser == "lamb" else poptorch.optim.AdamW
+    return kind(
+        groups,
+        lr=1e-4,
+        loss_scaling=1.0,
+        accum_type=accumulator,
+        first_order_momentum_accum_type=moment,
+        second_order_momentum_accum_type=torch.float32,
+    )
+
+
+def cast(model: nn.Module, options: RunOptions) -> nn.Module:
+    """``model`` with parameters and buffers in the options' type; running statistics of norms stay float32, as
+    PopTorch keeps them."""
+    model = model.to(options.dtype)
+    for member in model.modules():
+        if isinstance(member, nn.BatchNorm2d):
+            for name in ("running_mean", "running_var"):
+                setattr(member, name, getattr(member, name).float())
+    return model
+
+
+class _WithoutRandomNumbers(TorchFunctionMode):
+    """Parameters without data are not initialised: PyTorch would load its compiler to find that there is no work."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def trace_of(
+    build: Callable[[], nn.Module], options: RunOptions, batch: Sequence[Any], machine: str | Machine | None
+) -> Trace:
+    """Simulate one call without numbers; module and batch take no memory.
+
+    Args:
+        build: makes the module; called with PyTorch's ``meta`` device in force.
+        batch: arguments of the call, on ``meta``.
+        machine: see ``poptorch.simulate``.
+    """
+    with torch.device("meta"), _WithoutRandomNumbers():
+        model = cast(build(), options)
+    model.train(options.training)
+    optimizer = optimiser_of(model, options) if options.training else None
+    return poptorch.simulate(
+        model,
+        poptorch_options(options),
+        *batch,
+        training=options.training,
+        optimizer=optimizer,
+        machine=machine,
+    )
+
+
+def figures(trace: Trace, options: RunOptions, samples: float) -> dict[str, Any]:
+    """What a call of ``samples`` samples gives.
+
+    Keys: ``samples_per_second``; ``step_seconds`` (one weight update, in inference one micro-batch of all replicas);
+    ``run_seconds`` and ``run_cycles`` (the call, host included); ``fits``, ``max_tile_bytes`` and ``bytes_per_tile``
+    (memory of the fullest tile); ``ipus`` of all replicas.
+    """
+    summary = trace.summary()
+    run = summary["runs"][0]
+    memory = summary["memory"]
+    return {
+        "samples_per_second": samples / run["seconds"],
+        "step_seconds": run["seconds"] / options.device_iterations,
+        "run_seconds": run["seconds"],
+        "run_cycles": run["cycles"],
+        "fits": memory["fits"],
+        "max_tile_bytes": memory["max_tile"]["bytes"],
+        "bytes_per_tile": memory["bytes_per_tile"],
+        "ipus": summary["num_ipus"],
+    }

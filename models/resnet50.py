@@ -1,0 +1,178 @@
+"""ResNet-50 v1.5 (the stride of a residual block is in its 3x3 convolution) with batch or group norm.
+
+``layers_per_ipu`` counts the sixteen residual blocks: ``(16,)`` for one IPU, ``(7, 9)`` or ``(3, 4, 6, 3)`` for
+pipelines. The first convolution is with the first residual block, the classifier with the last. Batch statistics are
+those of a micro-batch on one replica (upstream can share them between replicas).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import poptorch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ipuperf.models.ipu_run import RunOptions, figures, poptorch_options, trace_of
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+
+__all__ = [
+    "ResNet50",
+    "ResNet50Options",
+    "batch",
+    "model",
+    "poptorch_options",
+    "pretraining",
+    "simulate",
+    "throughput",
+]
+
+NORMS = ("batch", "group", "folded")
+_MEAN, _DEVIATION = 0.45, 0.226
+"""Of the pixels of ImageNet, as the mean of the three channels."""
+
+
+@dataclass(frozen=True)
+class ResNet50Options(RunOptions):
+    """Sizes and how it runs.
+
+    Attributes:
+        image: side of the square images; a multiple of 32.
+        width: channels of the first convolution (64 in ResNet-50).
+        blocks: residual blocks of each of the four groups.
+        norm, groups: ``batch``, ``group`` (with so many groups) or ``folded``: no norms, but biases of convolutions,
+            as an inference has it whose batch norms have been folded into the weights.
+        eight_bit_io: images arrive as bytes and are normalised on the IPU.
+        label_smoothing: of the cross entropy.
+    """
+
+    image: int = 224
+    classes: int = 1000
+    width: int = 64
+    blocks: tuple[int, ...] = (3, 4, 6, 3)
+    norm: str = "batch"
+    groups: int = 4
+    eight_bit_io: bool = True
+    label_smoothing: float = 0.1
+    layers_per_ipu: tuple[int, ...] = (16,)
+    optimiser: str = "sgd"
+    half_momentum: bool = True
+    memory_proportions: tuple[float, ...] = (0.16,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm not in NORMS:
+            raise ValueError(f"norm {self.norm!r}; allowed: {', '.join(NORMS)}")
+
+
+def pretraining(**changes: Any) -> ResNet50Options:
+    """Training on ImageNet, one IPU for each replica."""
+    return replace(ResNet50Options(micro_batch=18, replicas=16, gradient_accumulation=57), **changes)
+
+
+def _norm(options: ResNet50Options, channels: int) -> nn.Module:
+    if options.norm == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(options.groups, channels) if options.norm == "group" else nn.Identity()
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions with norms, added to the input, which a 1x1 convolution fits where it must."""
+
+    def __init__(self, options: ResNet50Options, channels: int, inner: int, stride: int) -> None:
+        super().__init__()
+        outer, bias = 4 * inner, options.norm == "folded"
+        self.reduce = nn.Conv2d(channels, inner, 1, bias=bias)
+        self.reduce_norm = _norm(options, inner)
+        self.spatial = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=bias)
+        self.spatial_norm = _norm(options, inner)
+        self.expand = nn.Conv2d(inner, outer, 1, bias=bias)
+        self.expand_norm = _norm(options, outer)
+        self.shortcut: nn.Module | None = None
+        if channels != outer or stride != 1:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, outer, 1, stride=stride, bias=bias), _norm(options, outer)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, channels, height, width)``."""
+        inner = F.relu(self.reduce_norm(self.reduce(x)))
+        inner = F.relu(self.spatial_norm(self.spatial(inner)))
+        inner = self.expand_norm(self.expand(inner))
+        return F.relu(inner + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class ResNet50(nn.Module):
+    """The classifier; with labels it gives the loss too."""
+
+    def __init__(self, options: ResNet50Options) -> None:
+        super().__init__()
+        self.options = options
+        self.places = options.ipu_of_layer(sum(options.blocks))
+        self.stem = nn.Conv2d(3, options.width, 7, stride=2, padding=3, bias=options.norm == "folded")
+        self.stem_norm = _norm(options, options.width)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        found, channels = [], options.width
+        for group, count in enumerate(options.blocks):
+            inner = options.width << group
+            for number in range(count):
+                found.append(Bottleneck(options, channels, inner, 2 if group and not number else 1))
+                channels = 4 * inner
+        self.blocks = nn.ModuleList(found)
+        self.classifier = nn.Linear(channels, options.classes)
+
+    def entered(self, images: torch.Tensor) -> torch.Tensor:
+        """Images normalised where they are bytes, and through the first convolution."""
+        if self.options.eight_bit_io:
+            images = (images.to(self.stem.weight.dtype) - 255 * _MEAN) * (1 / (255 * _DEVIATION))
+        return self.pool(F.relu(self.stem_norm(self.stem(images))))
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        """Scores; with ``labels`` of shape ``(batch,)`` scores and loss."""
+        x, last = images, len(self.blocks) - 1
+        for number, (ipu, block) in enumerate(zip(self.places, self.blocks, strict=True)):
+            with poptorch.Block(f"Block{number}", ipu_id=ipu):
+                x = block(x if number else self.entered(images))
+                if number < last:
+                    if self.options.checkpoint_layers and self.training:
+                        x = poptorch.recomputationCheckpoint(x)
+                    continue
+                scores = self.classifier(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+                if labels is None:
+                    return scores
+                loss = F.cross_entropy(scores.float(), labels, label_smoothing=self.options.label_smoothing)
+                return scores, poptorch.identity_loss(loss, "none")
+        raise ValueError("the model has no residual blocks")
+
+
+def model(options: ResNet50Options) -> ResNet50:
+    """A new model, initialised by PyTorch."""
+    return ResNet50(options)
+
+
+def batch(options: ResNet50Options, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
+    """Random arguments of one call; on ``meta`` only their shapes."""
+    rows = options.samples_per_call
+    shape = (rows, 3, options.image, options.image)
+    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
+    if options.eight_bit_io:
+        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8, device=device)
+    else:
+        images = torch.randn(shape, generator=generator, device=device).to(options.dtype)
+    labels = torch.randint(0, options.classes, (rows,), generator=generator, device=device)
+    return [images, labels] if options.training else [images]
+
+
+def simulate(options: ResNet50Options, machine: str | Machine | None = None) -> Trace:
+    """The trace of one call, without numbers."""
+    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
+
+
+def throughput(options: ResNet50Options, machine: str | Machine | None = None) -> dict[str, Any]:
+    """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
+    return figures(simulate(options, machine), options, options.samples_per_call)

@@ -1,0 +1,362 @@
+"""The executor: results of every output mode, arguments of every kind, weights between models, the life of a model."""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+from executorcases import (  # noqa: E402
+    BLOCKS,
+    IN,
+    OUT,
+    Network,
+    accumulate,
+    assert_same_weights,
+    batch,
+    close,
+    compare,
+    inference,
+    options,
+    twins,
+)
+
+Mode = poptorch.OutputMode
+
+
+# -- output modes ------------------------------------------------------------------------------------------------------
+
+
+class Three(nn.Module):
+    """A batch, a scalar and a vector of another length for each micro-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(IN, OUT)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.linear(x)
+        return y, y.mean(), y.sum(dim=0)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(("mode", "period"), [(Mode.All, None), (Mode.Final, None), (Mode.Sum, None), (Mode.EveryN, 2)])
+def test_output_modes_of_inference(mode: Any, period: int | None, replicas: int) -> None:
+    """As upstream: the results of slices and replicas are joined along axis 0; scalars are one number per slice, and a
+    scalar where there is only one; EveryN(N) returns the slices N-1, 2N-1, ..."""
+    torch.manual_seed(0)
+    module, (x, _) = Three(), batch(4 * replicas)
+    opts = inference(mode=mode, period=period, replicas=replicas, strategy=poptorch.ShardedExecution())
+    found = poptorch.inferenceModel(module, opts)(x)
+    slices = [[module(x[2 * (s * replicas + r) :][:2]) for r in range(replicas)] for s in range(4)]
+    for number, result in enumerate(found):
+        per_slice = [torch.stack([each[number] for each in row]) for row in slices]
+        chosen = {
+            Mode.All: per_slice,
+            Mode.Final: per_slice[-1:],
+            Mode.Sum: [torch.stack(per_slice).sum(dim=0)],
+            Mode.EveryN: per_slice[1::2],
+        }[mode]
+        joined = torch.stack(chosen).flatten(0, 1)
+        expected = joined.flatten(0, 1) if joined.dim() > 1 else joined.squeeze()
+        assert result.shape == expected.shape
+        close(result, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("mode", "period", "count"), [(Mode.Default, 0, 1), (Mode.EveryN, 2, 6), (Mode.Sum, 0, 1)])
+def test_output_modes_of_a_pipeline(mode: Any, period: int | None, count: int) -> None:
+    ours, theirs = twins(Network)
+    data = batch(12)
+    expected = accumulate(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1), data, iterations=2, accumulation=6)
+    opts = options(iterations=2, mode=mode, period=period)
+    out, loss = poptorch.trainingModel(ours, opts, torch.optim.SGD(ours.parameters(), lr=0.1))(*data)
+    outs, losses = (torch.stack([r[n] for r in expected]) for n in (0, 1))
+    if mode is Mode.Sum:
+        outs, losses = outs.sum(dim=0, keepdim=True), losses.sum(dim=0, keepdim=True)
+    elif mode is Mode.EveryN:
+        outs, losses = outs[1::2], losses[1::2]
+    else:
+        outs, losses = outs[-1:], losses[-1:]
+    assert loss.shape == ((count,) if count > 1 else ())
+    close(loss, losses.reshape(loss.shape))
+    close(out, outs.flatten(0, 1))
+
+
+def test_sum_of_whole_numbers() -> None:
+    class Hits(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return (x > 0).sum(), (x > 0).to(torch.int32)
+
+    x, _ = batch(4)
+    count, each = poptorch.inferenceModel(Hits(), inference(mode=Mode.Sum, strategy=poptorch.ShardedExecution()))(x)
+    assert count.item() == int((x > 0).sum())
+    assert torch.equal(each.long(), (x > 0).reshape(4, 2, IN).sum(dim=0))
+
+
+@pytest.mark.parametrize("kind", [poptorch.CommGroupType.Consecutive, poptorch.CommGroupType.Orthogonal])
+def test_replicas_that_share_their_input(kind: Any) -> None:
+    """Two groups of two of four replicas: consecutive (0, 1), (2, 3), orthogonal (0, 2), (1, 3)."""
+
+    class Double(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return 2 * x
+
+    opts = inference(2, 4, strategy=poptorch.ShardedExecution()).inputReplicaGrouping(2, kind)
+    x = torch.arange(4.0)  # two slices for two groups
+    found = poptorch.inferenceModel(Double(), opts)(x).reshape(2, 4)
+    order = [0, 0, 1, 1] if kind is poptorch.CommGroupType.Consecutive else [0, 1, 0, 1]
+    assert torch.equal(found, 2 * x.reshape(2, 2)[:, order])
+
+
+# -- arguments and results ---------------------------------------------------------------------------------------------
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+class Nested(nn.Module):
+    """Takes and gives dictionaries, tuples, None and numbers."""
+
+    def forward(self, images: Any, pair: Any, mask: Any = None, *, scale: float = 1.0) -> Any:
+        total = images["a"] + images["b"] * pair.left + pair.right
+        if mask is not None:
+            total = total * mask
+        return {"total": total * scale, "pair": Pair(pair.left, None), "name": "x", "more": [images["a"], 3]}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_nested_arguments_and_results(masked: bool) -> None:
+    a, b, left, right, mask = torch.randn(5, 8, 3).unbind()
+    arguments = ({"a": a, "b": b},)
+    named = {"pair": Pair(left, right), "scale": 2.5, **({"mask": mask} if masked else {})}
+    module = Nested()
+    model = poptorch.inferenceModel(module, inference(strategy=poptorch.ShardedExecution()))
+    for _ in range(2):
+        found, expected = model(*arguments, **named), module(*arguments, **named)
+        assert found["name"] == "x"
+        assert found["more"][1] == 3
+        assert found["pair"].right is None
+        close(found["total"], expected["total"])
+        close(found["more"][0], a)
+        close(found["pair"].left, left)
+
+
+def test_an_input_read_by_two_stages() -> None:
+    """Both stages get the micro-batch they work on."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList([nn.Parameter(torch.randn(IN)) for _ in range(3)])
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            h = x
+            for number, block in enumerate(BLOCKS):
+                with poptorch.Block(block):
+                    h = torch.tanh(h * self.weights[number]) + x
+                    if number == 2:
+                        loss = nn.functional.mse_loss(h[:, :OUT], y)
+            return h, loss
+
+    compare(network=Twice)
+
+
+def test_integer_and_boolean_tensors() -> None:
+    class Pick(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 3)
+
+        def forward(self, i: torch.Tensor, keep: torch.Tensor) -> Any:
+            return self.table(i) * keep.unsqueeze(1), i + 1, keep
+
+    module = Pick()
+    i, keep = torch.randint(0, 10, (8,)), torch.rand(8) > 0.5
+    rows, following, same = poptorch.inferenceModel(module, inference(strategy=poptorch.ShardedExecution()))(i, keep)
+    close(rows, module.table(i) * keep.unsqueeze(1))
+    assert torch.equal(following, i + 1)
+    assert following.dtype == torch.int64
+    assert torch.equal(same, keep)
+
+
+def test_a_scalar_input_and_a_constant_result() -> None:
+    class Shift(nn.Module):
+        def forward(self, x: torch.Tensor, by: torch.Tensor) -> Any:
+            return x + by, torch.tensor([1.0, 2.0])
+
+    model = poptorch.inferenceModel(Shift(), poptorch.Options().showCompilationProgressBar(False))
+    for by in (1.0, -2.0):
+        x, constant = model(torch.ones(3), torch.tensor(by))
+        assert torch.equal(x, torch.ones(3) + by)
+        assert torch.equal(constant, torch.tensor([1.0, 2.0]))
+
+
+def test_an_input_that_requires_a_gradient_is_detached(caplog: Any) -> None:
+    module, _ = twins(Network)
+    x, y = batch(6)
+    poptorch.trainingModel(module, options())(x.requires_grad_(), y)
+    assert "Input x has requires_grad=True" in caplog.text
+    assert x.grad is None
+
+
+def test_results_have_no_backward() -> None:
+    module, _ = twins(Network)
+    _, loss = poptorch.trainingModel(module, options())(*batch(6))
+    with pytest.raises(poptorch.Error, match="performed automatically when invoking the model"):
+        loss.mean().backward() if loss.requires_grad else loss.backward()
+
+
+# -- weights between models --------------------------------------------------------------------------------------------
+
+
+def test_inference_sees_what_training_has_learnt() -> None:
+    ours, theirs = twins(Network)
+    training = poptorch.trainingModel(ours, options(), torch.optim.SGD(ours.parameters(), lr=0.1))
+    testing = poptorch.inferenceModel(training, inference())
+    x, _ = batch(4, seed=9)
+    native = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for call in range(2):
+        training(*batch(6, seed=call))
+        accumulate(theirs, native, batch(6, seed=call), iterations=1, accumulation=6)
+        close(testing(x), theirs(x))
+
+
+def test_weights_change_on_the_ipus_when_they_are_copied() -> None:
+    module, _ = twins(Network)
+    model = poptorch.trainingModel(module, options(), torch.optim.SGD(module.parameters(), lr=0.0))
+    model(*batch(6))
+    with torch.no_grad():
+        module.third.bias.fill_(5.0)
+    out, _ = model(*batch(6))
+    assert out.max() < 4, "the IPUs have the old bias, and write it back"
+    assert module.third.bias.max() < 4
+    with torch.no_grad():
+        module.third.bias.fill_(5.0)
+    model.copyWeightsToDevice()
+    out, _ = model(*batch(6))
+    assert out.min() > 2
+    state = {name: torch.zeros_like(t) for name, t in model.state_dict().items()}
+    model.load_state_dict(state)
+    out, _ = model(*batch(6))
+    assert not out.any()
+    model.copyWeightsToHost()
+    assert model.copyWeightsToHostIfNeeded() is False
+
+
+def test_loading_weights_keeps_the_optimiser() -> None:
+    """Momentum stays on the IPUs when weights are loaded."""
+    ours, theirs = twins(Network)
+    native = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9)
+    model = poptorch.trainingModel(ours, options(), torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9))
+    for call in range(3):
+        model(*batch(6, seed=call))
+        model.copyWeightsToDevice()
+        accumulate(theirs, native, batch(6, seed=call), iterations=1, accumulation=6)
+    assert_same_weights(ours, theirs)
+
+
+class Buffered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.tensor([2.0]))
+        self.register_buffer("other", torch.tensor([1.0]))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x * self.factor + self.other
+
+
+def test_named_buffers_are_loaded_alone() -> None:
+    module = Buffered()
+    opts = poptorch.Options().showCompilationProgressBar(False).updatableNamedBuffers(["factor"])
+    model = poptorch.inferenceModel(module, opts)
+    assert model(torch.ones(1)).item() == 3.0
+    module.factor.fill_(10.0)
+    model.copyNamedBuffersToDevice()
+    assert model(torch.ones(1)).item() == 11.0
+    other = poptorch.inferenceModel(module, poptorch.Options().updatableNamedBuffers(["nothing"]))
+    other.compile(torch.ones(1))
+    with pytest.raises(poptorch.Error, match="the model has no buffer nothing"):
+        other.copyNamedBuffersToDevice()
+
+
+def test_life_of_a_model(caplog: Any) -> None:
+    module, _ = twins(Network)
+    model = poptorch.trainingModel(module, options(), torch.optim.SGD(module.parameters(), lr=0.1))
+    assert not model.isCompiled()
+    assert model.getPerfCounters() == {"input": [[]], "input_complete": [[]], "output": [[]], "output_complete": [[]]}
+    for method in ("copyWeightsToHost", "copyWeightsToDevice", "cycleCount", "getLatency", "detachFromDevice"):
+        with pytest.raises(poptorch.Error, match="Model has not been compiled or has been destroyed"):
+            getattr(model, method)()
+    model.compile(*batch(6))
+    assert model.isCompiled()
+    assert model.isAttachedToDevice()
+    model.compile(*batch(6))
+    assert "Call to compile() ignored" in caplog.text
+    with pytest.raises(poptorch.Error, match="Device is already attached"):
+        model.attachToDevice()
+    model.detachFromDevice()
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        model.detachFromDevice()
+    model(*batch(6))
+    assert model.isAttachedToDevice(), "a call attaches"
+    assert model.model is module
+    assert model.first is module.first
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = model.nothing
+    with pytest.raises(AttributeError, match="frozen"):
+        model.options.deviceIterations(3)
+    model.destroy()
+    assert not model.isCompiled()
+    model(*batch(6))
+    assert model.isCompiled()
+    assert "training of Network" in repr(model)
+
+
+def test_options_are_copied() -> None:
+    """The caller's options stay free for the next model, as the tutorial uses them."""
+    module, _ = twins(Network)
+    opts = options()
+    model = poptorch.trainingModel(module, opts)
+    opts.deviceIterations(5)
+    assert model.options.device_iterations == 1
+
+
+def test_hooks_around_the_compilation() -> None:
+    calls: list[str] = []
+    hooks = [
+        poptorch.registerPreCompileHook(lambda: calls.append("before")),
+        poptorch.registerPostCompileHook(lambda: calls.append("after")),
+    ]
+    module, _ = twins(Network)
+    model = poptorch.trainingModel(module, options())
+    model(*batch(6))
+    model(*batch(6))
+    for hook in hooks:
+        hook.remove()
+    assert calls == ["before", "after"]
+
+
+@pytest.mark.parametrize("method", ["compileAndExport", "loadExecutable", "save", "getAnchoredTensor"])
+def test_what_is_not_there(method: str) -> None:
+    with pytest.raises(poptorch.UnsupportedError, match=method):
+        getattr(poptorch.inferenceModel(Three()), method)("name")
+    with pytest.raises(poptorch.UnsupportedError, match="load"):
+        poptorch.load("name")
+
+
+def test_options_without_effect_are_named_once(caplog: Any) -> None:
+    opts = inference(strategy=poptorch.ShardedExecution()).enableStableNorm(True).useIpuId(3)
+    model = poptorch.inferenceModel(Three(), opts)
+    model(batch(4)[0])
+    model(batch(4)[0])
+    notes = [r.getMessage() for r in caplog.records if "without effect" in r.getMessage()]
+    assert len(notes) == 1
+    assert "useIpuId(3)" in notes[0]

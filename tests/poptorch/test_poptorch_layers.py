@@ -1,0 +1,215 @@
+"""Layers with a state of their own: running statistics, dropout masks, tied and frozen weights, half precision."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+from executorcases import (  # noqa: E402
+    BLOCKS,
+    IN,
+    OUT,
+    Network,
+    accumulate,
+    assert_same_weights,
+    batch,
+    close,
+    compare,
+    inference,
+    options,
+    twins,
+)
+
+
+class Normal(nn.Module):
+    """Batch normalisation in the first two stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(IN, 8), nn.Linear(8, 8), nn.Linear(8, OUT)
+        self.norms = nn.ModuleList([nn.BatchNorm1d(8, momentum=0.3), nn.BatchNorm1d(8)])
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
+        with poptorch.Block("B0"):
+            x = torch.tanh(self.norms[0](self.first(x)))
+        with poptorch.Block("B1"):
+            x = torch.tanh(self.norms[1](self.second(x)))
+        with poptorch.Block("B2"):
+            x = self.third(x)
+            return x if y is None else (x, nn.functional.mse_loss(x, y))
+
+
+@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+def test_running_statistics_count_each_micro_batch_once(strategy: Any) -> None:
+    """Also where the forward is recomputed; then inference uses them."""
+    ours, theirs = twins(Normal)
+    data = batch(12, rows=5)
+    opts = options(iterations=2, strategy=strategy(*BLOCKS))
+    model = poptorch.trainingModel(ours, opts, torch.optim.SGD(ours.parameters(), lr=0.05))
+    model(*data)
+    accumulate(theirs, torch.optim.SGD(theirs.parameters(), lr=0.05), data, iterations=2, accumulation=6)
+    assert ours.norms[0].num_batches_tracked.item() == 12
+    assert_same_weights(ours, theirs, rtol=1e-4, atol=1e-5)
+    x, _ = batch(4, seed=7)
+    found = poptorch.inferenceModel(ours, inference())(x)
+    close(found, theirs.eval()(x), rtol=1e-4, atol=1e-5)
+    assert ours.training, "inference is compiled in evaluation mode and leaves the module as it was"
+    assert all(module.training for module in ours.modules())
+
+
+def test_a_frozen_layer_stays_frozen() -> None:
+    """A submodule in evaluation mode is compiled so, as upstream."""
+    ours, theirs = twins(Normal)
+    for each in (ours, theirs):
+        each.norms[0].eval()
+    data = batch(6, rows=5)
+    poptorch.trainingModel(ours, options(), torch.optim.SGD(ours.parameters(), lr=0.05))(*data)
+    accumulate(theirs, torch.optim.SGD(theirs.parameters(), lr=0.05), data, iterations=1, accumulation=6)
+    assert not ours.norms[0].training
+    assert ours.norms[0].num_batches_tracked.item() == 0
+    assert_same_weights(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+class Dropped(nn.Module):
+    """The first stage returns its mask; gradients show the mask of the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.last = nn.Parameter(torch.ones(64)), nn.Parameter(torch.ones(64))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with poptorch.Block("B0"):
+            kept = self.dropout(x * self.weight)
+        with poptorch.Block("B1"):
+            y = kept * self.last
+            return kept, poptorch.identity_loss(y.sum(), "none")
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_dropout_is_replayed_in_the_backward(recompute: bool) -> None:
+    """With inputs of one, the gradient of the weight is the sum of the masks that the forward used."""
+    module = Dropped()
+    opts = options(strategy=poptorch.PipelinedExecution("B0", "B1"))
+    if not recompute:
+        opts._Popart.set("autoRecomputation", 0)
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    model = poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), lr=1.0))
+    kept, loss = model(torch.ones(6, 64))
+    assert set(kept.unique().tolist()) == {0.0, 2.0}
+    close(loss, kept.sum(dim=1))
+    close(1 - module.weight, kept.sum(dim=0))
+    close(1 - module.last, kept.sum(dim=0))
+    assert len({tuple(row.tolist()) for row in kept}) == 6, "each micro-batch has its own mask"
+    again, _ = model(torch.ones(6, 64))
+    assert not torch.equal(again != 0, kept != 0), "each call too"
+
+
+def test_the_state_of_random_numbers_can_be_set() -> None:
+    module = Dropped()
+    opts = options(strategy=poptorch.PipelinedExecution("B0", "B1"), replicas=2)
+    model = poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), lr=0.0))
+    model.compile(torch.ones(12, 64))
+    state = model.rng_state
+    first, _ = model(torch.ones(12, 64))
+    second, _ = model(torch.ones(12, 64))
+    model.rng_state = state
+    assert torch.equal(model(torch.ones(12, 64))[0], first)
+    assert torch.equal(model(torch.ones(12, 64))[0], second)
+    assert not torch.equal(first[0::2], first[1::2]), "replicas have masks of their own"
+    with pytest.raises(poptorch.Error, match="1 numbers given, this model has 4"):
+        model.rng_state = [1]
+
+
+@pytest.mark.parametrize("seeds", [(3, 3), (3, 4)])
+def test_the_seed_decides(seeds: tuple[int, int]) -> None:
+    found = []
+    for seed in seeds:
+        module = Dropped()
+        opts = options(strategy=poptorch.ShardedExecution("B0", "B1")).randomSeed(seed)
+        found.append(
+            poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), lr=0.0))(torch.ones(6, 64))[0]
+        )
+    assert torch.equal(*found) == (seeds[0] == seeds[1])
+
+
+def test_inference_drops_nothing() -> None:
+    kept, _ = poptorch.inferenceModel(Dropped(), inference(strategy=poptorch.ShardedExecution("B0", "B1")))(
+        torch.ones(4, 64)
+    )
+    assert torch.equal(kept, torch.ones(4, 64))
+
+
+class Tied(nn.Module):
+    """The first and the last layer have one weight; both blocks are on IPU 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(IN, IN), nn.Linear(IN, IN), nn.Linear(IN, IN)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        with poptorch.Block("B0"):
+            x = torch.tanh(self.first(x))
+        with poptorch.Block("B1"):
+            x = torch.tanh(self.middle(x))
+        with poptorch.Block("B2"):
+            x = self.last(x)
+            return x, nn.functional.mse_loss(x[:, :OUT], y)
+
+
+def test_tied_weights_on_one_ipu() -> None:
+    strategy = poptorch.PipelinedExecution(
+        poptorch.Stage("B0").ipu(0), poptorch.Stage("B1").ipu(1), poptorch.Stage("B2").ipu(0)
+    )
+    model = compare(network=Tied, strategy=strategy)
+    assert model.model.last.weight is model.model.first.weight
+
+
+@pytest.mark.parametrize("accumulator", [torch.float32, torch.float16])
+def test_a_half_model(accumulator: Any) -> None:
+    """Against the same training in float32: as close as float16 weights and activations can be."""
+    ours, theirs = twins(lambda: Network(dtype=torch.float16))
+    theirs.float()
+    optimiser = poptorch.optim.AdamW(
+        ours.parameters(), lr=0.01, eps=1e-2, weight_decay=0.1, accum_type=accumulator, loss_scaling=16.0,
+        first_order_momentum_accum_type=torch.float16,
+    )  # fmt: skip
+    data = batch(12, dtype=torch.float16)
+    out, loss = poptorch.trainingModel(ours, options(iterations=2), optimiser)(*data)
+    native = torch.optim.AdamW(theirs.parameters(), lr=0.01, eps=1e-2, weight_decay=0.1)
+    expected = accumulate(theirs, native, [t.float() for t in data], iterations=2, accumulation=6)
+    assert (out.dtype, loss.dtype, ours.first.weight.dtype) == (torch.float16,) * 3
+    close(loss.float(), torch.stack([r[1] for r in expected]), rtol=1e-2, atol=1e-2)
+    assert_same_weights(ours, theirs, rtol=1e-2, atol=2e-3)
+
+
+def test_half_accumulators_of_float_weights() -> None:
+    """The sums are rounded to float16: near the exact weights, and not equal to them."""
+    ours, theirs = twins(Network)
+    optimiser = poptorch.optim.SGD(ours.parameters(), lr=0.1, accum_type=torch.float16)
+    poptorch.trainingModel(ours, options(), optimiser)(*batch(6))
+    accumulate(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1), batch(6), iterations=1, accumulation=6)
+    assert_same_weights(ours, theirs, rtol=1e-2, atol=1e-4)
+    assert not torch.allclose(ours.first.weight, theirs.first.weight, rtol=1e-6, atol=1e-8)
+
+
+def test_parameters_that_are_not_trained() -> None:
+    """Those without requires_grad, and those that the optimiser does not have."""
+    ours, theirs = twins(Network)
+    for each in (ours, theirs):
+        each.first.weight.requires_grad_(False)
+    data = batch(6)
+    model = poptorch.trainingModel(ours, options(), torch.optim.SGD([*ours.second.parameters()], lr=0.1))
+    model(*data)
+    accumulate(theirs, torch.optim.SGD([*theirs.second.parameters()], lr=0.1), data, iterations=1, accumulation=6)
+    assert_same_weights(ours, theirs)

@@ -1,0 +1,128 @@
+"""The split and the figure of a pipeline, on a trace written by hand and on the made-up program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from ipuperf.report import PIPELINE_PARTS, pipeline_split, pipeline_timeline_figure, save_figure, weight_update_windows
+from ipuperf.report.pipeline import PIPELINE_COLOURS
+
+#: (op, type, graph, phase)
+OPS = (
+    ("stash", "DynamicUpdateInplace", "stage_fwd", "fwd"),
+    ("layer", "MatMul", "encoder", "fwd"),
+    ("take", "DynamicSlice", "stage_recompute", "fwd"),
+    ("grad", "MatMul", "encoder_bwd", "bwd"),
+    ("accumulate", "Accumulate", "stage_bwd_pass", "update"),
+    ("keep", "CopyVarUpdate", "main", "update"),
+    ("adam", "AdamVarUpdate", "update_ipu", "update"),
+    ("zero", "Init", "main", "io"),
+    ("load", "HostLoad", "main", "io"),
+)
+NUMBERS = {name: number for number, (name, *_) in enumerate(OPS)}
+#: one weight update on IPU 0 and IPU 1: (op, kind, cycles)
+FIRST = (
+    ("load", "host_mid", 40), ("layer", "exchange", 10), ("layer", "compute", 90), ("stash", "compute", 20),
+    ("take", "compute", 5), ("layer", "exchange", 10), ("layer", "compute", 90), ("grad", "compute", 150),
+    ("accumulate", "sync", 3), ("accumulate", "compute", 7), ("", "sync_external", 35), ("", "link", 15),
+    ("", "remote_load", 11), ("adam", "compute", 14),
+)  # fmt: skip
+SECOND = (
+    ("load", "host_end", 40), ("", "sync_external", 60), ("layer", "compute", 120), ("keep", "compute", 4),
+    ("grad", "compute", 236), ("", "link", 15), ("adam", "compute", 25),
+)  # fmt: skip
+LENGTH = 500
+
+
+def handmade(synthetic, updates: int, begin: int = 100):
+    """``updates`` weight updates after a host cost of ``begin`` cycles."""
+    build = synthetic.Builder()
+    for number, (name, type_, graph, phase) in enumerate(OPS):
+        build.add("ops", number, name, type_, graph, phase, 0)
+    for ipu, steps in enumerate((FIRST, SECOND)):
+        assert sum(dur for *_, dur in steps) == LENGTH
+        for segment, rows in ((2 * ipu, [("", "host_run", begin)]), (2 * ipu + 1, steps)):
+            at = 0
+            for seq, (op, kind, dur) in enumerate(rows):
+                op_id = NUMBERS.get(op, -1)
+                build.add("steps", segment, seq, -1, op_id, kind, at, dur, float(dur), 1472, -1, 0, 0, 0, 0)
+                at += dur
+        build.add("instances", 100 * ipu, 2 * ipu, ipu, 0, -1, -1, 0, begin, 0)
+        for update in range(updates):
+            start = begin + update * LENGTH
+            build.add("instances", 100 * ipu + update + 1, 2 * ipu + 1, ipu, 0, -1, update, start, LENGTH, 0)
+    build.add("runs", 0, "run", 0, begin + updates * LENGTH)
+    return build.trace(num_ipus=2)
+
+
+def test_every_cycle_of_a_weight_update_has_its_part(synthetic):
+    split = pipeline_split(handmade(synthetic, 3))
+    none = dict.fromkeys(PIPELINE_PARTS, 0)
+    assert split == {
+        0: {**none, "io": 51, "fwd": 120, "recompute": 105, "bwd": 160, "waiting": 35, "link": 15, "update": 14},
+        1: {**none, "io": 40, "fwd": 120, "bwd": 236, "waiting": 60, "link": 15, "update": 25, "other": 4},
+    }
+    assert all(sum(parts.values()) == LENGTH for parts in split.values())
+
+
+def test_weight_updates_follow_each_other(synthetic):
+    assert weight_update_windows(handmade(synthetic, 3)) == [(100, 600), (600, 1100), (1100, 1600)]
+
+
+def test_a_given_window_cuts_steps(synthetic):
+    split = pipeline_split(handmade(synthetic, 2), window=(120, 190))
+    assert split[0] == {**dict.fromkeys(PIPELINE_PARTS, 0), "io": 20, "fwd": 50}
+    after = pipeline_split(handmade(synthetic, 1), window=(590, 700))
+    assert after[0]["waiting"] == 100
+
+
+def test_bad_windows_and_replicas(synthetic):
+    trace = handmade(synthetic, 1)
+    with pytest.raises(ValueError, match=r"window \(5, 5\): expected \(start, stop\)"):
+        pipeline_split(trace, window=(5, 5))
+    with pytest.raises(ValueError, match=r"replica 3: nothing of it was executed; the trace has replicas \[0\]"):
+        pipeline_timeline_figure(trace, replica=3)
+
+
+def test_ipus_that_update_unequally_often_need_a_window(synthetic):
+    trace = handmade(synthetic, 2)
+    tables = {name: trace.columns(name) for name in ("ops", "steps", "instances", "runs")}
+    keep = tables["instances"]["instance"] != 102
+    tables["instances"] = {name: values[keep] for name, values in tables["instances"].items()}
+    less = type(trace)(trace.meta, tables)
+    with pytest.raises(ValueError, match=r"do not update their weights equally often \(\[1, 2\] times\)"):
+        weight_update_windows(less)
+    assert pipeline_split(less, window=(100, 600)) == pipeline_split(trace, window=(100, 600))
+
+
+def test_the_figure_has_a_bar_per_ipu_in_the_colours_of_its_parts(synthetic, tmp_path):
+    figure = pipeline_timeline_figure(handmade(synthetic, 3))
+    axes = figure.axes[0]
+    image = np.asarray(axes.images[0].get_array())
+    seen = {to_hex(pixel / 255) for pixel in np.unique(image.reshape(-1, 3), axis=0)}
+    assert seen == {"#ffffff", *PIPELINE_COLOURS.values()}
+    middle = image[image.shape[0] // 4]  # of IPU 0
+    forward = (middle == [int(PIPELINE_COLOURS["fwd"][k : k + 2], 16) for k in (1, 3, 5)]).all(axis=1)
+    assert forward.mean() == pytest.approx(120 / LENGTH, abs=0.005)
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert {"IPU 0", "IPU 1", "F1", "B1", "recomputation", "weight update", "cycles of the tile clock"} <= set(texts)
+    assert any(text.startswith("500 cycles") and "first micro-batch framed" in text for text in texts)
+    assert axes.get_xlim() == (0, LENGTH)
+    save_figure(figure, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_made_up_program(trace):
+    windows = weight_update_windows(trace)
+    assert len(windows) == 2  # runs
+    split = pipeline_split(trace, windows[0])
+    assert list(split) == [0, 1, 2, 3]
+    assert {sum(parts.values()) for parts in split.values()} == {windows[0][1] - windows[0][0]}
+    assert split[0]["io"] > split[1]["io"] > 0
+    assert all(parts["recompute"] == 0 and parts["bwd"] > parts["fwd"] > 0 for parts in split.values())
+    texts = {text.get_text() for text in pipeline_timeline_figure(trace).findobj(Text)}
+    assert {"IPU 3", "forward", "backward", "host I/O, Streaming Memory"} <= texts
+    assert "F1" not in texts  # forwards follow each other without a gap: they cannot be counted

@@ -1,0 +1,5 @@
+"""The program says ``import popxl``, as on an IPU: here that finds ipuperf."""
+
+import ipuperf
+
+ipuperf.install()

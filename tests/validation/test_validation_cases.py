@@ -1,0 +1,104 @@
+"""Files of cases are read strictly; one clear error names file, case and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipuperf.validation import CaseError, problem, read_cases
+
+GOOD = """
+[defaults]
+category = "kernel"
+machine = "bow-1"
+model = "matmul"
+mode = "kernel"
+precision = "f16.16"
+source = "nowhere"
+config = { k = 64, m = 32 }
+measured = { metric = "throughput", quantity = "flop rate", unit = "TFLOP/s" }
+
+[[case]]
+id = "A"
+config = { n = 16 }
+measured = { value = 2 }
+
+[[not_expressed]]
+ids = ["B", "C"]
+reason = "no shapes"
+model = "later"
+"""
+
+
+def read(tmp_path: Path, text: str):
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    return read_cases(file, known=problem)
+
+
+def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
+    found = read(tmp_path, GOOD)
+    (case,) = found.cases
+    assert dict(case.config) == {"m": 32, "k": 64, "n": 16}
+    assert (case.measured.value, case.measured.unit, case.precision) == (2.0, "TFLOP/s", "f16.16")
+    assert case.file == str(tmp_path / "mine.toml")
+    assert [(item.ids, item.reason, item.model) for item in found.not_expressed] == [(("B", "C"), "no shapes", "later")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('mode = "kernel"', 'mode = "kernel"\nmicrobatch = 2', r"defaults: unknown key 'microbatch' \(did you mean"),
+        ("value = 2 }", "value = 2, until = 3 }", r"mine\.toml: case 'A': measured: unknown key 'until'"),
+        (', unit = "TFLOP/s"', "", r"case 'A': measured: key 'unit' is missing"),
+        ('unit = "TFLOP/s"', 'unit = "TFLOP"', r"case 'A': measured\.unit: 'TFLOP', allowed: s, ms"),
+        ('unit = "TFLOP/s"', 'unit = "GB/s"', r"'GB/s' is no unit of the quantity 'flop rate', allowed: GFLOP/s"),
+        ('quantity = "flop rate"', 'quantity = "speed"', r"measured\.quantity: 'speed', allowed: time, device time"),
+        ("value = 2 }", "value = 0 }", r"measured\.value: 0, allowed: a finite number above 0"),
+        ("value = 2 }", "value = nan }", r"measured\.value: nan"),
+        ("value = 2 }", "value = true }", r"measured\.value: True"),
+        ('machine = "bow-1"', 'machine = "bow-2"', r"case 'A': machine: .*unknown machine 'bow-2'"),
+        ('machine = "bow-1"', 'machine = "none.toml"', r"case 'A': machine: .*none\.toml"),
+        ('model = "matmul"', 'model = "matmull"', r"case 'A': model: unknown model 'matmull', allowed: micro-bench"),
+        ('model = "matmul"', 'model = "a.b"', r"model: unknown model 'a\.b'"),
+        ("n = 16", "n = 16, b = 2", r"case 'A': config: unknown key 'b' for 'matmul', allowed: m, k, n"),
+        ("n = 16", "n = 0", r"case 'A': config\.n: 0, allowed: a whole number of 1 or more"),
+        ("{ n = 16 }", "{}", r"case 'A': config: key 'n' is missing"),
+        ('id = "A"', 'id = "B"', r"case 'B' is there twice"),
+        ('id = "A"', "id = 7", r"case number 1: id: 7, allowed: a text"),
+        ('source = "nowhere"', "", r"case 'A': key 'source' is missing"),
+        ('precision = "f16.16"', 'precision = "half"', r"precision: 'half', allowed: f32, f16\.16"),
+        ('category = "kernel"', 'category = "kernels"', r"category: 'kernels', allowed: micro-benchmark, kernel"),
+        ('id = "A"', 'id = "A"\nreplicas = 0', r"replicas: 0, allowed: a whole number of 1 or more"),
+        ('id = "A"', 'id = "A"\npipeline = 3', r"pipeline: 3, allowed: a list"),
+        ('id = "A"', 'id = "A"\noffload = ["loss"]', r"offload: 'loss', allowed: optimiser, weights"),
+        ('id = "A"', 'id = "A"\noptimiser = "adam"', r"optimiser: 'adam' means nothing to micro-benchmark 'matmul'"),
+        ("value = 2 }", "value = 2, harness_cycles = 4 }", r"harness_cycles = 4 without harness_source"),
+        ("value = 2 }", 'value = 2, harness_cycles = 4, harness_source = "x" }', r"only for times and cycles"),
+        ('reason = "no shapes"', "", r"not_expressed number 1: key 'reason' is missing"),
+        ("[[case]]", "[[cases]]", r"mine\.toml: unknown key 'cases' \(did you mean 'case'\?\)"),
+        ("[[case]]", "[case]", r"mine\.toml: case: .*, allowed: a list"),
+        ('id = "A"', "id = ", r"mine\.toml: cannot be read as TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(CaseError, match=message):
+        read(tmp_path, GOOD.replace(old, new))
+
+
+def test_no_file_and_no_cases(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match="no such file or folder of cases"):
+        read_cases(tmp_path / "gone")
+    with pytest.raises(CaseError, match=r"no cases; a file of cases has tables \[\[case\]\]"):
+        read_cases(tmp_path)
+    with pytest.raises(CaseError, match="no cases"):
+        read(tmp_path, "")
+
+
+def test_a_folder_may_hold_a_machine(tmp_path: Path) -> None:
+    (tmp_path / "machine-mine.toml").write_text('extends = "bow-1"\nname = "mine"\n', encoding="utf-8")
+    (tmp_path / "a.toml").write_text(GOOD.replace('"bow-1"', '"machine-mine.toml"'), encoding="utf-8")
+    (case,) = read_cases(tmp_path, known=problem).cases
+    assert case.machine == str((tmp_path / "machine-mine.toml").resolve())

@@ -1,0 +1,62 @@
+"""``ipuperf validate`` on files of cases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ipuperf.cli import cli
+
+CASES = """
+[[case]]
+id = "MINE"
+category = "kernel"
+source = "my own run"
+machine = "bow-1"
+model = "matmul"
+mode = "kernel"
+precision = "f16.16"
+config = { m = 64, k = 64, n = 64 }
+measured = { metric = "throughput", quantity = "flop rate", value = 1.0, unit = "TFLOP/s" }
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.toml"
+    file.write_text(CASES, encoding="utf-8")
+    return file
+
+
+def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
+    target, picture = tmp_path / "rows.json", tmp_path / "rows.svg"
+    arguments = ["validate", "--cases", str(cases), "--json", str(target), "--plot", str(picture)]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert "MINE" in done.output
+    assert "no figure was calibrated on any of these rows" in done.output
+    (row,) = json.loads(target.read_text(encoding="utf-8"))
+    keys = ["id", "category", "metric", "predicted", "measured", "unit", "error", "confidence", "calibrated_on"]
+    assert list(row) == keys
+    assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)
+    assert "<svg" in picture.read_text(encoding="utf-8")
+
+
+def test_a_wrong_file_is_one_line(cases: Path) -> None:
+    cases.write_text(CASES.replace(', unit = "TFLOP/s"', ""), encoding="utf-8")
+    done = CliRunner().invoke(cli, ["validate", "--cases", str(cases)])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: ")
+    assert "case 'MINE': measured: key 'unit' is missing" in done.output
+
+
+def test_targets_are_checked_before_the_work(cases: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "--json", str(tmp_path / "gone" / "r.json")])
+    assert done.exit_code == 1
+    assert "does not exist" in done.output
+    done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "--plot", str(tmp_path / "r.xyz")])
+    assert done.exit_code == 1
+    assert "--plot" in done.output

@@ -1,0 +1,105 @@
+"""The cases that come with ipuperf: complete, true to the published table, and as accurate as promised."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ipuperf.machine import load_machine
+from ipuperf.validation import BUILT_IN, Case, CaseError, figures, predict, problem, read_cases, summarise
+
+FOUND = read_cases(BUILT_IN, known=problem)
+TABLE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "measurements.csv"
+OWN = {"PTPIPE-PROFILE"}
+"""Cases that are no row of the published table."""
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, dict[str, str]]:
+    if not TABLE.is_file():
+        pytest.skip(f"no {TABLE}")
+    with TABLE.open(encoding="utf-8", newline="") as lines:
+        return {row["id"]: row for row in csv.DictReader(lines)}
+
+
+def test_every_published_row_is_a_case_or_has_a_reason(published: dict[str, dict[str, str]]) -> None:
+    listed = Counter([c.id for c in FOUND.cases] + [name for item in FOUND.not_expressed for name in item.ids])
+    assert set(listed) - OWN == set(published)
+    assert set(listed.values()) == {1}
+
+
+def test_cases_repeat_what_was_published(published: dict[str, dict[str, str]]) -> None:
+    for case in FOUND.cases:
+        if case.id in OWN:
+            continue
+        row = published[case.id]
+        measured = case.measured
+        assert (case.category, measured.metric, measured.unit) == (row["category"], row["metric"], row["unit"]), case.id
+        assert measured.value == float(row["value"]), case.id
+        assert case.confidence in row["confidence"], case.id
+
+
+def test_cases_name_the_figures_that_were_fitted_to_them() -> None:
+    names = {case.id: case for case in FOUND.cases}
+    for machine in ("gc200-1", "pod4", "bow-1", "gc2-1"):
+        for key, figure in load_machine(machine).figures.items():
+            if figure.kind not in ("calibrated", "measured"):
+                continue
+            for name in re.findall(r"[A-Z0-9]+(?:-[A-Z0-9]+)+", figure.source):
+                assert name not in names or key in names[name].calibrates, (key, name)
+
+
+def test_named_figures_are_there() -> None:
+    known = load_machine("pod4").figures
+    for case in FOUND.cases:
+        for name in case.calibrates:
+            assert name in known or name.startswith("lowering/"), (case.id, name)
+
+
+@pytest.mark.parametrize("category", ["micro-benchmark", "kernel"])
+def test_goal_of_micro_benchmarks_and_dense_kernels(category: str) -> None:
+    rows, _ = predict([case for case in FOUND.cases if case.category == category])
+    assert summarise(category, rows).mean <= 0.10
+
+
+def test_remote_variables_table_within_5_percent() -> None:
+    rows, _ = predict([c for c in FOUND.cases if c.id.startswith("POPXL-MNIST-")])
+    assert len(rows) == 10
+    assert max(abs(row.error) for row in rows) <= 0.05
+
+
+def model_case(text: str, tmp_path: Path) -> Case:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[[case]]\nid = "A"\ncategory = "inference"\nsource = "s"\nmachine = "gc200-1"\nmode = "inference"\n'
+        'measured = { metric = "m", quantity = "rate", value = 1, unit = "samples/s" }\n' + text,
+        encoding="utf-8",
+    )
+    return read_cases(file, known=problem).cases[0]
+
+
+def test_inference_of_the_classifier(tmp_path: Path) -> None:
+    case = model_case('model = "mnist_mlp"\nmicro_batch = 80\nio = "streams"\n', tmp_path)
+    found = figures(case)
+    assert found.values["rate"] * found.values["time"] == pytest.approx(80)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'model = "mnist_mlp"\nio = "streams"\nprecision = "f16.16"',
+            r"precision: 'f16\.16' is not supported",
+        ),
+        ('model = "mnist_mlp"\nio = "streams"\nrecompute = "standard"', "recompute: 'standard' is not supported"),
+        ('model = "mnist_mlp"\nio = "streams"\nconfig = { x = 1 }', "config: .* is not supported"),
+        ('model = "encoder"', "has no function validation_program"),
+    ],
+)
+def test_models_refuse_what_they_do_not_have(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match=message):
+        figures(model_case(text, tmp_path))

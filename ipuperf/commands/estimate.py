@@ -45,7 +45,7 @@ _AMP = click.option(
 @click.group(invoke_without_command=True)
 @click.option(
     "--csv", "source", metavar="IN", type=click.Path(dir_okay=False, path_type=Path),
-    help="Plan every row of a table (columns: docs/user-guide.md).",
+    help="Plan every row of a table.",
 )  # fmt: skip
 @click.option(
     "--out", "target", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path), help="Where its answers go."
@@ -55,6 +55,10 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
     """Cycles of one matrix product, convolution or vertex on a chip, and why; or of every row of a table.
 
     The cycles are those of PopLibs' own estimates, in tile clock cycles of one IPU.
+
+    A table has the columns kind (matmul, conv), target (mk1, mk2), dtype, partials, pass_, amp; G, M, K, N of a matrix
+    product; B, H, W, kh, kw, cin, cout, stride, pad, groups of a convolution. Cells that do not apply are empty. Its
+    answers have the columns total, compute, exchange, reduction, transform (of one serial pass), temp_bytes, tiles.
     """
     if context.invoked_subcommand is not None:
         if source is not None or target is not None:

@@ -39,7 +39,7 @@ PACKET_BYTES = 1024
 
 #: Code of one vertex type on a tile that runs it (calibrated; AMP and reductions are larger).
 VERTEX_CODE_BYTES = 240
-LARGE_VERTEX_CODE_BYTES = 1000
+LARGE_VERTEX_CODE_BYTES = 660
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 
 #: State of the vertices of one compute set on a tile: one vertex of 8 bytes with 4 edges of 4 bytes.

@@ -103,7 +103,8 @@ def _question(cells: _Cells) -> Question:
         if cells.values.get(column, "").strip():
             raise cells.error(column, f"is {cells.values[column].strip()!r}, but does not apply to {kind}")
     target = cells.checked("target", chip_named)
-    dtype, partials = cells.checked("dtype", dtype_named), cells.checked("partials", dtype_named)
+    dtype = cells.checked("dtype", dtype_named)
+    partials = cells.checked("partials", lambda text: dtype_named(text, "partials"))
     pass_ = cells.text("pass_", "nonemm" if kind == "matmul" else "fwd")
     amp = float(cells.checked("amp", _proportion))
     sizes = {name: cells.number(name) for name in (_PRODUCT if kind == "matmul" else _CONVOLUTION)}

@@ -255,8 +255,9 @@ class Builder:
                     "that use a variable have to be on one IPU: put them there, or give each its own variable"
                 )
             variable.ipu = part.ipu
-            size = variable.spec.elements
-            if self.offload.weights and variable.remote is None and size >= max(1, self.offload.min_elements):
+            size, state = variable.spec.elements, variable in part.updates.values()
+            away = self.offload.weights and not state and size >= max(1, self.offload.min_elements)
+            if away and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
 
     def _differentiate(self, stages: Sequence[Stage]) -> None:

@@ -150,7 +150,8 @@ class Offload:
         optimiser_state: loaded for the weight update and stored after it.
         activations: stashes (one remote buffer entry per micro-batch in flight).
         accumulators: loaded, added to and stored in every micro-batch.
-        weights: loaded before each stage that reads them, stored after the update.
+        weights: loaded before each stage that reads them, stored after the update (state that forwards write, such as
+            running statistics, stays on chip).
         shard_optimiser_state: replicated tensor sharding of optimiser state (the update then runs on shards).
         min_elements: tensors with fewer elements stay on chip.
         min_elements_sharding: tensors with fewer elements are not sharded.

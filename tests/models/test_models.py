@@ -74,12 +74,11 @@ CASES = [
     ("bert", {"packed": True, "epsilon": 1e-5}),
     ("gpt2", {}),
     ("resnet50", {"norm": "batch"}),
-    ("resnet50", {"norm": "group", "eight_bit_io": False}),
     ("vit", {}),
 ]
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES, ids=["bert", "packed", "gpt2", "batch", "group", "vit"])
+@pytest.mark.parametrize(("name", "changes"), CASES, ids=["bert", "packed", "gpt2", "resnet50", "vit"])
 def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: str, changes: dict[str, Any]) -> None:
     """Results of all micro-batches, then parameters and running statistics, after two weight updates with SGD."""
     options = options_of(models, name, device_iterations=2, **EXACT, **changes)
@@ -112,8 +111,8 @@ def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("bert", {"heads_on_ipu": False, "layers_per_ipu": (2,)}), ("gpt2", {}), ("resnet50", {"norm": "folded"})],
-    ids=["bert", "gpt2", "resnet50"],
+    [("gpt2", {}), ("resnet50", {"norm": "group", "eight_bit_io": False}), ("resnet50", {"norm": "folded"})],
+    ids=["gpt2", "group", "folded"],
 )
 def test_inference_is_that_of_pytorch(models: SimpleNamespace, name: str, changes: dict[str, Any]) -> None:
     options = options_of(models, name, training=False, device_iterations=3, **EXACT, **changes)
@@ -229,7 +228,9 @@ def test_nothing_is_computed_and_nothing_is_filled(models: SimpleNamespace, monk
 @pytest.mark.parametrize("name", ["bert", "resnet50"])
 def test_throughput_in_half_precision(models: SimpleNamespace, name: str) -> None:
     """The figures belong together, offloaded and sharded over two replicas; norms keep their statistics."""
-    options = options_of(models, name, replicas=2, offload_optimiser=True, sharding=True, micro_batch=2)
+    options = options_of(
+        models, name, replicas=2, offload_optimiser=True, sharding=True, micro_batch=2, layers_per_ipu=(2,)
+    )
     assert options.half
     found = getattr(models, name).throughput(options, "pod4")
     samples = 2 * 2 * options.gradient_accumulation
@@ -237,7 +238,7 @@ def test_throughput_in_half_precision(models: SimpleNamespace, name: str) -> Non
     assert found["step_seconds"] == found["run_seconds"]
     assert found["fits"]
     assert 0 < found["max_tile_bytes"] <= found["bytes_per_tile"]
-    assert found["ipus"] == 4
+    assert found["ipus"] == 2
 
 
 def test_packed_throughput_counts_sequences(models: SimpleNamespace) -> None:

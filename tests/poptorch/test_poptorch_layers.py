@@ -48,7 +48,15 @@ class Normal(nn.Module):
             return x if y is None else (x, nn.functional.mse_loss(x, y))
 
 
-@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
+def phased(*blocks: str) -> Any:
+    """One phase per block, all on IPU 0; weights are off chip by default, running statistics stay."""
+    strategy = poptorch.SerialPhasedExecution(*(poptorch.Phase(block) for block in blocks))
+    for number in range(len(blocks)):
+        strategy.phase(number).ipus(0)
+    return strategy
+
+
+@pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution, phased])
 def test_running_statistics_count_each_micro_batch_once(strategy: Any) -> None:
     """Also where the forward is recomputed; then inference uses them."""
     ours, theirs = twins(Normal)

@@ -129,7 +129,7 @@ def trace(
         UnsupportedError: a custom ``torch.autograd.Function``.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
-        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; torch 2.10 or later is needed")
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
     with record_blocks() as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The planner's acceptance: PopLibs' own planner values (an oracle of estimator fidelity, not of silicon), the bounds that
+"""The planner's acceptance: PopLibs' own planner values (an oracle of the estimator, not of silicon), the bounds that
 the search cuts by, and the public functions with plain arguments."""
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ PRODUCTS = [
     ("mk2", "f32", "f32", "nonemm", 0.6, 1, 8, 8, 8, 513, 449, 64, 0, 0, 320, 8),
 ]  # fmt: skip
 
-# target, inputs, partials, batch, size, channels in, out, groups; total, compute, exchange, reduction, transform, zeros,
-# temporary bytes, tiles
+# target, inputs, partials, batch, size, channels in, out, groups; total, compute, exchange, reduction, transform,
+# zeros, temporary bytes, tiles
 CONVOLUTIONS = [
     ("mk2", "f16", "f16", 4, 56, 64, 64, 1, 15046, 10738, 2985, 1323, 0, 0, 16192, 1344),
     ("mk2", "f16", "f16", 4, 28, 128, 128, 1, 14855, 10513, 3223, 1119, 0, 0, 17152, 1280),

@@ -84,10 +84,14 @@ class _Convolutional(Op):
         partials = found["partials_dtype"] = found.get("partials_dtype") or FLOAT32
         if not (isinstance(partials, DType) and partials.is_floating_point):
             raise DTypeError(f"{self.where()}: partials_dtype={partials!r}; a floating-point DType or None is needed")
-        memory = found.get("available_memory_proportion")
-        found["available_memory_proportion"] = memory = 0.6 if memory is None else memory
-        if not 0 < memory <= 1:
-            raise IrError(f"{self.where()}: available_memory_proportion={memory}; allowed: above 0, up to 1")
+        if not 0 < self.memory <= 1:
+            raise IrError(f"{self.where()}: available_memory_proportion={self.memory}; allowed: above 0, up to 1")
+
+    @property
+    def memory(self) -> float:
+        """Share of tile memory that the plan may use."""
+        stated = self.attributes.get("available_memory_proportion")
+        return 0.6 if stated is None else stated
 
     def operands(self, count: int) -> int:
         """Check number, types and ranks of the operands; the number of spatial axes."""
@@ -138,7 +142,7 @@ class _Convolutional(Op):
             output_dtype=self.inputs[0].dtype,
             partials_dtype=found["partials_dtype"],
             pass_=self.pass_,
-            available_memory_proportion=found["available_memory_proportion"],
+            available_memory_proportion=self.memory,
         )
 
     def options(self) -> dict[str, Any]:

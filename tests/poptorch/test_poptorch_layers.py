@@ -221,3 +221,22 @@ def test_parameters_that_are_not_trained() -> None:
     model(*data)
     accumulate(theirs, torch.optim.SGD([*theirs.second.parameters()], lr=0.1), data, iterations=1, accumulation=6)
     assert_same_weights(ours, theirs)
+
+
+def test_the_memory_proportion_of_an_ipu_reaches_convolutions_and_products() -> None:
+    class Picture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.linear = nn.Conv2d(2, 3, 3), nn.Linear(3 * 4, OUT)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return poptorch.identity_loss(self.linear(self.conv(x).flatten(1)), "mean")
+
+    opts = poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.25})
+    model = poptorch.trainingModel(Picture(), opts)
+    model(torch.randn(2, 2, 4, 4))
+    graphs = model._compiled.exported.ir.graphs.values()
+    planned = [op for graph in graphs for op in graph.ops if op.type.startswith(("Conv", "MatMul"))]
+    works = [item for op in planned for item in op.work() if hasattr(item, "available_memory_proportion")]
+    assert len(works) >= 4
+    assert {item.available_memory_proportion for item in works} == {0.25}

@@ -148,7 +148,7 @@ class _Convolutional(Op):
     def options(self) -> dict[str, Any]:
         """The attributes that the passes of a convolution share."""
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
-        return {name: self.attributes[name] for name in names}
+        return {name: self.attributes.get(name) for name in names}
 
     def work(self) -> list[works.Work]:
         """One planned pass."""

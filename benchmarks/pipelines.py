@@ -58,7 +58,7 @@ def measure(name: str, layers: int = LAYERS) -> list[dict[str, Any]]:
 
     machine, timetable = load_machine(MACHINE), schedules()[name]()
     before, marks = reference_seconds(), [time.process_time()]
-    model = encoder(EncoderOptions(layers=layers, stages=STAGES, replicas=REPLICAS))
+    model = encoder(EncoderOptions(layers=layers, stages=STAGES, replicas=REPLICAS), seed=None)
     copies = "when needed" if name == "sharded" else "every step"
     build_pipeline(model.ir, model.parts, timetable, outputs=model.outputs, training=model.training, copies=copies)
     marks.append(time.process_time())

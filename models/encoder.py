@@ -95,10 +95,19 @@ class GradientDescent:
         CONTEXT.graph.create(ScaledAddLhsInplace, [weight, gradient, scalars["rate"]], ["w"], a=1.0, b_input=2)
 
 
+def _values(
+    rng: np.random.Generator | None, shape: tuple[int, ...], dtype: DType, scale: float = 1.0, mean: float = 0.0
+) -> np.ndarray:
+    """Normally distributed values; without a generator a constant that takes no memory."""
+    if rng is None:
+        return np.broadcast_to(np.array(mean, dtype.numpy), shape)
+    return (mean + scale * rng.standard_normal(shape, np.float32)).astype(dtype.numpy)
+
+
 class _Stage:
     """A stage graph under construction."""
 
-    def __init__(self, ir: Ir, number: int, options: EncoderOptions, rng: np.random.Generator) -> None:
+    def __init__(self, ir: Ir, number: int, options: EncoderOptions, rng: np.random.Generator | None) -> None:
         self.graph: Graph = ir.create_named_graph(f"encoder{number}")
         self.ir = ir
         self.options = options
@@ -113,8 +122,8 @@ class _Stage:
         return self.graph.add_input(spec, name)
 
     def parameter(self, name: str, shape: tuple[int, ...], scale: float, mean: float = 0.0) -> Tensor:
-        """A new parameter, normally distributed."""
-        data = (mean + scale * self._rng.standard_normal(shape, np.float32)).astype(self.dtype.numpy)
+        """A new parameter."""
+        data = _values(self._rng, shape, self.dtype, scale, mean)
         main = self.ir.main_graph
         spec = TensorSpec(shape, self.dtype)
         variable = Variable(main.tensor_id(name), spec, main, data, self.ir.grouping())
@@ -163,11 +172,14 @@ class _Stage:
         return self.norm(self.op(Add, [x, self.linear(hidden, f"{name}/down", o.hidden)], "residual"), f"{name}/norm2")
 
 
-def encoder(options: EncoderOptions = EncoderOptions(), seed: int = 0) -> Encoder:
-    """Stage graphs of an encoder on IPUs 0, 1 ... of a replica."""
+def encoder(options: EncoderOptions = EncoderOptions(), seed: int | None = 0) -> Encoder:
+    """Stage graphs of an encoder on IPUs 0, 1 ... of a replica.
+
+    ``seed`` decides the weights; None is for programs that are only simulated: the weights are constant then.
+    """
     ir = Ir(options.replicas)
     main = ir.main_graph
-    rng = np.random.default_rng(seed)
+    rng = None if seed is None else np.random.default_rng(seed)
     dtype = FLOAT16 if options.half else FLOAT32
     spec = TensorSpec((options.batch * options.sequence, options.hidden), dtype)
     tokens, wanted = (_data(ir, name, spec, options.host_inputs, rng) for name in ("tokens", "targets"))
@@ -201,14 +213,14 @@ def encoder(options: EncoderOptions = EncoderOptions(), seed: int = 0) -> Encode
     return Encoder(ir, parts, outputs, training, weights, *streams)
 
 
-def _data(ir: Ir, name: str, spec: TensorSpec, from_host: bool, rng: np.random.Generator) -> HostInput | Data:
+def _data(ir: Ir, name: str, spec: TensorSpec, from_host: bool, rng: np.random.Generator | None) -> HostInput | Data:
     """Micro-batches of a stream, or one that is there."""
     main = ir.main_graph
     if from_host:
         stream = Stream(name, spec, main, "h2d")
         main.add(stream)
         return HostInput(stream)
-    data = rng.standard_normal(spec.shape, np.float32).astype(spec.dtype.numpy)
+    data = _values(rng, spec.shape, spec.dtype)
     variable = Variable(main.tensor_id(name), spec, main, data, ir.grouping())
     main.add(variable)
     return Data(variable)

@@ -93,7 +93,7 @@ def timetable(name: str, stages: int, micro_batches: int, recompute: bool = Fals
 
 def built(table: Timetable, machine: str | Machine | None = None) -> tuple[Pipeline, Executable]:
     """The network under a timetable as a pipeline and as a program on a machine."""
-    model = encoder(network(table.stages))
+    model = encoder(network(table.stages), seed=None)
     copies = SCHEDULES[table.name].copies
     pipeline = build_pipeline(
         model.ir, model.parts, table, outputs=model.outputs, training=model.training, copies=copies

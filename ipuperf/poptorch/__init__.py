@@ -6,6 +6,11 @@ cycles from the simulation. This module offers upstream's names; see ``ops`` for
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
+
 from . import enums, optim, options, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
 from .data import AsynchronousDataAccessor, DataLoader

@@ -182,3 +182,13 @@ def test_the_default_names() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_poptorch_without_pytorch_says_what_to_install() -> None:
+    program = (
+        "import importlib.util as u; found = u.find_spec; "
+        "u.find_spec = lambda name, *rest: None if name == 'torch' else found(name, *rest); "
+        "import ipuperf.poptorch"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert b"PopTorch programs need PyTorch: pip install 'ipuperf[torch]'" in done.stderr

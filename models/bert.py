@@ -19,11 +19,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PostNormLayer
-from ipuperf.models.ipu_run import RunOptions, figures, poptorch_options, trace_of
+from ipuperf.models.ipu_run import (
+    RunOptions,
+    figures,
+    options_of_case,
+    poptorch_options,
+    program_of_case,
+    trace_of,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
     from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
+    from ipuperf.validation.programs import Program
 
 __all__ = [
     "Bert",
@@ -35,6 +44,7 @@ __all__ = [
     "poptorch_options",
     "simulate",
     "throughput",
+    "validation_program",
 ]
 
 _MASKED_OUT = -1000.0
@@ -255,3 +265,10 @@ def throughput(options: BertOptions, machine: str | Machine | None = None) -> di
     """Sequences per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
     sequences = options.samples_per_call * (options.sequences_in_pack if options.packed else 1.0)
     return figures(simulate(options, machine), options, sequences)
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
+    options = options_of_case(case, {"base": base(), "large": large()})
+    sequences = options.sequences_in_pack if options.packed else 1.0
+    return program_of_case(lambda: model(options), options, batch(options, "meta"), sequences)

@@ -6,18 +6,25 @@ PopTorch). The models import ``poptorch`` under its upstream name: call ``ipuper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import poptorch
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
+from ipuperf.validation.errors import CaseError
+from ipuperf.validation.programs import Program
+
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
+    from ipuperf.poptorch.compilation import CompiledModel
     from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 OPTIMISERS = ("sgd", "adamw", "lamb")
@@ -174,21 +181,21 @@ class _WithoutRandomNumbers(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def trace_of(
-    build: Callable[[], nn.Module], options: RunOptions, batch: Sequence[Any], machine: str | Machine | None
-) -> Trace:
-    """Simulate one call without numbers; module and batch take no memory.
+def compiled_of(
+    build: Callable[[], nn.Module], options: RunOptions, batch: Sequence[Any], machine: str | Machine | None = None
+) -> CompiledModel:
+    """The program of one call, without numbers; module and batch take no memory.
 
     Args:
         build: makes the module; called with PyTorch's ``meta`` device in force.
         batch: arguments of the call, on ``meta``.
-        machine: see ``poptorch.simulate``.
+        machine: see ``poptorch.compile_offline``.
     """
     with torch.device("meta"), _WithoutRandomNumbers():
         model = cast(build(), options)
     model.train(options.training)
     optimizer = optimiser_of(model, options) if options.training else None
-    return poptorch.simulate(
+    return poptorch.compile_offline(
         model,
         poptorch_options(options),
         *batch,
@@ -196,6 +203,13 @@ def trace_of(
         optimizer=optimizer,
         machine=machine,
     )
+
+
+def trace_of(
+    build: Callable[[], nn.Module], options: RunOptions, batch: Sequence[Any], machine: str | Machine | None
+) -> Trace:
+    """Simulate one call without numbers; arguments as for :func:`compiled_of`."""
+    return compiled_of(build, options, batch, machine).executable.trace
 
 
 def figures(trace: Trace, options: RunOptions, samples: float) -> dict[str, Any]:
@@ -218,3 +232,89 @@ def figures(trace: Trace, options: RunOptions, samples: float) -> dict[str, Any]
         "bytes_per_tile": memory["bytes_per_tile"],
         "ipus": summary["num_ipus"],
     }
+
+
+# -- cases of ``ipuperf validate`` -------------------------------------------------------------------------------------
+
+_OPTIMISERS = MappingProxyType({"momentum": "sgd", "adamw": "adamw", "lamb": "lamb"})
+_RECOMPUTE = MappingProxyType({"none": (False, False), "standard": (True, False), "checkpoints": (True, True)})
+_STATED_BY_CASE = frozenset(
+    {"training", "micro_batch", "gradient_accumulation", "replicas", "layers_per_ipu", "precision", "optimiser",
+     "offload_optimiser", "offload_activations", "sharding", "recompute", "checkpoint_layers"}
+)  # fmt: skip
+Chosen = TypeVar("Chosen", bound=RunOptions)
+
+
+def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
+    """The options that a case of ``ipuperf validate`` states.
+
+    ``config`` names one of ``presets`` (``preset``) and changes any options that the case has no keys of its own for;
+    lists stand for tuples.
+
+    Raises:
+        CaseError: the case states what these models do not have.
+    """
+    config = dict(case.config)
+    preset = config.pop("preset", None)
+    if preset not in presets:
+        raise _refused(case, "config.preset", preset, ", ".join(presets))
+    options = presets[preset]
+    allowed = sorted({field.name for field in fields(options)} - _STATED_BY_CASE)
+    for name in config:
+        if name not in allowed:
+            raise _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
+    changes = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    try:
+        return replace(options, **changes, **_how(case))
+    except ValueError as error:
+        raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
+
+
+def _how(case: Case) -> dict[str, Any]:
+    """How the case runs, as options."""
+    training = case.mode == "training"
+    _allow(case, "mode", ("training", "inference"))
+    _allow(case, "io", ("streams",))
+    _allow(case, "precision", ("f32", "f16.16", "f16.32"))
+    _allow(case, "optimiser", tuple(_OPTIMISERS) if training else ("none",))
+    _allow(case, "recompute", tuple(_RECOMPUTE) if training else ("none",))
+    _allow(case, "offload", ((), ("optimiser",), ("activations",), ("optimiser", "activations")) if training else ((),))
+    _allow(case, "sharding", (0, MIN_ELEMENTS_SHARDING) if training else (0,))
+    if not training:
+        _allow(case, "accumulation", (1,))
+    if not case.pipeline:
+        raise _refused(case, "pipeline", case.pipeline, "layers of each IPU, [12] for twelve on one")
+    recompute, checkpoint = _RECOMPUTE[case.recompute]
+    return {
+        "training": training,
+        "micro_batch": case.micro_batch,
+        "gradient_accumulation": case.accumulation,
+        "replicas": case.replicas,
+        "layers_per_ipu": case.pipeline,
+        "precision": "32.32" if case.precision == "f32" else case.precision[1:],
+        "optimiser": _OPTIMISERS.get(case.optimiser, "sgd"),
+        "offload_optimiser": "optimiser" in case.offload,
+        "offload_activations": "activations" in case.offload,
+        "sharding": bool(case.sharding),
+        "recompute": recompute,
+        "checkpoint_layers": checkpoint,
+    }
+
+
+def _allow(case: Case, key: str, values: tuple[Any, ...]) -> None:
+    if getattr(case, key) not in values:
+        raise _refused(case, key, getattr(case, key), " or ".join(repr(value) for value in values))
+
+
+def _refused(case: Case, key: str, value: object, allowed: str) -> CaseError:
+    return CaseError(
+        f"{case.file}: case {case.id!r}: {key}: {value!r} is not supported by model {case.model!r}, allowed: {allowed}"
+    )
+
+
+def program_of_case(
+    build: Callable[[], nn.Module], options: RunOptions, batch: Sequence[Any], items: float = 1.0
+) -> Program:
+    """The program of a case on the machine in force; a row of the batch holds ``items`` items."""
+    executable = compiled_of(build, options, batch).executable
+    return Program(executable, options.samples_per_call * items, steps=options.device_iterations)

@@ -14,11 +14,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
-from ipuperf.models.ipu_run import RunOptions, figures, poptorch_options, trace_of
+from ipuperf.models.ipu_run import (
+    RunOptions,
+    figures,
+    options_of_case,
+    poptorch_options,
+    program_of_case,
+    trace_of,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
     from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
+    from ipuperf.validation.programs import Program
 
 __all__ = [
     "Vit",
@@ -29,6 +38,7 @@ __all__ = [
     "poptorch_options",
     "simulate",
     "throughput",
+    "validation_program",
 ]
 
 
@@ -138,3 +148,9 @@ def simulate(options: VitOptions, machine: str | Machine | None = None) -> Trace
 def throughput(options: VitOptions, machine: str | Machine | None = None) -> dict[str, Any]:
     """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
     return figures(simulate(options, machine), options, options.samples_per_call)
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
+    options = options_of_case(case, {"base": VitOptions(), "fine_tuning": fine_tuning()})
+    return program_of_case(lambda: model(options), options, batch(options, "meta"))

@@ -15,12 +15,13 @@ import click
     type=click.Path(path_type=Path),
     help="Cases to run instead of those that come with ipuperf (TOML; docs/accuracy.md shows the format).",
 )
+@click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, up to a minute each).")
 @click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Also write the rows as a JSON list.")  # fmt: skip
 @click.option("--plot", "plot_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Also draw predicted over measured by class (PNG, PDF, SVG).")  # fmt: skip
-def validate(source: Path | None, json_path: Path | None, plot_path: Path | None) -> None:
-    """Simulate every published measurement that can be expressed and print prediction, measurement and error.
+def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path: Path | None) -> None:
+    """Simulate published measurements that can be expressed and print prediction, measurement and error.
 
     Then by class: rows, mean absolute error, largest error, bias, misses; which figures were calibrated on which rows;
     and the published rows that are no case, with the reason.
@@ -44,7 +45,7 @@ def validate(source: Path | None, json_path: Path | None, plot_path: Path | None
                 bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
                 bar.update()
 
-            rows, skipped = predict(found.cases, progress=progress)
+            rows, skipped = predict(found.cases, slow=slow, progress=progress)
     except CaseError as error:
         raise click.ClickException(str(error)) from error
     click.echo(report(rows, skipped, found.not_expressed))

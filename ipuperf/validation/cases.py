@@ -91,6 +91,7 @@ class Case:
         pipeline: layers of each stage; empty: no pipeline.
         offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
             replicas (0: never).
+        slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
         calibrates: figures of the machine, or constants of the program, that were fitted to this very value.
         measured: the value.
         file: the file it stands in.
@@ -116,6 +117,7 @@ class Case:
     offload: tuple[str, ...] = ()
     sharding: int = 0
     io: str = "none"
+    slow: bool = False
     calibrates: tuple[str, ...] = ()
     file: str = ""
 
@@ -127,7 +129,7 @@ class Case:
     @property
     def program_key(self) -> str:
         """Equal for cases that run the same program on the same machine."""
-        left_out = ("id", "category", "source", "measured", "confidence", "note", "calibrates", "file")
+        left_out = ("id", "category", "source", "measured", "confidence", "note", "slow", "calibrates", "file")
         return repr([(f.name, getattr(self, f.name)) for f in fields(self) if f.name not in left_out])
 
 
@@ -232,6 +234,8 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             values[key] = _text(value, place, CHOICES.get(key))
         elif key in ("micro_batch", "accumulation", "replicas"):
             values[key] = _whole(value, place, 1)
+        elif key == "slow":
+            values[key] = _yes_or_no(value, place)
         elif key == "sharding":
             values[key] = _whole(value, place, 0)
         elif key == "pipeline":
@@ -316,6 +320,12 @@ def _text(value: object, where: str, allowed: Sequence[str] | None) -> str:
 def _whole(value: object, where: str, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CaseError(f"{where}: {value!r}, allowed: a whole number of {least} or more")
+    return value
+
+
+def _yes_or_no(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise CaseError(f"{where}: {value!r}, allowed: true, false")
     return value
 
 

@@ -17,7 +17,7 @@ from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.validation.benchmarks import BENCHMARKS, Builder
-from ipuperf.validation.errors import CaseError
+from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.units import QUANTITIES, UNITS
 
 if TYPE_CHECKING:
@@ -223,7 +223,12 @@ PROGRAMS: Mapping[str, Callable[[Case], Program]] = MappingProxyType(
 def _maker(name: str) -> Callable[[Case], Program]:
     if name in PROGRAMS:
         return PROGRAMS[name]
-    module = importlib.import_module(f"ipuperf.models.{name}")
+    try:
+        module = importlib.import_module(f"ipuperf.models.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise NotAvailable("needs PyTorch: pip install 'ipuperf[torch]'") from error
     if not hasattr(module, "validation_program"):
         raise CaseError(f"model: ipuperf.models.{name} has no function validation_program(case) -> Program")
     maker: Callable[[Case], Program] = module.validation_program

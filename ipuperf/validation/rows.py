@@ -91,12 +91,14 @@ class ClassSummary:
 def predict(
     cases: Iterable[Case],
     *,
+    slow: bool = True,
     simulate: Callable[[Case], Figures] = figures,
     progress: Callable[[Case], None] = lambda case: None,
 ) -> tuple[list[Row], list[Skipped]]:
     """A row for each case; a program that several cases measure is simulated once.
 
     Args:
+        slow: also those that are slow; else they are skipped.
         simulate: figures of a case.
         progress: told every case before it runs.
 
@@ -108,6 +110,9 @@ def predict(
     skipped: list[Skipped] = []
     for case in cases:
         progress(case)
+        if case.slow and not slow:
+            skipped.append(Skipped(case, "slow, runs with --all"))
+            continue
         key = case.program_key
         if key not in known:
             try:

@@ -24,12 +24,16 @@ def _rows(rows: Sequence[Row]) -> list[str]:
         lines.append(f"-- {name}")
         for row in (r for r in rows if r.case.category == name):
             measured = row.case.measured
-            marks = ("  c" if row.calibrated else "") + ("  <-- miss" if row.miss else "")
+            marks = ("  c" if row.calibrated else "") + ("  m" if row.figures.remarks else "")
+            marks += "  <-- miss" if row.miss else ""
             lines.append(
                 f"{row.case.id:{wide}}  {measured.metric[:metric]:{metric}} {_number(row.predicted):>12} "
                 f"{_number(measured.value):>12} {measured.unit:9} {row.error:+8.1%}{marks}"
             )
-    return [*lines, "error = predicted / measured - 1; c: a figure was calibrated on this row", ""]
+    lines.append("error = predicted / measured - 1; c: a figure was calibrated on this row")
+    if any(row.figures.remarks for row in rows):
+        lines.append("m: the program needs more memory than the simulated machine has")
+    return [*lines, ""]
 
 
 def _classes(rows: Sequence[Row]) -> list[str]:

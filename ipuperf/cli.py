@@ -1,4 +1,4 @@
-"""The command line: ``ipuperf run``, ``machines``, ``demo``, ``estimate``, ``validate``; one file each in ``commands``."""
+"""The command line: ``ipuperf run``, ``machines``, ``demo``, ``estimate``, ``validate``. One file each in commands."""
 
 from __future__ import annotations
 

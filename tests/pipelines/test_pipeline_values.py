@@ -45,6 +45,11 @@ SCHEDULES = {
 }
 
 
+def close(found, expected):
+    """float32 against float64: within 1e-6 of the array's norm, which leaves room for another order of summation."""
+    assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
 def run(
     timetable: Timetable,
     copies: str,
@@ -75,9 +80,9 @@ def run(
     factor /= replicas
     order = lambda a: a.reshape(updates, micro_batches * replicas, ROWS, WIDTH).reshape(-1, ROWS, WIDTH)  # noqa: E731
     weights, losses = plain(start, skips, order(x), order(target), updates, factor=factor, functions=functions)
-    np.testing.assert_allclose(found.reshape(-1), losses, rtol=2e-5, atol=1e-6)
+    close(found.reshape(-1), losses)
     for variable, expected in zip(net.weights, weights, strict=True):
-        np.testing.assert_allclose(variable.data, expected, rtol=2e-5, atol=1e-6)
+        close(variable.data, expected)
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])

@@ -142,7 +142,10 @@ class Superstepper:
         self.out.code += code.exchange_code(bytes_in)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
-        """A compute phase."""
+        """A compute phase, after an exchange or, where nothing is exchanged, after the launch of the compute set."""
+        last = self.out.steps[-1] if self.out.steps else None
+        if not (isinstance(last, Phase) and last.kind == "exchange"):
+            self.out.steps.append(Sync(self.op_id, name, self.chip.launch_cycles))
         self.out.steps.append(Phase(self.op_id, name, "compute", cycles, flops=flops, vertex=name))
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
         self.out.code += code.compute_code(cycles.active)
@@ -445,7 +448,7 @@ def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -
     """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
     cycles = copy_cycles(layout.bytes(tensor.dtype.size), machine)
     name = f"poplar::Memcpy{tensor.dtype.size * 8}"
-    return [Phase(op_id, name, "compute", cycles, vertex=name)]
+    return [Sync(op_id, name, machine.chip.launch_cycles), Phase(op_id, name, "compute", cycles, vertex=name)]
 
 
 def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:

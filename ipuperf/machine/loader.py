@@ -232,6 +232,7 @@ def _chip(reader: _Reader) -> Chip:
         exchange_setup_cycles=reader.cycles("chip.exchange_setup", clock),
         sync_cycles=reader.cycles("chip.sync", clock),
         external_sync_cycles=reader.cycles("chip.external_sync", clock),
+        launch_cycles=reader.cycles("chip.launch", clock),
         memcpy_bytes_per_cycle=reader.whole("chip.memcpy_rate"),
         amp_units_f16_f16=reader.whole("chip.amp_units_f16_f16"),
         amp_units_f16_f32=reader.whole("chip.amp_units_f16_f32"),

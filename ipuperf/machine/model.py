@@ -23,7 +23,9 @@ class Chip:
 
     ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
     of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
-    host. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P.
+    host; ``launch_cycles`` pass before a compute set that follows no exchange (launching workers and, after another
+    compute set, waiting for all of them). ``amp_units_A_P`` counts the AMP units in use for inputs of type A and
+    partials of type P.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Chip:
     exchange_setup_cycles: int
     sync_cycles: int
     external_sync_cycles: int
+    launch_cycles: int
     memcpy_bytes_per_cycle: int
     amp_units_f16_f16: int
     amp_units_f16_f32: int

@@ -40,6 +40,7 @@ FIGURES: Mapping[str, str] = {
     "chip.exchange_setup": "latency",
     "chip.sync": "latency",
     "chip.external_sync": "latency",
+    "chip.launch": "latency",
     "chip.memcpy_rate": "rate",
     "chip.amp_units_f16_f16": "count",
     "chip.amp_units_f16_f32": "count",

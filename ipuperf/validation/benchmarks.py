@@ -51,6 +51,7 @@ class Benchmark:
         work: operations, bytes or items of one run.
         rate: the quantity per second that ``work`` is for: ``flop rate``, ``bandwidth`` or ``rate``; ``""``: none.
         counted: only phases whose vertex name begins so are counted, ``""``: the whole run.
+        launched: the launch of these compute sets counts too.
         times: how often the measured thing happens in a run; times and cycles are those of one.
     """
 
@@ -58,6 +59,7 @@ class Benchmark:
     work: float = 0.0
     rate: str = ""
     counted: str = ""
+    launched: bool = False
     times: int = 1
 
 
@@ -88,6 +90,11 @@ def _on(ipu: int, graph: Graph, op: type[ops.Op], inputs: list[Tensor], name: st
     """The first result of a new op on an IPU."""
     with CONTEXT.on_ipu(ipu):
         return graph.create(op, inputs, [name], **attributes).outputs[0]
+
+
+def _sent(graph: Graph, tensor: Tensor, ipu: int) -> Tensor:
+    """A tensor of IPU 0 on another one."""
+    return _on(ipu, graph, ops.IpuCopy, [tensor], "sent", source=0, destination=ipu)
 
 
 # -- benchmarks --------------------------------------------------------------------------------------------------------
@@ -136,14 +143,14 @@ def stream_triad(case: Case, machine: Machine, *, elements: int) -> Benchmark:
 
 
 def tile_copy(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A copy of so many bytes within each tile (the carried value of a loop); counts nothing but the copy."""
+    """A copy of so many bytes within each tile (the carried value of a loop); counts the copy and its launch."""
     ir = Ir()
     body = ir.create_graph("body")
     shape = (machine.chip.tiles * bytes // 4,)
     body.add_output(body.create(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], ["y"]).outputs[0])
     trips = 4
     ir.main_graph.create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
-    return Benchmark(ir, float(trips * bytes), "bandwidth", counted="poplar::Memcpy", times=trips)
+    return Benchmark(ir, float(trips * bytes), "bandwidth", counted="poplar::Memcpy", launched=True, times=trips)
 
 
 def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
@@ -178,38 +185,48 @@ def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -
 
 
 def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int, ipus: int = 1) -> Benchmark:
-    """One run that multiplies ``elements`` int32 of each IPU by a constant into ``copies`` results an element."""
+    """One run that multiplies ``elements`` int32 on each IPU by a constant into ``copies`` results an element; all
+    operands lie on IPU 0 (PopLibs' linear mapping fills tiles from the first one)."""
     ir = Ir()
-    for ipu in range(ipus):
-        x = _variable(ir, f"x{ipu}", (elements, 1), INT32, ipu)
+    main = ir.main_graph
+    x = [_variable(ir, f"x{ipu}", (elements, 1), INT32) for ipu in range(ipus)]
+    x = [tensor if ipu == 0 else _sent(main, tensor, ipu) for ipu, tensor in enumerate(x)]
+    for ipu, tensor in enumerate(x):
         ten = _variable(ir, f"ten{ipu}", (1, copies), INT32, ipu)
-        _on(ipu, ir.main_graph, ops.Mul, [x, ten], "y")
+        _on(ipu, main, ops.Mul, [tensor, ten], "y")
     return Benchmark(ir)
 
 
 def trivial_sum(case: Case, machine: Machine, *, elements: int, terms: int, ipus: int = 1) -> Benchmark:
-    """One run that sums ``terms`` int32 into each of ``elements`` results on each IPU."""
+    """One run that sums ``terms`` int32 into each of ``elements`` results on each IPU and sends the sums to IPU 0."""
     ir = Ir()
+    main = ir.main_graph
+    sums = []
     for ipu in range(ipus):
         x = _variable(ir, f"x{ipu}", (elements, terms), INT32, ipu)
-        _on(ipu, ir.main_graph, ops.ReduceSum, [x], "y", axes=(1,), keepdims=False)
+        sums.append(_on(ipu, main, ops.ReduceSum, [x], "y", axes=(1,), keepdims=False))
+    for ipu, tensor in enumerate(sums[1:], start=1):
+        main.create(ops.IpuCopy, [tensor], ["back"], source=ipu, destination=0)
     return Benchmark(ir)
 
 
 def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips: int, ipus: int = 1) -> Benchmark:
-    """So many times in one run: send a constant of IPU 0 to the others, add it to ``elements`` int32 of each IPU."""
+    """So many times in one run: add a constant to ``elements`` int32 on each IPU. Constant and operands lie on IPU 0
+    (as for :func:`trivial_multiply`): they travel to the other IPUs and back in every trip."""
     ir = Ir()
     body = ir.create_graph("body")
     constant = body.add_input(TensorSpec((1,), INT32), "constant")
-    values = [body.add_input(TensorSpec((elements,), INT32), f"x{ipu}") for ipu in range(ipus)]
-    there = [constant]
-    there += [
-        _on(ipu, body, ops.IpuCopy, [constant], f"sent{ipu}", source=0, destination=ipu) for ipu in range(1, ipus)
-    ]
-    for ipu, (x, scalar) in enumerate(zip(values, there, strict=True)):
+    values: list[Tensor] = [body.add_input(TensorSpec((elements,), INT32), f"x{ipu}") for ipu in range(ipus)]
+    there = [values[0], *(_sent(body, x, ipu) for ipu, x in enumerate(values[1:], start=1))]
+    scalars = [constant, *(_sent(body, constant, ipu) for ipu in range(1, ipus))]
+    results = [
         _on(ipu, body, ops.AddLhsInplace, [x, scalar], f"y{ipu}")
+        for ipu, (x, scalar) in enumerate(zip(there, scalars, strict=True))
+    ]
+    for ipu, (result, x) in enumerate(zip(results[1:], values[1:], strict=True), start=1):
+        body.create(ops.IpuCopy, [result, x], ["back"], source=ipu, destination=0)
     operands: list[Tensor] = [_variable(ir, "five", (1,), INT32)]
-    operands += [_variable(ir, f"x{ipu}", (elements,), INT32, ipu) for ipu in range(ipus)]
+    operands += [_variable(ir, f"x{ipu}", (elements,), INT32) for ipu in range(ipus)]
     by_reference = tuple(range(1, ipus + 1))
     ir.main_graph.create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
     return Benchmark(ir)

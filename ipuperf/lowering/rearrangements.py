@@ -17,6 +17,10 @@ made here: the planner decides by PopLibs' default estimate.
 
 Assumed of tensors whose producer is not looked at, as PopLibs' planner does: activations and gradients lie by channels
 in runs of 16 halves or 8 floats (or what divides their channels), parameters and images as the forward plan wants them.
+
+Simplified: transposing takes no memory of its own beyond the planner's estimate; an axis is expanded in one go (PopLibs
+expands part of it where that makes a whole grain of the batch, and transposes less); the operands of a product lie as
+planned unless the planner moves them, whatever produced them.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 COPY_CYCLES = 587
 COPY_RATE = {8: 451, 4: 3200, 2: 5271}
 
+#: The most channels that are taken for an image.
+IMAGE_CHANNELS = 4
 
 #: Passes whose second operand is a parameter, which lies in blocks of output x input channels.
 _WITH_PARAMETER = ("fwd", "bwd", "fcfwd", "fcinf")
@@ -158,9 +164,9 @@ def laid_by_batch(item: Convolution, chip: Chip) -> bool:
 
     A tensor from the host is allocated as the forward plan wants it (``lib/poplin/Convolution.cpp`` createInputImpl,
     which allocates weights where operands are exchanged; PopART ``ConvOpx::createInput``). What comes from the host is
-    not looked up: fewer channels than fill 8 bytes are taken for an image.
+    not looked up: up to four channels (grey, colour, transparency) are taken for an image.
     """
-    if item.pass_ == "bwd" or item.channels_in * item.input_dtype.size >= 8:
+    if item.pass_ == "bwd" or item.channels_in > IMAGE_CHANNELS:
         return False
     return plan_convolution(chip, replace(item, pass_="fwd")).swapped
 

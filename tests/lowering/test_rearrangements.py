@@ -208,7 +208,7 @@ def test_an_image_lies_by_batch_where_the_forward_plan_takes_it_as_weights():
     "item",
     [
         convolution(40, 1, 10, 28, 5, dtype=FLOAT32, pass_="bwd"),
-        convolution(40, 10, 20, 12, 5, dtype=FLOAT32),
+        convolution(40, 10, 20, 12, 5, dtype=FLOAT32),  # exchanged, but no image
         convolution(20, 3, 64, 224, 7, 3, 2),  # not exchanged
         convolution(4, 64, 64, 14, 3, 1, groups=64),  # one channel in each of many groups
     ],

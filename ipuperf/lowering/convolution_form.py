@@ -232,6 +232,12 @@ def _without_late_dilation(form: Form) -> Form:
     return replace(form, axes=axes)
 
 
+def view_form(form: Form, swapped: bool) -> Form:
+    """``form`` with what is only another view of the same elements: dilation put off, operands exchanged or not."""
+    start = _without_late_dilation(form)
+    return swap(start) if swapped else start
+
+
 def _subsets(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
     for count in range(len(dims) + 1):
         yield from combinations(dims, count)
@@ -254,8 +260,7 @@ def _group_factors(form: Form, in_size: int) -> list[int]:
 def forms(form: Form, in_size: int) -> list[Form]:
     """Every transformed form that PopLibs would try, the untransformed one first (``in_size``: bytes per input)."""
     found: dict[Form, None] = {}
-    start = _without_late_dilation(form)
-    for turned in (start, swap(start)):
+    for turned in (view_form(form, swapped=False), view_form(form, swapped=True)):
         dims = [d for d, axis in enumerate(turned.axes) if not axis.plain and axis.size >= axis.kernel]
         for subset in _subsets(dims):
             wide = expand(turned, subset)

@@ -72,7 +72,7 @@ class ConvolutionPlan:
             and result, which live anyway.
         reduce_stages: reduction stages (0: none).
         total: cycles of all terms and passes.
-        request: what was planned.
+        request: what was planned; ``form``: what it became; ``unit``: the vertex.
     """
 
     pass_: str
@@ -114,6 +114,8 @@ class ConvolutionPlan:
     reduce_stages: int
     total: int
     request: Request = dataclasses.field(repr=False, compare=False)
+    form: Form = dataclasses.field(repr=False, compare=False)
+    unit: Kernel = dataclasses.field(repr=False, compare=False)
 
     @property
     def exchange(self) -> int:
@@ -130,8 +132,8 @@ class ConvolutionPlan:
         return _next_best(self.request, self.vertex, self._changes())
 
     def values(self) -> dict[str, object]:
-        """Everything but the request, by name; splits per axis as lists."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "request"}
+        """Everything but request, form and vertex, by name; splits per axis as lists."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     def _changes(self) -> tuple[object, ...]:
@@ -411,6 +413,8 @@ def _explained(request: Request, found: _Found) -> ConvolutionPlan:
         out_grouping=kernel.out_grouping,
         tiles=int(grid.tiles[0]),
         request=request,
+        form=form,
+        unit=kernel,
         **{name: int(values[0]) for name, values in found.terms.items()},
     )
 

@@ -38,7 +38,20 @@ class Move:
     far: bool
 
 
-def moves(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[Move, ...]:
+@dataclass(frozen=True)
+class Needs:
+    """Which rearrangements there are: of ``inputs``, ``weights`` and ``result`` between tiles; only on the tile,
+    because the next layer (or pass) is assumed to want another grouping, of the result (``regroup``) and of the
+    weights (``regroup_weights``)."""
+
+    inputs: bool
+    weights: bool
+    result: bool
+    regroup: bool
+    regroup_weights: bool
+
+
+def needs(form: Form, kernel: Kernel) -> Needs:
     """The rearrangements of operands and result that ``kernel`` needs.
 
     Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
@@ -54,25 +67,37 @@ def moves(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[Move, .
     full = grain(kernel.in_size)
     regroup = not result and kernel.out_grouping != full and not form.pass_.startswith("fc")
     regroup_weights = form.pass_ == "fwd" and not (inputs_too or weights_too) and kernel.out_grouping % full > 0
-    inputs, weights, outputs = _padded_elements(form, kernel)
+    return Needs(inputs_too, weights_too, result, regroup, regroup_weights)
+
+
+def moves(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[Move, ...]:
+    """The rearrangements of :func:`needs` as the planner prices them, both operands together."""
+    need = needs(form, kernel)
+    inputs, weights, outputs = padded_elements(form, kernel)
 
     def move(elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
         whole = channels % (chip.data_path_bytes // kernel.in_size) == 0
         return Move(elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
 
     found = []
-    if inputs_too or weights_too:
-        channels = form.in_channels * form.out_channels
-        found.append(move(inputs * inputs_too + weights * weights_too, types.input, types.input, channels, far=True))
-    elif regroup_weights:
+    if need.inputs or need.weights:
+        channels, elements = form.in_channels * form.out_channels, inputs * need.inputs + weights * need.weights
+        found.append(move(elements, types.input, types.input, channels, far=True))
+    elif need.regroup_weights:
         found.append(move(weights, types.input, kernel.out_grouping * types.input, form.out_channels, far=False))
-    if result or regroup:
-        rate = types.output * (1 if result else kernel.out_grouping)
-        found.append(move(outputs, types.output, rate, form.out_channels, far=result))
+    if need.result or need.regroup:
+        rate = types.output * (1 if need.result else kernel.out_grouping)
+        found.append(move(outputs, types.output, rate, form.out_channels, far=need.result))
     return tuple(found)
 
 
-def _padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
+def near_cycles(form: Form, kernel: Kernel, types: Types, tiles: int, chip: Chip) -> int:
+    """Cycles of the rearrangements that stay on their tiles, spread over so many."""
+    near = (move for move in moves(form, kernel, types, chip) if not move.far)
+    return sum(int(_move_cycles(move, -(-move.elements // tiles) * move.size, chip)[1]) for move in near)
+
+
+def padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
     """Inputs, weights and outputs in all, with groups and channels filled up to whole groupings."""
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping

@@ -21,12 +21,13 @@ from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic, SliceVertices
 from ipuperf.ops.ipu_copy import InterIpuTransfer
 
-from . import code
+from . import code, rearrangements
 from .code import CodeBytes
 from .convolution_form import describe
 from .convolution_planner import ConvolutionPlan, plan_convolution, plan_product
 from .layout import Layout, even, linear
 from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync
+from .rearrangements import Stage
 from .reductions import plan_reduction
 from .tilevector import TileVector
 
@@ -252,24 +253,23 @@ class Superstepper:
     def matmul(self, item: w.MatMul) -> None:
         """The planner's phases."""
         plan, name = plan_product(self.chip, item), f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
-        self.planned(plan, name, item.flops, plan.transform)
+        self.planned(plan, name, item.flops, rearrangements.stages(plan))
 
     def convolution(self, item: w.Convolution) -> None:
         """The planner's phases; the weights of an input gradient are transposed and flipped first."""
         plan, name = plan_convolution(self.chip, item), f"Convolution[{describe(item)}]"
         if item.pass_ == "bwd":
             self.flip_weights(item, plan, name)
-        self.planned(plan, name, item.flops, transform_cycles(plan, item))
+        stages = rearrangements.stages(plan, by_batch=rearrangements.laid_by_batch(item, self.chip))
+        self.planned(plan, name, item.flops, stages)
 
-    def planned(self, plan: ConvolutionPlan, name: str, flops: int, transform: int) -> None:
-        """The phases of a plan, in each serial pass: rearrangement (of ``transform`` cycles on the tiles), operands and
-        zeros in, vertices, partials in, reduction (or cast). The rearrangement of the result is put together with that
-        of the operands."""
+    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[Stage]) -> None:
+        """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
+        partials in, reduction (or cast). The rearrangement of the result stands with that of the operands."""
         self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
         for _ in range(plan.serial):
             self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
-            self.planned_exchange(f"{name}/transform", plan.bytes_transform, plan.transform_exchange, plan)
-            self.planned_compute("poplin::Transform", transform, plan)
+            self.rearrangement(f"{name}/transform", stages)
             self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan)
             self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
             self.planned_compute(plan.vertex, plan.compute, plan, flops // plan.serial)
@@ -285,14 +285,18 @@ class Superstepper:
         self.layouts[result] = even(key, result.spec.elements, self.chip.tiles, plan.tiles, grain)
 
     def flip_weights(self, item: w.Convolution, plan: ConvolutionPlan, name: str) -> None:
-        """Transpose channels and flip the kernel (PopART ConvFlipWeights): an exchange and copies of single elements,
-        at the rate that PopLibs assumes for rearrangements (reference 3.3)."""
-        size = item.input_dtype.size
-        elements = item.channels_in * item.channels_out // item.groups * math.prod(item.kernel_size)
-        share = -(-elements // plan.tiles) * size
-        self.planned_exchange(f"{name}/flip", share, -(-share // self.chip.exchange_bytes_per_cycle), plan)
-        rate = min(size, self.chip.memcpy_bytes_per_cycle)
-        self.planned_compute("poplin::FlipWeights", code.COPY_SETUP_CYCLES - (-share * 5 // (4 * rate)), plan)
+        """Transpose channels and flip the kernel (PopART ConvFlipWeights)."""
+        inner, outer = item.channels_in // item.groups, item.channels_out // item.groups
+        elements = item.groups * inner * outer * math.prod(item.kernel_size)
+        stages = rearrangements.turned_parameter(elements, (inner, outer), item.input_dtype.size, plan)
+        self.rearrangement(f"{name}/flip", stages)
+
+    def rearrangement(self, name: str, stages: Sequence[Stage]) -> None:
+        """The phases of a rearrangement."""
+        for stage in stages:
+            self.exchange(name, TileVector.uniform(stage.bytes, self.chip.tiles, stage.tiles), cycles=stage.exchange)
+            if stage.cycles:
+                self.compute(stage.vertex, TileVector.uniform(stage.cycles, self.chip.tiles, stage.tiles))
 
     def planned_exchange(self, name: str, size: int, cycles: int, plan: ConvolutionPlan) -> None:
         """An exchange in which each tile of the plan receives ``size`` bytes; none for no bytes."""
@@ -423,25 +427,6 @@ def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
     """Cycles of on-tile copies of ``share`` bytes."""
     rate = machine.chip.memcpy_bytes_per_cycle
     return share.map(lambda values: np.where(values != 0, code.COPY_SETUP_CYCLES - (-values // rate), 0))
-
-
-#: Cycles per byte of a rearrangement whose atoms have this many bytes (PopLibs ``lib/poplin/ConvModel.cpp:1565-1600``).
-TRANSFORM_CYCLES_PER_BYTE = {1: 5.15, 2: 5.15, 4: 3.125}
-TRANSFORM_FIXED_CYCLES = 587
-
-
-def transform_cycles(plan: ConvolutionPlan, item: w.Convolution) -> int:
-    """On-tile part of a convolution's rearrangement.
-
-    The planner decides by PopLibs' default estimate (8 bytes per cycle less a quarter); the time charged is that of
-    PopLibs' fitted model for single elements, 587 cycles and 3.125 (float) or 5.15 (half) per byte, exchange included.
-    A result that is only regrouped on its tiles keeps the default estimate.
-    """
-    if not plan.bytes_transform:
-        return plan.transform
-    rate = TRANSFORM_CYCLES_PER_BYTE[item.input_dtype.size]
-    whole = TRANSFORM_FIXED_CYCLES + math.ceil(rate * plan.bytes_transform)
-    return max(plan.transform, whole - plan.transform_exchange)
 
 
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:

@@ -1,0 +1,279 @@
+"""What the rearrangements of a plan cost, from how the elements lie before and after.
+
+A tensor lies grouped: a run of neighbouring elements of its innermost axis, then the next run. PopLibs moves an operand
+to the layout that the vertices want (``lib/poplin/Convolution.cpp`` convolutionPreprocess) in one of three ways:
+
+* The innermost axis stays the same. Whole runs are copied; the atom of the copy is what source and target have in
+  common (``lib/poplin/ConvModel.cpp`` addTransformCycleEstimate, the experimental estimate).
+* Another axis becomes the innermost one, and both runs are whole grains of 8 bytes. Blocks of source run x target run
+  are gathered, transposed by a vertex and scattered (``lib/popops/Rearrange.cpp`` regroupTensor): two copies in whole
+  runs and a compute set.
+* Another axis, and a run that is no whole grain: copied element by element.
+
+Copies take 587 cycles and 0.44, 3.125 or 5.15 cycles for each byte in atoms of 8, 4 or 2 bytes (the same estimate:
+``451``, ``3200`` and ``5271`` of 1024; a regression of PopLibs over 10,000 tests). At 0.44 that is what exchange (0.25)
+and copy (0.125) take together, so the exchange is taken to be included. Only the estimate for the chosen plan is
+made here: the planner decides by PopLibs' default estimate.
+
+Assumed of tensors whose producer is not looked at, as PopLibs' planner does: activations and gradients lie by channels
+in runs of 16 halves or 8 floats (or what divides their channels), parameters and images as the forward plan wants them.
+
+Simplified: transposing takes no memory of its own beyond the planner's estimate; an axis is expanded in one go (PopLibs
+expands part of it where that makes a whole grain of the batch, and transposes less); the operands of a product lie as
+planned unless the planner moves them, whatever produced them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ipuperf.ops.work import Convolution
+
+from .convolution_form import Form, view_form
+from .convolution_planner import ConvolutionPlan, plan_convolution
+from .convolution_terms import near_cycles, needs, padded_elements
+from .convolution_vertices import grain
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+#: Cycles of a copy besides those for its bytes, and 1024ths of a cycle per byte by bytes of an atom.
+COPY_CYCLES = 587
+COPY_RATE = {8: 451, 4: 3200, 2: 5271}
+
+#: The most channels that are taken for an image.
+IMAGE_CHANNELS = 4
+
+#: Passes whose second operand is a parameter, which lies in blocks of output x input channels.
+_WITH_PARAMETER = ("fwd", "bwd", "fcfwd", "fcinf")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How elements lie: ``source`` and ``target`` neighbours of the innermost axis; ``turned``: of different axes."""
+
+    source: int
+    target: int
+    turned: bool = False
+
+    def regrouped(self, size: int) -> bool:
+        """Whether blocks are transposed by a vertex: both runs are whole grains of 8 bytes."""
+        return self.turned and not self.source % (8 // size) and not self.target % (8 // size)
+
+    def atom(self, size: int) -> int:
+        """Bytes that one copy keeps together (8 at most), of elements of ``size`` bytes."""
+        if self.regrouped(size):
+            return 8
+        return math.gcd(8, size * (1 if self.turned else math.gcd(self.source, self.target)))
+
+
+@dataclass(frozen=True)
+class Rearranged:
+    """One operand or result that is brought into another layout.
+
+    Attributes:
+        name: ``inputs``, ``weights`` or ``result`` of the transformed form.
+        elements: in the target layout, padding and expansion included.
+        before: elements before an axis is expanded into the channels, in which blocks are transposed.
+        size: bytes per element.
+        runs: how they lie.
+    """
+
+    name: str
+    elements: int
+    before: int
+    size: int
+    runs: Runs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of rearrangement on each of ``tiles``: ``bytes`` arrive in ``exchange`` cycles, then vertices run."""
+
+    vertex: str
+    tiles: int
+    bytes: int
+    exchange: int
+    cycles: int
+
+
+def copy_cycles(atoms: dict[int, int], chip: Chip) -> tuple[int, int]:
+    """(exchange cycles, cycles of the on-tile copies) for the bytes that arrive on a tile, by atom.
+
+    The sum is the fitted model (587 and 0.44, 3.125, 5.15 per byte); of it, the exchange takes what its bytes take.
+    """
+    total = sum(atoms.values())
+    if not total:
+        return 0, 0
+    exchange = -(-total // chip.exchange_bytes_per_cycle)
+    whole = COPY_CYCLES + sum(COPY_RATE[atom] * size // 1024 for atom, size in atoms.items())
+    return exchange, max(0, whole - exchange)
+
+
+def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:
+    """Tile cycles of transposing ``count`` blocks of ``rows`` x ``columns`` elements of ``size`` bytes.
+
+    2 bytes: the vertex that works in 4 x 4 blocks, all workers of a tile sharing the blocks; 4 bytes: one vertex for
+    each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor, TransposeWorkerCycles and
+    Transpose2d; the fast paths, whose limits of stride and repeat count no grouping here reaches). The vertices that
+    split up to three blocks over workers are not modelled.
+    """
+    if not count:
+        return 0
+    each = -(-count // chip.workers)
+    if size == 4:
+        return chip.workers * (27 + each * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
+    down, across = rows // 4, columns // 4
+    if down == across == 1:
+        worker = 29 if each == 1 else 37 + 4 * (each - 2)
+    elif across == 1:
+        worker = 27 + each * (35 + 4 * (down - 2))
+    else:
+        worker = 29 + each * (18 + down * (12 + 4 * (across - 2)))
+    return 7 + chip.workers * worker
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of ``rows`` x ``columns`` elements to be transposed: ``total`` of them, ``each`` on the fullest tile."""
+
+    total: int
+    each: int
+    rows: int
+    columns: int
+
+
+def blocks(elements: int, runs: Runs, size: int, chip: Chip) -> Blocks:
+    """Blocks of whole runs, cut smaller (not below 8 bytes a side) while there are fewer than tiles
+    (``lib/popops/Rearrange.cpp`` updateGroupingInternal), spread over all tiles."""
+    least = 8 // size
+    rows, columns = runs.target, runs.source
+    count, spare = -(-elements // (rows * columns)), rows * columns // least**2
+    factor = max((x for x in range(1, spare + 1) if spare % x == 0 and count * x <= chip.tiles), default=1)
+    across = math.gcd(factor, columns // least)
+    down = math.gcd(factor // across, rows // least)
+    rows, columns = rows // down, columns // across
+    total = -(-elements // (rows * columns))
+    return Blocks(total, -(-total // chip.tiles), rows, columns)
+
+
+def laid_by_batch(item: Convolution, chip: Chip) -> bool:
+    """Whether the activations of ``item`` lie by batch: they do in an image that the forward plan takes as weights.
+
+    A tensor from the host is allocated as the forward plan wants it (``lib/poplin/Convolution.cpp`` createInputImpl,
+    which allocates weights where operands are exchanged; PopART ``ConvOpx::createInput``). What comes from the host is
+    not looked up: up to four channels (grey, colour, transparency) are taken for an image.
+    """
+    if item.pass_ == "bwd" or item.channels_in > IMAGE_CHANNELS:
+        return False
+    return plan_convolution(chip, replace(item, pass_="fwd")).swapped
+
+
+def _operand_runs(plan: ConvolutionPlan, view: Form, name: str, *, by_batch: bool) -> Runs:
+    """How an operand lies and has to lie; ``view``: the form with its operands exchanged but nothing else changed."""
+    unit, full = plan.unit, grain(plan.unit.in_size)
+    target = math.gcd(unit.in_grouping, view.in_channels)
+    own = view.batch if name == "inputs" else view.out_channels
+    by_batch = by_batch and name == ("weights" if plan.swapped else "inputs")
+    if by_batch and plan.pass_ == "wu":
+        return Runs(math.gcd(view.in_channels, full), target)
+    if by_batch or _turned(plan, name):
+        return Runs(math.gcd(own, full), target if _whole(target, unit.in_size) else unit.in_grouping, turned=True)
+    run = target * math.gcd(unit.group_grouping, view.groups)
+    if name == "weights" and not plan.swapped and plan.pass_ in _WITH_PARAMETER:
+        run *= math.gcd(unit.out_grouping, -(-view.out_channels // plan.serial))
+    return Runs(run, run)
+
+
+def _whole(run: int, size: int) -> bool:
+    return run * size % 8 == 0
+
+
+def _turned(plan: ConvolutionPlan, name: str) -> bool:
+    """Whether an operand's innermost axis is not the one that is summed over.
+
+    A weight update sums over the batch (or the rows), both operands lie by channels. The weights of ``fcbwd`` lie by
+    the channels that are its outputs; they are the ``inputs`` when operands are exchanged.
+    """
+    if plan.pass_ == "fcbwd":
+        return (name == "inputs") == plan.swapped
+    return plan.pass_ in ("wu", "fcwu")
+
+
+def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
+    """How the result lies (by output channels of the view) and is wanted: by channels, or as the parameter."""
+    unit = plan.unit
+    full = grain(unit.in_size)
+    source = math.gcd(unit.out_grouping, -(-view.out_channels // plan.serial))
+    turned = plan.swapped != (plan.pass_ == "wu" or view.is_product)
+    if turned:
+        return Runs(source, math.gcd(view.batch, full), turned=True)
+    return Runs(source, source)
+
+
+def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearranged, ...]:
+    """What the plan moves between tiles before its vertices run (inputs, weights), and after (result).
+
+    ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels.
+    """
+    types, form = plan.request.types, plan.form
+    view, need = view_form(plan.request.form, plan.swapped), needs(form, plan.unit)
+    inputs, weights, outputs = padded_elements(form, plan.unit)
+    before = view.groups * view.batch * view.in_channels * math.prod(axis.whole for axis in view.axes)
+    early = _whole(math.gcd(plan.unit.in_grouping, view.in_channels), types.input)
+    found = []
+    if need.inputs:
+        runs = _operand_runs(plan, view, "inputs", by_batch=by_batch)
+        found.append(Rearranged("inputs", inputs, min(before, inputs) if early else inputs, types.input, runs))
+    if need.weights:
+        runs = _operand_runs(plan, view, "weights", by_batch=by_batch)
+        found.append(Rearranged("weights", weights, weights, types.input, runs))
+    if need.result:
+        found.append(Rearranged("result", outputs, outputs, types.output, _result_runs(plan, view)))
+    return tuple(found)
+
+
+def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Stage, ...]:
+    """The steps of all rearrangements of one serial pass: those of both operands together, then those of the result.
+
+    A result that is only regrouped on its tiles keeps the planner's default estimate.
+    """
+    moved = rearranged(plan, by_batch=by_batch)
+    operands = tuple(each for each in moved if each.name != "result")
+    found = (*_steps(operands, plan), *_steps(moved[len(operands) :], plan))
+    request = plan.request
+    near = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
+    return (*found, Stage("poplin::Transform", plan.tiles, 0, 0, near)) if near else found
+
+
+def turned_parameter(elements: int, channels: tuple[int, int], size: int, plan: ConvolutionPlan) -> tuple[Stage, ...]:
+    """The steps of giving a parameter the other of its ``channels`` (inputs, outputs of the forward convolution) as the
+    innermost axis, for the gradient of the input (``poplin::weightsTransposeChansFlipXY``; the flip of the kernel costs
+    nothing more)."""
+    full = grain(size)
+    runs = Runs(math.gcd(channels[0], full), math.gcd(channels[1], full), turned=True)
+    return _steps((Rearranged("weights", elements, elements, size, runs),), plan)
+
+
+def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[Stage, ...]:
+    """Gather blocks, transpose them, copy everything to where it is wanted; what does not apply is left out."""
+    chip = plan.request.chip
+    copied: dict[int, int] = {}
+    gathered = turning = tiles = 0
+    for each in moved:
+        share, atom = -(-each.elements // plan.tiles) * each.size, each.runs.atom(each.size)
+        copied[atom] = copied.get(atom, 0) + share
+        if each.runs.regrouped(each.size):
+            cut = blocks(each.before, each.runs, each.size, chip)
+            gathered += cut.each * cut.rows * cut.columns * each.size
+            turning += transpose_cycles(cut.each, cut.rows, cut.columns, each.size, chip)
+            tiles = max(tiles, min(cut.total, chip.tiles))
+    found = []
+    if gathered:
+        found.append(Stage("poplin::Transform", tiles, gathered, *copy_cycles({8: gathered}, chip)))
+        found.append(Stage("popops::Transpose", tiles, 0, 0, turning))
+    if copied:
+        found.append(Stage("poplin::Transform", plan.tiles, sum(copied.values()), *copy_cycles(copied, chip)))
+    return tuple(found)

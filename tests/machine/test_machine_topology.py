@@ -207,10 +207,13 @@ def test_place_names_the_presets_that_fit():
     with pytest.raises(MachineError) as caught:
         POD4.place(8, 4)
     assert str(caught.value) == (
-        "pod4: 8 replicas x 4 IPUs per replica need 32 IPUs, there are 4; presets that fit: bow-pod64, pod64"
+        "pod4: 8 replicas x 4 IPUs per replica need 32 IPUs, there are 4; "
+        "presets that fit: bow-pod64, pod64, bow-pod128, pod128, bow-pod256, pod256"
     )
-    with pytest.raises(MachineError, match="the largest preset has 64 IPUs"):
+    with pytest.raises(MachineError, match="presets that fit: bow-pod128, pod128, bow-pod256, pod256"):
         POD64.place(65, 1)
+    with pytest.raises(MachineError, match="the largest preset has 256 IPUs"):
+        POD64.place(257, 1)
     with pytest.raises(MachineError, match="0 replicas cannot be placed"):
         POD4.place(0, 1)
     with pytest.raises(MachineError, match="-1 IPUs per replica cannot be placed"):

@@ -222,7 +222,7 @@ class Topology:
     def _gateway_way(self, ipu: int, rack: int) -> tuple[str, ...]:
         """Gateways on the shortest way over GW-Links from that of ``ipu`` to one of ``rack``; empty: there is none."""
         start = self._gateway(f"ipu{ipu}")
-        ways = [(start,)] if start else []
+        ways: list[tuple[str, ...]] = [(start,)] if start else []
         seen = {start}
         for way in ways:  # grows while it is walked
             for near in self._gateways_beside.get(way[-1], ()):

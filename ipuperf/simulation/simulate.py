@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipuperf.lowering.collector import collector_paused
 from ipuperf.lowering.program import Phase
 
+from .algorithms import Planner
 from .errors import SimulationError
 from .folding import Fold, Folder, Unfolding
 from .host import ChannelKey, Host
@@ -89,7 +90,9 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
         kernel=kernel,
         network=network,
         host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder),
-        meetings=Meetings(kernel, network, machine.topology, program.placement, chip.external_sync_cycles),
+        meetings=Meetings(
+            kernel, network, program.placement, Planner(machine.topology, chip.clock_hz, chip.external_sync_cycles)
+        ),
         recorder=recorder,
         topology=machine.topology,
         tree=tree,

@@ -53,8 +53,8 @@ def d2h(nbytes, stream="loss"):
     return StreamCopy(0, f"d2h {stream}", "d2h", nbytes, stream)
 
 
-def collective(kind, nbytes, groups, reduce_cycles=0, name="collective"):
-    return Collective(0, name, kind, nbytes, groups, reduce_cycles)
+def collective(kind, nbytes, groups, reduce_cycles=0, name="collective", method="auto"):
+    return Collective(0, name, kind, nbytes, groups, reduce_cycles, method)
 
 
 def copy(source, destination, nbytes, name="copy"):

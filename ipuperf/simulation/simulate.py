@@ -86,10 +86,11 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
         run=chip.cycles(host.run_seconds),
     )
     totals = _totals(program, tree, streams)
+    servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
     return World(
         kernel=kernel,
         network=network,
-        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder),
+        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
         meetings=Meetings(
             kernel, network, program.placement, Planner(machine.topology, chip.clock_hz, chip.external_sync_cycles)
         ),

@@ -51,7 +51,7 @@ class CollectiveMerging:
             limit = self.limit(kind)
             if limit is not None and limit < 0:
                 raise ValueError(
-                    f"CollectiveMerging: {kind} is {limit}, allowed: bytes from 0 on, or None for no limit"
+                    f"CollectiveMerging: {kind} is {limit}, allowed: bytes from 0 on, None for no limit"
                 )
 
     def limit(self, kind: str) -> int | None:

@@ -31,6 +31,7 @@ def _helper(name):
 s = _helper("simprograms")
 CLOCK = 1_325_000_000
 RUNG, RAIL, GATEWAY = 81_600_000_000, 27_200_000_000, 25_000_000_000
+POD64 = load_machine("pod64").topology
 KINDS = ("all_reduce", "reduce_scatter", "all_gather")
 
 
@@ -67,12 +68,11 @@ def deliver(rounds, members, kind):
 
 @pytest.mark.parametrize("method", METHODS[1:])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [2, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize("size", [2, 3, 8, 64])
 def test_every_member_sends_and_receives_what_the_theory_asks_for(method, kind, size):
     """(R - 1) / R of the tensor for each half of an all-reduce: the lower bound, which all of them reach."""
-    machine = load_machine("pod64")
     members = tuple(range(size))
-    found, _ = plan(machine.topology, kind, 10_000, members, method)
+    found, _ = plan(POD64, kind, 10_000, members, method)
     sent, received = deliver(found.rounds, members, kind)
     whole = Fraction(size - 1, size) * (2 if kind == "all_reduce" else 1)
     assert set(sent.values()) == set(received.values()) == {whole}
@@ -88,7 +88,7 @@ def test_every_member_sends_and_receives_what_the_theory_asks_for(method, kind, 
     ],
 )  # fmt: skip
 def test_rounds_of_an_all_reduce(size, method, rounds):
-    found, _ = plan(load_machine("pod64").topology, "all_reduce", 1000, tuple(range(size)), method)
+    found, _ = plan(POD64, "all_reduce", 1000, tuple(range(size)), method)
     assert found.count == rounds
 
 
@@ -111,8 +111,8 @@ def test_hierarchy_on_an_ipu_machine():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_hierarchy_on_the_torus(kind):
-    """One rung round with half the data, then rings of 32 that close on both rails: 31 rounds of 1 / 128; meeting in the middle
-    is 16 rounds of 1 / 64, fewer syncs and more bytes, which do not pay here any more."""
+    """One rung round with half the data, then rings of 32 that close on both rails: 31 rounds of 1 / 128. Meeting in
+    the middle is 16 rounds of 1 / 64: fewer syncs, more bytes, which does not pay here any more."""
     size = 128 * 54_400
     trace = run(s.machine("pod64", sync=100, latency=5), kind, size, range(64), HIERARCHICAL)
     rung, rail = 105 + cycles(size // 2, RUNG), 105 + cycles(size // 128, RAIL)
@@ -169,12 +169,12 @@ def test_rings_of_four_racks_have_half_the_ports_each_way():
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [2, 4, 8, 16])
-@pytest.mark.parametrize("nbytes", [16, 64_000, 64_000_000])
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("nbytes", [16, 6_400_000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_is_what_a_collective_takes_alone(kind, nbytes, size):
     machine = s.machine("pod16", sync=600, latency=20)
-    found, estimate = plan(machine.topology, kind, nbytes, tuple(range(size)), reduce=40)
+    _, estimate = plan(machine.topology, kind, nbytes, tuple(range(size)), reduce=40)
     trace = run(machine, kind, nbytes, range(size), reduce=40)
     assert s.end(trace) == estimate
     for method in METHODS[1:]:

@@ -50,9 +50,7 @@ class CollectiveMerging:
         for kind in ("all_reduce", "reduce_scatter", "all_gather"):
             limit = self.limit(kind)
             if limit is not None and limit < 0:
-                raise ValueError(
-                    f"CollectiveMerging: {kind} is {limit}, allowed: bytes from 0 on, None for no limit"
-                )
+                raise ValueError(f"CollectiveMerging: {kind} is {limit}, allowed: bytes from 0 on, None for no limit")
 
     def limit(self, kind: str) -> int | None:
         """Most bytes of a merged collective of ``kind``."""

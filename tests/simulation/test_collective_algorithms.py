@@ -239,3 +239,13 @@ def test_bytes_are_conserved(kind, method, nbytes, members, reduce):
 def test_an_unknown_method_is_refused():
     with pytest.raises(SimulationError, match="method is 'tree', allowed: auto, bidirectional_ring_pair, meet"):
         run(s.machine(), "all_gather", 8, (0, 1), "tree")
+
+
+def test_each_rack_has_its_own_host_server():
+    """The host prepares a slice in 500 cycles; replicas of one rack wait for each other, those of two racks do not."""
+    machine = s.machine("pod128", callback=500 / CLOCK, gateway_link=GATEWAY)
+    waits = {}
+    for second in (1, 64):
+        program = s.program(s.seq(s.h2d(0)), placement=((0,), (second,)), replicas=2)
+        waits[second] = [dur for _, _, _, dur in s.slices(simulate(program, machine), kind="host_begin")]
+    assert waits == {1: [500, 1000], 64: [500, 500]}

@@ -50,6 +50,7 @@ class RunOptions:
         checkpoint_layers: with recomputation, the result of each layer is kept.
         memory_proportions: available memory proportion of each IPU; the last one also holds for the IPUs after it;
             empty: PopTorch's default.
+        merge_collectives: the all-reduces, reduce-scatters and all-gathers of an IPU's weight update become one each.
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -69,6 +70,7 @@ class RunOptions:
     recompute: bool = True
     checkpoint_layers: bool = True
     memory_proportions: tuple[float, ...] = ()
+    merge_collectives: bool = False
     return_all: bool = False
 
     def __post_init__(self) -> None:
@@ -128,6 +130,9 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     if options.offload_activations:
         off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
         found.TensorLocations.setActivationLocation(off_chip)
+    if options.merge_collectives:
+        for name in ("prepareScheduleForMerging", "mergeAllReduce", "mergeReduceScatter", "mergeAllGather"):
+            found._Popart.set(f"replicatedCollectivesSettings.{name}Collectives", True)
     if not options.recompute:
         found._Popart.set("autoRecomputation", 0)
     return found

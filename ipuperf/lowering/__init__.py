@@ -1,5 +1,6 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
+from .collective_merging import NO_MERGING, CollectiveMerging
 from .convolution_planner import ConvolutionPlan
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
@@ -29,8 +30,10 @@ from .program import (
 from .tilevector import TileVector
 
 __all__ = [
+    "NO_MERGING",
     "Call",
     "Collective",
+    "CollectiveMerging",
     "ConvolutionPlan",
     "Cost",
     "DeviceProgram",

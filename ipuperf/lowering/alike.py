@@ -18,6 +18,7 @@ from ipuperf.ops.base import Op
 from ipuperf.ops.control import modified_graph_inputs
 from ipuperf.ops.work import CallGraph, Work
 
+from .collective_merging import NO_MERGING, CollectiveMerging, contiguous
 from .layout import Layout
 from .supersteps import OpSteps, Superstepper
 
@@ -38,10 +39,12 @@ class Known:
 
     Args:
         machine: where the program runs.
+        merging: which collectives become one; when they are to be moved together, the order of ops follows it.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, merging: CollectiveMerging = NO_MERGING) -> None:
         self._machine = machine
+        self._merging = merging
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
         self._kind_of: dict[Op, int] = {}
@@ -52,7 +55,10 @@ class Known:
     def order(self, graph: Graph) -> list[Operation]:
         """Ops of ``graph`` in execution order."""
         if graph not in self._orders:
-            self._orders[graph] = schedule(graph)
+            order = schedule(graph)
+            if self._merging.contiguous:
+                order = contiguous(graph, order, self._merging, self.work)
+            self._orders[graph] = order
         return self._orders[graph]
 
     def changed_inputs(self, graph: Graph) -> set[int]:

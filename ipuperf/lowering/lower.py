@@ -6,7 +6,8 @@ parameter operand of a matrix product lies as the product reads it, a stash lies
 is written to it, the buffer of a copy between IPUs lies as its source, everything else linearly. What is written to a
 stash or buffer is known only after lowering, so for programs that have them a draft without steps is made first.
 
-Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become one exchange (:mod:`.merging`).
+Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become one exchange (:mod:`.merging`), on
+request neighbouring collectives one collective (:mod:`.collective_merging`).
 
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
 them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); code is never shared
@@ -27,6 +28,7 @@ from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.ipu_copy import IpuCopy
 
 from .alike import Known
+from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .collector import collector_paused
 from .fitting import DoesNotFitError, memory_warnings
 from .layout import Layout
@@ -54,6 +56,7 @@ class Lowering(Places):
     Args:
         known: what is known about the program's graphs and ops.
         wishes: layouts for variables and Init results, found by a draft (its ``wishes``).
+        merging: which collectives become one.
         draft: only find out where tensors lie; no steps are made.
 
     Attributes:
@@ -71,9 +74,11 @@ class Lowering(Places):
         known: Known,
         wishes: Mapping[Tensor, Layout] | None = None,
         *,
+        merging: CollectiveMerging = NO_MERGING,
         draft: bool = False,
     ) -> None:
         super().__init__(ir, machine, wishes)
+        self.merging = merging
         self.name = name
         self.sync_pattern = sync_pattern
         self.known = known
@@ -100,6 +105,7 @@ class Lowering(Places):
             lowered.ops.append(self.lower_op(op, layouts))
         if not self.draft:
             merge_exchanges(lowered, self.standing)
+            merge_collectives(lowered, self.merging, self.known.work, self.machine)
         return lowered
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp:
@@ -253,6 +259,7 @@ def lower(
     name: str = "program",
     strict_memory: bool = False,
     sync_pattern: str = "single_pipeline",
+    merging: CollectiveMerging = NO_MERGING,
 ) -> DeviceProgram:
     """Compile ``ir`` for ``machine``.
 
@@ -265,6 +272,7 @@ def lower(
             "Sync patterns"): ``single_pipeline`` none but itself, ``full`` all, ``replica_and_ladder`` those of its
             side of the ladder (the IPUs with even numbers, those with odd ones). Only host I/O follows the pattern;
             copies between IPUs synchronise those that take part, and other replicas never stand with this one.
+        merging: which collectives become one; none by default.
 
     Raises:
         MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU, an
@@ -274,13 +282,13 @@ def lower(
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     ir.freeze_check()
     _check_remote(ir, machine)
-    known = Known(machine)
+    known = Known(machine, merging)
     wishes: Mapping[Tensor, Layout] = {}
     if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
         draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
         draft.lower_graph(ir.main_graph, {})
         wishes = draft.wishes
-    program = Lowering(ir, machine, name, sync_pattern, known, wishes).program()
+    program = Lowering(ir, machine, name, sync_pattern, known, wishes, merging=merging).program()
     problems = [line for line in program.warnings if line.startswith("does not fit")]
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))

@@ -126,19 +126,21 @@ class InterIpuCopy(Step):
 
 @dataclass(frozen=True)
 class Collective(Step):
-    """A collective of ``bytes`` (whole tensor of one replica) in replica groups, as ring rounds.
+    """A collective of ``bytes`` (whole tensor of one replica) in replica groups, as rounds of sends.
 
     Attributes:
         kind: ``all_reduce``, ``reduce_scatter`` or ``all_gather``.
         bytes: unsharded bytes on one replica.
         groups: members (replica numbers) of each group.
         reduce_cycles: cycles to add one received chunk of ``bytes / group size`` on the tiles (0 for a gather).
+        method: ``auto``, or one of the algorithms of :mod:`ipuperf.simulation.algorithms`.
     """
 
     kind: str
     bytes: int
     groups: tuple[tuple[int, ...], ...]
     reduce_cycles: int
+    method: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ class Superstepper:
             elif isinstance(item, w.RemoteTransfer):
                 self.remote(item)
             elif isinstance(item, w.Collective):
-                self.collective(item)
+                self.collective([(item, self.layouts[self.op.inputs[0]])])
             elif isinstance(item, InterIpuTransfer):
                 self.inter_ipu(item)
             elif isinstance(item, SliceVertices):
@@ -370,33 +370,40 @@ class Superstepper:
         size = base.dtype.size
         return linear(base.spec.elements // positions, size, self.chip.vector_width(size), self.chip.tiles)
 
-    def collective(self, item: w.Collective) -> None:
-        """Rearrange to the ring's layout, the ring rounds, and back when the result is not sharded."""
-        tensor = self.op.inputs[0]
-        size = item.group.group_size
+    def collective(self, items: Sequence[tuple[w.Collective, Layout]]) -> None:
+        """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.
+
+        ``items``: one collective, or several of one kind, operator, type and group that are done as one, each with the
+        layout of its operand.
+        """
+        first, dtype = items[0][0], items[0][0].dtype
+        size, layouts = first.group.group_size, [layout for _, layout in items]
         if size == 1:
             return
-        bytes_each = self.layouts[tensor].bytes(tensor.dtype.size)
+        held = layouts[0].elements
+        for layout in layouts[1:]:
+            held = held + layout.elements
+        bytes_each = held.times(dtype.size)
         self.exchange(f"{self.op.type}/rearrange", bytes_each)
-        chunk = linear(
-            -(-item.elements // size), tensor.dtype.size, self.chip.vector_width(tensor.dtype.size), self.chip.tiles
-        ).elements
+        elements = sum(item.elements for item, _ in items)
+        chunk = linear(-(-elements // size), dtype.size, self.chip.vector_width(dtype.size), self.chip.tiles).elements
         reduce = 0
-        if item.reduce:
-            adding = vertices.binary("ADD", tensor.dtype, chunk.total, in_place=True)
+        if first.reduce:
+            adding = vertices.binary("ADD", dtype, chunk.total, in_place=True)
             reduce = self.tile_cycles(adding.cycles, chunk).max
+        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
         self.out.steps.append(
-            Collective(self.op_id, f"{self.op.type}[{item.reduce or 'gather'}]", item.kind, item.bytes,
-                       item.group.groups, reduce)
+            Collective(self.op_id, f"{self.op.type}[{first.reduce or 'gather'}]{more}", first.kind,
+                       sum(item.bytes for item, _ in items), first.group.groups, reduce)
         )  # fmt: skip
-        if item.reduce == "mean":
-            held = chunk if item.kind == "reduce_scatter" else self.layouts[tensor].elements
-            scale = vertices.broadcast_scalar("MULTIPLY", tensor.dtype, held.total, in_place=True)
-            self.compute(scale.vertex, self.tile_cycles(scale.cycles, held), flops=held.total)
-        self.out.need(chunk.times(tensor.dtype.size))
-        rounds = (size - 1) * (2 if item.kind == "all_reduce" else 1)
-        self.out.code += code.collective_code(chunk, tensor.dtype.size, rounds)
-        if item.kind == "all_reduce":
+        if first.reduce == "mean":
+            result = chunk if first.kind == "reduce_scatter" else held
+            scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)
+            self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=result.total)
+        self.out.need(chunk.times(dtype.size))
+        rounds = (size - 1) * (2 if first.kind == "all_reduce" else 1)
+        self.out.code += code.collective_code(chunk, dtype.size, rounds)
+        if first.kind == "all_reduce":
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
 
 

@@ -21,7 +21,7 @@ def describe(machine: Machine) -> str:
     size = f"{machine.num_ipus} IPU{'' if machine.num_ipus == 1 else 's'}"
     parts = [
         f"{machine.name}: {machine.description}",
-        f"{size} in {machine.num_ipu_machines} x {machine.ipu_machine.name}, wiring {machine.wiring}",
+        f"{size} in {machine.num_ipu_machines} x {machine.ipu_machine.name}, wiring {machine.wiring}{_racks(machine)}",
         "",
         _section("Chip", _chip_rows(machine.chip)),
         _section("IPU-Machine", _ipu_machine_rows(machine.ipu_machine)),
@@ -31,6 +31,10 @@ def describe(machine: Machine) -> str:
         "Figures\n" + _indent(_figure_table(machine)),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _racks(machine: Machine) -> str:
+    return f", {machine.racks} racks" if machine.racks > 1 else ""
 
 
 def summary(names_and_machines: Iterable[tuple[str, Machine]]) -> str:
@@ -53,6 +57,7 @@ def as_dict(machine: Machine) -> dict[str, Any]:
         "num_ipus": machine.num_ipus,
         "num_ipu_machines": machine.num_ipu_machines,
         "wiring": machine.wiring,
+        "racks": machine.racks,
         "chip": dataclasses.asdict(machine.chip),
         "ipu_machine": dataclasses.asdict(machine.ipu_machine),
         "host": dataclasses.asdict(machine.host),
@@ -63,7 +68,8 @@ def as_dict(machine: Machine) -> dict[str, Any]:
 
 
 def draw_topology(topology: Topology) -> str:
-    """The IPU-Links as text: a ladder where the machine is one, else each IPU with its neighbours.
+    """The IPU-Links as text: a ladder where the machine is one, else each IPU with its neighbours; of several racks
+    joined by GW-Links the first.
 
     Numbers on the lines count physical links; ``=6=`` is a rung, ``|2`` a rail to the row below.
     """
@@ -74,7 +80,12 @@ def draw_topology(topology: Topology) -> str:
     }
     if not counts:
         return "ipu0" if topology.ipus == 1 else ""
-    return _ladder(topology.ipus, counts) or _neighbour_list(topology, counts)
+    if topology.racks == 1 or not any(link.kind == "gw_link" for link in topology.links):
+        return _ladder(topology.ipus, counts) or _neighbour_list(topology, counts)
+    size = topology.ipus // topology.racks
+    first = {pair: links for pair, links in counts.items() if max(pair) < size}
+    drawing = _ladder(size, first) or _neighbour_list(topology, first)
+    return f"{drawing}\n{topology.racks} such racks, their gateways joined by GW-Links"
 
 
 def _ladder(ipus: int, counts: dict[tuple[int, int], int]) -> str:
@@ -102,7 +113,7 @@ def _ladder(ipus: int, counts: dict[tuple[int, int], int]) -> str:
 
 def _neighbour_list(topology: Topology, counts: dict[tuple[int, int], int]) -> str:
     lines = []
-    for ipu in range(topology.ipus):
+    for ipu in range(max(map(max, counts)) + 1):
         ends = [f"ipu{near} ({counts[ipu, near]})" for near in topology.neighbours(ipu)]
         lines.append(f"ipu{ipu}: {', '.join(ends) or 'no IPU-Links'}")
     return "\n".join(lines)

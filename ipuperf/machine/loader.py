@@ -48,9 +48,8 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
 def preset_ipus() -> dict[str, int]:
     """Name of every preset -> its number of IPUs, smallest first."""
-    sizes = {
-        name: _Reader(_stack(_preset(name, "machine", "presets"))).whole("system.ipus") for name in list_machines()
-    }
+    chains = {name: tuple(_chain(_preset(name, "machine", "presets"), "machine")) for name in list_machines()}
+    sizes = {name: _Reader(_Stack(chain, chain)).whole("system.ipus") for name, chain in chains.items()}
     return dict(sorted(sizes.items(), key=lambda item: item[1]))
 
 
@@ -162,6 +161,10 @@ class _Reader:
         in_cycles = isinstance(figure, Figure) and figure.unit == "cycles"
         return int(base) if in_cycles else math.ceil(base * clock_hz)
 
+    def racks(self) -> int:
+        """Racks of the machine, 1 unless given."""
+        return self.whole("system.racks") if "system.racks" in self.figures else 1
+
     def bundles(self, group: str, ipus: int, two_machines: bool) -> tuple[Bundle, ...]:
         """The bundles under ``ipu_machine.<group>``; their IPUs must be there."""
         prefix = f"ipu_machine.{group}."
@@ -195,7 +198,7 @@ def _build(stack: _Stack) -> Machine:
         pcie_bandwidth_bytes_per_s=reader.whole("host.pcie_bandwidth"),
         stream_latency_seconds=reader.number("host.stream_latency"),
     )
-    ipus, machines, wiring = _system(reader, ipu_machine)
+    ipus, machines, wiring, racks = _system(reader, ipu_machine)
     figures = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Figure)}
     absences = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Absence)}
     return Machine(
@@ -209,9 +212,10 @@ def _build(stack: _Stack) -> Machine:
         num_ipus=ipus,
         num_ipu_machines=machines,
         wiring=wiring,
-        topology=build_topology(name, ipu_machine, host, ipus, machines, wiring),
+        topology=build_topology(name, ipu_machine, host, ipus, machines, wiring, racks),
         figures=FrozenMapping(figures),
         absences=FrozenMapping(absences),
+        racks=racks,
     )
 
 
@@ -260,6 +264,7 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
         link_latency_cycles=reader.cycles("ipu_machine.link_latency", chip.clock_hz),
         streaming_memory=memory,
         no_streaming_memory=why,
+        **_gateway_links(reader, chip),
     )
     joints = (*ipu_machine.bundles, *ipu_machine.cables)
     for ipu in range(ipus):
@@ -268,6 +273,17 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
             problem = f"{ipu_machine.links_per_ipu} links, but bundles and cables use {used} of IPU {ipu}"
             raise reader.error("ipu_machine.links_per_ipu", problem)
     return ipu_machine
+
+
+def _gateway_links(reader: _Reader, chip: Chip) -> dict[str, int]:
+    """GW-Links of a machine with several racks; a machine of one rack needs no figures of them."""
+    if reader.racks() == 1:
+        return {}
+    return {
+        "gw_links": reader.whole("ipu_machine.gw_links"),
+        "gw_link_bandwidth_bytes_per_s": reader.whole("ipu_machine.gw_link_bandwidth"),
+        "gw_link_latency_cycles": reader.cycles("ipu_machine.gw_link_latency", chip.clock_hz),
+    }
 
 
 def _streaming_memory(reader: _Reader) -> tuple[StreamingMemory | None, str]:
@@ -291,8 +307,8 @@ def _streaming_memory(reader: _Reader) -> tuple[StreamingMemory | None, str]:
     return memory, ""
 
 
-def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str]:
-    """Number of IPUs, of IPU-Machines, and the wiring, checked against each other."""
+def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str, int]:
+    """Number of IPUs, of IPU-Machines, the wiring, and the number of racks, checked against each other."""
     ipus, machines = reader.whole("system.ipus"), reader.whole("system.ipu_machines")
     wiring = reader.text("system.wiring")
     least, most = (machines - 1) * ipu_machine.ipus + 1, machines * ipu_machine.ipus
@@ -304,4 +320,20 @@ def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str]:
         raise reader.error("system.wiring", problem)
     if machines > 1 and not ipu_machine.cables:
         raise reader.error("ipu_machine.cables", f"missing, {machines} IPU-Machines need cables between them")
-    return ipus, machines, wiring
+    racks = reader.racks()
+    if racks > 1:
+        _check_racks(reader, ipu_machine, ipus, machines, racks)
+    return ipus, machines, wiring, racks
+
+
+def _check_racks(reader: _Reader, ipu_machine: IpuMachine, ipus: int, machines: int, racks: int) -> None:
+    """Racks are full, alike and larger than an IPU-Machine, and there are GW-Links enough to join them."""
+    if machines % racks or machines == racks or ipus != machines * ipu_machine.ipus:
+        held = f"{racks} racks for {ipus} IPUs in {machines} IPU-Machines"
+        problem = f"{held}, allowed: racks of equally many full ones, two or more"
+        raise reader.error("system.racks", problem)
+    if ipu_machine.streaming_memory is None:
+        raise reader.error("system.racks", f"{racks} racks, but {ipu_machine.name} has no IPU-Gateway to join them")
+    least = 1 if racks == 2 else 2
+    if ipu_machine.gw_links < least:
+        raise reader.error("ipu_machine.gw_links", f"{ipu_machine.gw_links}, {racks} racks need at least {least}")

@@ -115,7 +115,8 @@ class IpuMachine:
 
     ``link_bandwidth_bytes_per_s`` is that of one physical link and direction before ``link_efficiency``.
     ``streaming_memory`` is None where the data file says there is none; asking for one of its figures then raises
-    `MachineError`.
+    `MachineError`. ``gw_links`` are the GW-Link ports of the gateway; 0 on a machine of one rack, which has no use for
+    them.
     """
 
     name: str
@@ -128,6 +129,9 @@ class IpuMachine:
     link_latency_cycles: int
     streaming_memory: StreamingMemory | None
     no_streaming_memory: str = ""
+    gw_links: int = 0
+    gw_link_bandwidth_bytes_per_s: int = 0
+    gw_link_latency_cycles: int = 0
 
     def require_streaming_memory(self) -> StreamingMemory:
         """The Streaming Memory, or `MachineError` with the reason there is none."""
@@ -175,8 +179,9 @@ class Host:
 class Machine:
     """Everything the simulation knows about the hardware: ``num_ipus`` IPUs in ``num_ipu_machines`` IPU-Machines.
 
-    ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`). ``figures`` maps the dotted key of
-    every number to its provenance, ``absences`` what the machine explicitly does not have.
+    ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`), that of each of the ``racks``.
+    ``figures`` maps the dotted key of every number to its provenance, ``absences`` what the machine explicitly does
+    not have.
     """
 
     name: str
@@ -190,6 +195,7 @@ class Machine:
     topology: Topology
     figures: Mapping[str, Figure] = field(compare=False, repr=False)
     absences: Mapping[str, Absence] = field(compare=False, repr=False)
+    racks: int = 1
 
     def ipu_machine_of(self, ipu: int) -> int:
         """The number of the IPU-Machine this IPU is in."""

@@ -56,6 +56,9 @@ FIGURES: Mapping[str, str] = {
     "ipu_machine.ddr_capacity": "size",
     "ipu_machine.remote_transfer": "time",
     "ipu_machine.remote_packet": "size",
+    "ipu_machine.gw_links": "count",
+    "ipu_machine.gw_link_bandwidth": "bandwidth",
+    "ipu_machine.gw_link_latency": "latency",
     "ipu_machine.bundles.*.links": "count",
     "ipu_machine.cables.*.links": "count",
     "host.run_overhead": "time",
@@ -64,6 +67,7 @@ FIGURES: Mapping[str, str] = {
     "host.stream_latency": "time",
     "system.ipus": "count",
     "system.ipu_machines": "count",
+    "system.racks": "count",
 }
 """Dotted key of every figure -> its dimension (`ipuperf.machine.figures.UNITS`)."""
 
@@ -75,6 +79,14 @@ STREAMING_MEMORY = (
     "ipu_machine.remote_packet",
 )
 """The figures of the IPU-Gateway and its DDR: all given or all explicitly absent."""
+
+SEVERAL_RACKS = (
+    "system.racks",
+    "ipu_machine.gw_links",
+    "ipu_machine.gw_link_bandwidth",
+    "ipu_machine.gw_link_latency",
+)
+"""Figures that only a machine of several racks needs."""
 
 TEXTS = (
     "name",

@@ -3,6 +3,10 @@
 A `Link` is one direction of a bundle of physical links. Nodes are named ``ipu3``, ``gateway0``, ``ddr0`` (the DDR of
 one IPU-Machine) and ``host0``. IPU numbers are those of the whole Pod: IPU ``4 * m + i`` is IPU ``i`` of
 IPU-Machine ``m``.
+
+IPUs that IPU-Links join stand in one **rack** (an IPU-Link domain). From one rack to another the way leads through
+gateways: up to the sender's own gateway, over GW-Links to the gateway in the other rack that the fewest of them reach,
+down to the nearest of its IPUs, and over IPU-Links from there.
 """
 
 from __future__ import annotations
@@ -79,35 +83,58 @@ class Topology:
         return self._adjacent[ipu]
 
     def reaches(self, source: int, destination: int) -> bool:
-        """Whether IPU-Links lead from one IPU to the other."""
+        """Whether IPU-Links, or GW-Links between racks, lead from one IPU to the other."""
         self._check(source)
         self._check(destination)
-        return self._distances[source][destination] >= 0
+        if self._distances[source][destination] >= 0:
+            return True
+        return self._gateway_way(source, self.rack(destination)) != ()
 
     def hops(self, source: int, destination: int) -> int:
-        """Number of links on a shortest way between two IPUs (0 from an IPU to itself)."""
+        """Number of links on the way between two IPUs (0 from an IPU to itself)."""
+        self._require_way(source, destination)
+        near = self._distances[source][destination]
+        return near if near >= 0 else len(self.route(source, destination))
+
+    def _require_way(self, source: int, destination: int) -> None:
         if not self.reaches(source, destination):
             raise MachineError(f"topology: no IPU-Links lead from IPU {source} to IPU {destination}")
-        return self._distances[source][destination]
+
+    @property
+    def racks(self) -> int:
+        """Number of racks: sets of IPUs that IPU-Links join."""
+        return self._racks[-1] + 1 if self._racks else 0
+
+    def rack(self, ipu: int) -> int:
+        """The rack of an IPU; racks are numbered by their smallest IPU."""
+        self._check(ipu)
+        return self._racks[ipu]
+
+    def place_in_rack(self, ipu: int) -> int:
+        """How many IPUs of the same rack have smaller numbers."""
+        return ipu - self._racks.index(self.rack(ipu))
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
         """The links from one IPU to another, in order; empty from an IPU to itself.
 
         Fewest hops; then the widest narrowest link; then wide links as early as possible (rung before rail, as
         Graphcore's model of the ladder does, PopLibs lib/poplibs_test/Util.cpp:360-430); then the smaller node numbers.
+        Between racks it leads through gateways (module docstring).
         """
         key = (source, destination)
         if key not in self._routes:
-            self._routes[key] = self._find_route(source, destination) if self.hops(source, destination) else ()
+            self._require_way(source, destination)
+            self._routes[key] = self._find_route(source, destination) if source != destination else ()
         return self._routes[key]
 
     def ring(self, ipus: Sequence[int]) -> tuple[int, ...]:
         """The order in which these IPUs form the ring of a collective, starting at the smallest number.
 
         It has the fewest hops all round, then the shortest longest hop, then the smaller numbers first: IPUs 0 to 3
-        of an IPU-Machine give 0-1-3-2. Up to seven IPUs all rings are tried. Beyond that the best of three regular
-        ones is taken: up one rail of the ladder and down the other, zigzag over the rungs, and plain ascending order;
-        the first has one hop between all neighbours when the IPUs fill a stretch of the ladder.
+        of an IPU-Machine give 0-1-3-2. Up to seven IPUs all rings are tried. Beyond that the best of four regular
+        ones is taken: up one rail of the ladder and down the other, zigzag over the rungs, plain ascending order, and
+        every second one up and the others down (PopLibs' interleaved pattern); the first has one hop between all
+        neighbours when the IPUs fill a stretch of the ladder, the last at most two when they fill a stretch of a rail.
         """
         members = tuple(sorted(ipus))
         if not members or len(set(members)) != len(members):
@@ -163,6 +190,55 @@ class Topology:
         return tuple(table)
 
     @cached_property
+    def _racks(self) -> tuple[int, ...]:
+        """Rack of every IPU."""
+        racks = [-1] * self.ipus
+        for ipu in range(self.ipus):
+            if racks[ipu] < 0:
+                number = max(racks) + 1
+                for near, distance in enumerate(self._distances[ipu]):
+                    if distance >= 0:
+                        racks[near] = number
+        return tuple(racks)
+
+    @cached_property
+    def _gateways_beside(self) -> Mapping[str, tuple[str, ...]]:
+        """Gateways that GW-Links join to each gateway, in natural order."""
+        found: dict[str, list[str]] = {}
+        for link in self.links:
+            if link.kind == "gw_link":
+                found.setdefault(link.source, []).append(link.destination)
+        return {node: tuple(sorted(near, key=_natural)) for node, near in found.items()}
+
+    @cached_property
+    def _under(self) -> Mapping[str, tuple[int, ...]]:
+        """IPUs of each gateway, ascending."""
+        found: dict[str, list[int]] = {}
+        for link in self.links:
+            if link.source.startswith("ipu") and link.destination.startswith("gateway"):
+                found.setdefault(link.destination, []).append(int(link.source[3:]))
+        return {node: tuple(sorted(ipus)) for node, ipus in found.items()}
+
+    def _gateway_way(self, ipu: int, rack: int) -> tuple[str, ...]:
+        """Gateways on the shortest way over GW-Links from that of ``ipu`` to one of ``rack``; empty: there is none."""
+        start = self._gateway(f"ipu{ipu}")
+        ways: list[tuple[str, ...]] = [(start,)] if start else []
+        seen = {start}
+        for way in ways:  # grows while it is walked
+            for near in self._gateways_beside.get(way[-1], ()):
+                if near not in seen:
+                    seen.add(near)
+                    ways.append((*way, near))
+        return next((way for way in ways[1:] if any(self._racks[i] == rack for i in self._under.get(way[-1], ()))), ())
+
+    def _cross_racks(self, source: int, destination: int) -> tuple[Link, ...]:
+        """The way through gateways to an IPU of another rack."""
+        way = self._gateway_way(source, self.rack(destination))
+        distance = self._distances
+        landing = min(self._under[way[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
+        return self._walk([f"ipu{source}", *way, f"ipu{landing}"]) + self.route(landing, destination)
+
+    @cached_property
     def _graph(self) -> Any:
         import networkx
 
@@ -171,6 +247,8 @@ class Topology:
         return graph
 
     def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
+        if self._distances[source][destination] < 0:
+            return self._cross_racks(source, destination)
         import networkx
 
         ways = networkx.all_shortest_paths(self._graph, f"ipu{source}", f"ipu{destination}")
@@ -222,4 +300,5 @@ def _ring_candidates(members: tuple[int, ...]) -> list[tuple[int, ...]]:
         rung = list(pair)
         meets = bool(zigzag) and zigzag[-1] % 2 != rung[0] % 2
         zigzag += rung[::-1] if meets else rung
-    return [(first, *other, *same[::-1]), tuple(zigzag), members]
+    interleaved = (*members[::2], *members[1::2][::-1])
+    return [(first, *other, *same[::-1]), tuple(zigzag), members, interleaved]

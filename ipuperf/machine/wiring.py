@@ -14,6 +14,11 @@ IPUs 0 and 1 of the next IPU-Machine.
     three neighbours, so closing the two rails into rings is what is left: a torus of 2 x 32 IPUs (rungs x rails). A
     4 x 4 torus of IPU-Machines would also fit the ports, but would put the two rails of a machine on different
     neighbours and break the ladder that smaller partitions of the same Pod are known to be. This is an assumption.
+
+Several **racks** (a POD128 has two, a POD256 four) are each wired so. The gateway of each IPU-Machine is joined by
+GW-Links to that of the IPU-Machine at the same place in the next rack, and the last rack to the first: with two racks
+all ports lead to the other one, with more half of them each way. Data sheets say that the racks are joined "directly or
+switched"; which gateways and how many hops is an assumption, a switch would make every pair of racks one hop apart.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from ipuperf.machine.topology import Link, Topology
 
 
 def build_topology(
-    name: str, ipu_machine: IpuMachine, host: Host, num_ipus: int, num_ipu_machines: int, wiring: str
+    name: str, ipu_machine: IpuMachine, host: Host, num_ipus: int, num_ipu_machines: int, wiring: str, racks: int = 1
 ) -> Topology:
     """All links of a machine called ``name``, one `Link` per direction, named ``name/source->destination``.
 
@@ -32,9 +37,13 @@ def build_topology(
     IPUs or an IPU has no way to the others.
     """
     links: list[Link] = []
-    for first, second, count in _ipu_bundles(ipu_machine, num_ipu_machines, wiring):
-        if max(first, second) < num_ipus:
-            links += _ipu_links(name, ipu_machine, first, second, count)
+    in_rack = num_ipu_machines // racks
+    for rack in range(racks):
+        start = rack * in_rack * ipu_machine.ipus
+        for first, second, count in _ipu_bundles(ipu_machine, in_rack, wiring):
+            if start + max(first, second) < num_ipus:
+                links += _ipu_links(name, ipu_machine, start + first, start + second, count)
+    links += _gw_links(name, ipu_machine, in_rack, racks)
     for machine in range(num_ipu_machines):
         present = range(machine * ipu_machine.ipus, min((machine + 1) * ipu_machine.ipus, num_ipus))
         links += _outer_links(name, ipu_machine, host, machine, present)
@@ -59,6 +68,18 @@ def _ipu_links(name: str, ipu_machine: IpuMachine, first: int, second: int, coun
     return _both_ways(
         name, f"ipu{first}", f"ipu{second}", "ipu_link", count, bandwidth, ipu_machine.link_latency_cycles
     )
+
+
+def _gw_links(name: str, ipu_machine: IpuMachine, in_rack: int, racks: int) -> list[Link]:
+    """GW-Links between the gateways at the same place of neighbouring racks, which form a ring."""
+    links: list[Link] = []
+    count = ipu_machine.gw_links if racks == 2 else ipu_machine.gw_links // 2
+    for rack in range({1: 0, 2: 1}.get(racks, racks)):
+        for place in range(in_rack):
+            here, there = rack * in_rack + place, (rack + 1) % racks * in_rack + place
+            bandwidth, latency = count * ipu_machine.gw_link_bandwidth_bytes_per_s, ipu_machine.gw_link_latency_cycles
+            links += _both_ways(name, f"gateway{here}", f"gateway{there}", "gw_link", count, bandwidth, latency)
+    return links
 
 
 def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, present: range) -> list[Link]:

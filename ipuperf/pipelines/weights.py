@@ -2,7 +2,7 @@
 
 Gradients of the micro-batches are added to an accumulator per parameter; after the last micro-batch each IPU reduces
 its accumulators over the replicas, scales them, updates its parameters and clears the accumulators. A single
-micro-batch needs no accumulator. Simplification: every tensor has its own collective (upstream merges small ones).
+micro-batch needs no accumulator. Every tensor has its own collective here; lowering merges them where it is asked to.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import Ir, Stream
-from ipuperf.lowering import ipus_per_replica
+from ipuperf.lowering import NO_MERGING, CollectiveMerging, ipus_per_replica
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, RunSettings, current_settings
 
@@ -62,7 +62,7 @@ class Executable:
         machine: see :func:`choose_machine`; None takes the machine of the settings in force.
         name: name in reports.
         settings: settings to use (default: those in force); the executable is added to their list.
-        sync_pattern: see :func:`ipuperf.lowering.lower`.
+        sync_pattern, merging: see :func:`ipuperf.lowering.lower`.
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
 
     Raises:
@@ -78,8 +78,10 @@ class Executable:
         settings: RunSettings | None = None,
         sync_pattern: str = "single_pipeline",
         prefetch_depth: int = 1,
+        merging: CollectiveMerging = NO_MERGING,
     ) -> None:
         self.sync_pattern = sync_pattern
+        self.merging = merging
         self.prefetch_depth = prefetch_depth
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
@@ -103,8 +105,14 @@ class Executable:
         """The program lowered for the machine."""
         from ipuperf.lowering import lower
 
-        strict = self.settings.strict_memory
-        return lower(self.ir, self.machine, name=self.name, strict_memory=strict, sync_pattern=self.sync_pattern)
+        return lower(
+            self.ir,
+            self.machine,
+            name=self.name,
+            strict_memory=self.settings.strict_memory,
+            sync_pattern=self.sync_pattern,
+            merging=self.merging,
+        )
 
     @cached_property
     def trace(self) -> Trace:

@@ -1,4 +1,7 @@
-"""The host: one serial server that prepares slices for the IPUs and takes those they send.
+"""The host: a serial server that prepares slices for the IPUs and takes those they send.
+
+A machine of several racks has one such server for each rack, which serves the replicas that begin there (a POD64 and so
+each rack of a larger Pod comes with host servers of its own; how many processes share the work there is not modelled).
 
 Each (slice, replica) of a stream costs ``host.callback_seconds`` of host time. The server handles requests in the order
 in which they came; those of one instant by replica, then by stream (in the order of ``DeviceProgram.streams``), then by
@@ -11,8 +14,7 @@ not wait for the host to handle it, only the run does.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,10 +54,17 @@ class Host:
         depth: slices of a host-to-device stream the host may be ahead of the IPU.
         totals: slices each (replica, host-to-device stream) takes in the run.
         recorder: gets every callback.
+        servers: the server of each replica; none given: one server for all.
     """
 
     def __init__(
-        self, kernel: Kernel, callback: int, depth: int, totals: Mapping[ChannelKey, int], recorder: Recorder
+        self,
+        kernel: Kernel,
+        callback: int,
+        depth: int,
+        totals: Mapping[ChannelKey, int],
+        recorder: Recorder,
+        servers: Sequence[int] = (),
     ) -> None:
         self._kernel = kernel
         self._callback = callback
@@ -63,15 +72,20 @@ class Host:
         self._recorder = recorder
         self._channels = {key: _Channel(total) for key, total in sorted(totals.items())}
         self._inbox: list[tuple[int, int, int, int, Callable[[], None] | None]] = []
-        self._due: list[ChannelKey] = []  # slices being prepared, in order
-        self._served: deque[tuple[int, int, int]] = deque()  # end, replica, stream of callbacks not over yet, in order
-        self.busy_until = 0
+        self._served: list[tuple[int, int, int]] = []  # end, replica, stream of callbacks not over yet, as asked for
+        self._server = dict(enumerate(servers))
+        self._busy = dict.fromkeys([*servers, 0], 0)  # until when each server is
+
+    @property
+    def busy_until(self) -> int:
+        """End of the last callback asked for until now."""
+        return max(self._busy.values())
 
     # -- what IPUs say -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """The run begins: ask for the first slices of every stream."""
-        self.busy_until = self._kernel.now
+        self._busy = dict.fromkeys(self._busy, self._kernel.now)
         self._kernel.after(0, self._settle, HOST)
 
     def claim(self, replica: int, stream: int, ipu: int, ready: Callable[[], None]) -> None:
@@ -90,8 +104,8 @@ class Host:
 
     def backlog(self, now: int) -> int:
         """Callbacks asked for that are not over yet."""
-        while self._served and self._served[0][0] <= now:
-            self._served.popleft()
+        if self._served:
+            self._served = [item for item in self._served if item[0] > now]
         return len(self._served)
 
     def state(self, now: int) -> tuple[object, ...]:
@@ -153,17 +167,16 @@ class Host:
 
     def _serve(self, replica: int, stream: int, prepare: bool) -> None:
         """Queue one callback; a prepared slice is ready at its end."""
-        start = max(self.busy_until, self._kernel.now)
-        self.busy_until = start + self._callback
-        self._served.append((self.busy_until, replica, stream))
+        server = self._server.get(replica, 0)
+        start = max(self._busy[server], self._kernel.now)
+        end = self._busy[server] = start + self._callback
+        self._served.append((end, replica, stream))
         self._recorder.host_event(start, self._callback, stream, replica)
         if prepare:
             self._channels[replica, stream].issued += 1
-            self._due.append((replica, stream))
-            self._kernel.after(self.busy_until - self._kernel.now, self._prepared)
+            self._kernel.after(end - self._kernel.now, lambda: self._prepared(self._channels[replica, stream]))
 
-    def _prepared(self) -> None:
-        channel = self._channels[self._due.pop(0)]
+    def _prepared(self, channel: _Channel) -> None:
         channel.ready += 1
         self._grant(channel)
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from ipuperf.lowering.program import Collective, HostExchange, InterIpuCopy, IpuTransfer
 
-from .collectives import RingRun
+from .algorithms import Planner
+from .collectives import CollectiveRun
 from .errors import SimulationError
 from .network import Label
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Topology
-
     from .ipu import IpuProcess
     from .kernel import Kernel
     from .network import Network
@@ -40,24 +39,24 @@ class Meetings:
 
     Args:
         placement: IPU of the machine by replica and IPU of the replica.
-        external_sync: cycles of an external sync.
+        planner: chooses the algorithms of collectives; knows topology and external sync.
     """
 
     def __init__(
         self,
         kernel: Kernel,
         network: Network,
-        topology: Topology,
         placement: tuple[tuple[int, ...], ...],
-        external_sync: int,
+        planner: Planner,
     ) -> None:
         self._kernel = kernel
         self._network = network
-        self._topology = topology
+        self._planner = planner
+        self._topology = planner.topology
         self._placement = placement
-        self._sync = external_sync
+        self._sync = planner.external_sync
         self._gathering: dict[tuple[int, int, int], list[Party]] = {}
-        self._rings: dict[tuple[int, int, int], RingRun] = {}
+        self._rings: dict[tuple[int, int, int], CollectiveRun] = {}
         self._copies: dict[CopyKey, dict[int, Party]] = {}
         self._copy_starts: dict[CopyKey, int] = {}
         self._host: dict[HostKey, dict[int, Party]] = {}
@@ -81,8 +80,8 @@ class Meetings:
             for party, _, _ in gathered:
                 party.open_wait = ""
             members = [(party, finish) for party, _, finish in gathered]
-            self._rings[key] = RingRun(
-                self._kernel, self._network, self._topology, self._sync, key, leaf, members, lambda: self._close(key)
+            self._rings[key] = CollectiveRun(
+                self._kernel, self._network, self._planner, key, leaf, members, lambda: self._close(key)
             )
 
     def _close(self, key: tuple[int, int, int]) -> None:

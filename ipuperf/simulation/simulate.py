@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipuperf.lowering.collector import collector_paused
 from ipuperf.lowering.program import Phase
 
+from .algorithms import Planner
 from .errors import SimulationError
 from .folding import Fold, Folder, Unfolding
 from .host import ChannelKey, Host
@@ -85,11 +86,14 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
         run=chip.cycles(host.run_seconds),
     )
     totals = _totals(program, tree, streams)
+    servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
     return World(
         kernel=kernel,
         network=network,
-        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder),
-        meetings=Meetings(kernel, network, machine.topology, program.placement, chip.external_sync_cycles),
+        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
+        meetings=Meetings(
+            kernel, network, program.placement, Planner(machine.topology, chip.clock_hz, chip.external_sync_cycles)
+        ),
         recorder=recorder,
         topology=machine.topology,
         tree=tree,

@@ -16,6 +16,7 @@ from ipuperf.lowering.program import (
     Sync,
 )
 
+from .algorithms import METHODS
 from .errors import SimulationError
 from .walk import Instruction, ProgramTree, Shared, Stretch
 
@@ -102,6 +103,8 @@ def _check_step(step: Step, index: int, program: DeviceProgram, machine: Machine
     elif isinstance(step, HostExchange):
         _check_host(where, step, index, len(program.ipus))
     elif isinstance(step, Collective):
+        if step.method not in METHODS:
+            raise SimulationError(f"{where}: method is {step.method!r}, allowed: {', '.join(METHODS)}")
         _check_groups(where, step, program.replicas)
     elif isinstance(step, RemoteTransfer):
         machine.ipu_machine.require_streaming_memory()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import FLOAT16, FLOAT32, Ir
+from ipuperf.lowering import NO_MERGING, CollectiveMerging
 from ipuperf.ops import IpuCopy
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
@@ -114,6 +115,19 @@ def remote_buffers_supported(shards: int = 1) -> bool:
 def minimum_remote_bytes(config: IPUConfig | None) -> int:
     """Smallest tensor that is kept in Streaming Memory (``optimizations.minimum_remote_tensor_size``)."""
     return 128 if config is None else config.optimizations.minimum_remote_tensor_size
+
+
+def collective_merging(config: IPUConfig | None) -> CollectiveMerging:
+    """Collectives wait until so many bytes have come together (0, the default: they do not)."""
+    if config is None:
+        return NO_MERGING
+    sizes = config.optimizations
+    return CollectiveMerging(
+        sizes.maximum_cross_replica_sum_buffer_size,
+        sizes.maximum_reduce_scatter_buffer_size,
+        sizes.maximum_all_gather_buffer_size,
+        contiguous=True,
+    )
 
 
 def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:

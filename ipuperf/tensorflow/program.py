@@ -226,7 +226,7 @@ class Program:
         devices.relabel(self.ir, order)
         for build in self.deferred:
             build()
-        self.executable = Executable(self.ir, name=self.name)
+        self.executable = Executable(self.ir, name=self.name, merging=devices.collective_merging(state().config))
         self.executable.evaluator.load_variables()
         return self.executable
 

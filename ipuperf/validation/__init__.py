@@ -9,6 +9,7 @@ from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.plot import draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
+from ipuperf.validation.scaling import Growth, Scaling, scaling
 from ipuperf.validation.text import report
 
 __all__ = [
@@ -17,11 +18,13 @@ __all__ = [
     "CaseError",
     "Cases",
     "Figures",
+    "Growth",
     "Measured",
     "NotAvailable",
     "NotExpressed",
     "Program",
     "Row",
+    "Scaling",
     "Skipped",
     "by_class",
     "draw",
@@ -30,5 +33,6 @@ __all__ = [
     "problem",
     "read_cases",
     "report",
+    "scaling",
     "summarise",
 ]

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 
 from ipuperf.validation.cases import NotExpressed
 from ipuperf.validation.rows import MISS, Row, Skipped, by_class, summarise
+from ipuperf.validation.scaling import scaling_text
 
 
 def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[NotExpressed]) -> str:
-    """Every row, classes, misses, calibration, what is not expressed."""
-    parts = [*_rows(rows), *_classes(rows), *_misses(rows), *_calibration(rows), *_skipped(skipped), *_others(others)]
+    """Every row, classes, growth between systems, misses, calibration, what is not expressed."""
+    parts = [
+        *_rows(rows),
+        *_classes(rows),
+        *scaling_text(rows),
+        *_misses(rows),
+        *_calibration(rows),
+        *_skipped(skipped),
+        *_others(others),
+    ]
     return "\n".join(parts)
 
 

@@ -188,6 +188,46 @@ def test_two_bundles_between_the_same_ipus(write):
         load_machine(write('extends = "pod4"\n[ipu_machine]\n' + text))
 
 
+def count(value: int) -> str:
+    return f'{{ value = {value}, unit = "count", source = "me", kind = "assumed" }}'
+
+
+def test_racks_of_a_users_file(write):
+    """Three racks of two IPU-M2000: a ring of three, one port each way."""
+    system = f"ipus = {count(24)}\nipu_machines = {count(6)}\nracks = {count(3)}\n"
+    machine = load_machine(write(f'extends = "pod128"\n[system]\n{system}'))
+    assert (machine.racks, machine.topology.racks) == (3, 3)
+    links = {(link.source, link.destination): link for link in machine.topology.links if link.kind == "gw_link"}
+    assert {(a, b) for a, b in links if a < b} == {
+        ("gateway0", "gateway2"), ("gateway0", "gateway4"), ("gateway2", "gateway4"),
+        ("gateway1", "gateway3"), ("gateway1", "gateway5"), ("gateway3", "gateway5"),
+    }  # fmt: skip
+    assert {link.bandwidth_bytes_per_s for link in links.values()} == {12_500_000_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"[system]\nracks = {count(3)}\n", "system.racks: 3 racks for 128 IPUs in 32 IPU-Machines, allowed: racks of"),
+        (f"[system]\nipus = {count(127)}\n", "system.racks: 2 racks for 127 IPUs"),
+    ],
+)
+def test_racks_that_cannot_be(write, text, message):
+    with pytest.raises(MachineError, match=message):
+        load_machine(write(f'extends = "pod128"\n{text}'))
+
+
+def test_a_ring_of_racks_needs_two_ports(write):
+    with pytest.raises(MachineError, match="ipu_machine.gw_links: 1, 4 racks need at least 2"):
+        load_machine(write(f'extends = "pod256"\n[ipu_machine]\ngw_links = {count(1)}\n'))
+
+
+def test_racks_need_the_figures_of_gateway_links(write):
+    system = f"[system]\nipus = {count(128)}\nipu_machines = {count(32)}\nracks = {count(2)}\n"
+    with pytest.raises(MachineError, match="ipu_machine.gw_links: missing figure"):
+        load_machine(write(f'extends = "pod64"\n{system}'))
+
+
 def test_unreachable_ipu(write):
     count = '{ value = 1, unit = "count", source = "me", kind = "assumed" }'
     five = f"[system]\nipus = {count.replace('1,', '5,')}\n[ipu_machine]\nipus = {count.replace('1,', '5,')}\n"

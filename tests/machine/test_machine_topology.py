@@ -207,10 +207,13 @@ def test_place_names_the_presets_that_fit():
     with pytest.raises(MachineError) as caught:
         POD4.place(8, 4)
     assert str(caught.value) == (
-        "pod4: 8 replicas x 4 IPUs per replica need 32 IPUs, there are 4; presets that fit: bow-pod64, pod64"
+        "pod4: 8 replicas x 4 IPUs per replica need 32 IPUs, there are 4; "
+        "presets that fit: bow-pod64, pod64, bow-pod128, pod128, bow-pod256, pod256"
     )
-    with pytest.raises(MachineError, match="the largest preset has 64 IPUs"):
+    with pytest.raises(MachineError, match="presets that fit: bow-pod128, pod128, bow-pod256, pod256"):
         POD64.place(65, 1)
+    with pytest.raises(MachineError, match="the largest preset has 256 IPUs"):
+        POD64.place(257, 1)
     with pytest.raises(MachineError, match="0 replicas cannot be placed"):
         POD4.place(0, 1)
     with pytest.raises(MachineError, match="-1 IPUs per replica cannot be placed"):
@@ -226,3 +229,20 @@ def test_place_gives_each_replica_its_own_consecutive_ipus(replicas, ipus):
     placed = POD64.place(replicas, ipus)
     assert [ipu for group in placed for ipu in group] == list(range(replicas * ipus))
     assert {len(group) for group in placed} == {ipus}
+
+
+def test_racks_are_reached_through_gateways():
+    topology = load_machine("pod256").topology
+    assert [topology.rack(ipu) for ipu in (0, 63, 64, 255)] == [0, 0, 1, 3]
+    assert [topology.place_in_rack(ipu) for ipu in (5, 69, 255)] == [5, 5, 63]
+
+    def ends(source, destination):
+        return [link.destination for link in topology.route(source, destination)]
+
+    assert ends(5, 69) == ["gateway1", "gateway17", "ipu69"]
+    assert ends(4, 73) == ["gateway1", "gateway17", "ipu71", "ipu73"]
+    assert ends(0, 128) == ["gateway0", "gateway16", "gateway32", "ipu128"]  # two racks away, the smaller numbers first
+    assert ends(0, 192) == ["gateway0", "gateway48", "ipu192"]  # the ring closes
+    assert topology.hops(0, 128) == 4
+    assert topology.racks == 4
+    assert POD64.topology.racks == 1

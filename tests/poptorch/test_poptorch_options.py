@@ -96,6 +96,16 @@ def test_setters_return_the_options_and_values_are_attributes() -> None:
         (lambda o: o.TensorLocations.setWeightLocation({}), AssertionError, "expected poptorch.TensorLocationSettings"),
         (lambda o: o._Popart.set("autoRecomputation", 5), AssertionError, "3 Pipeline"),
         (lambda o: o._Popart.set("defaultPrefetchBufferingDepth", 0), AssertionError, "at least 1"),
+        (
+            lambda o: o._Popart.set("replicatedCollectivesSettings.mergeAllReduceCollectives", 1),
+            AssertionError,
+            "mergeAllReduceCollectives', 1\\): expected True or False",
+        ),
+        (
+            lambda o: o._Popart.set("replicatedCollectivesSettings.mergeAll", True),
+            AssertionError,
+            "mergeAll', True\\): unknown key, expected one of replicatedCollectivesSettings.prepareSchedule",
+        ),
         (lambda o: o.no_such_option, AttributeError, "Invalid option no_such_option"),
     ],
 )
@@ -300,3 +310,33 @@ def test_questions_about_the_machine() -> None:
     assert not poptorch.isRunningOnIpu()
     with poptorch.profiling.Channel("c").tracepoint("t"):
         pass
+
+
+class _WithLoss(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+
+    def forward(self, x, target):
+        return poptorch.identity_loss((self.layers(x) - target).square(), "mean")
+
+
+def test_collectives_merge_by_popart_options() -> None:
+    """One all-reduce for four parameters on request, and the same weights; merging alone finds no neighbours."""
+    from ipuperf.lowering import Collective
+
+    counts, weights = [], []
+    for asked in ((), ("mergeAllReduce",), ("mergeAllReduce", "prepareScheduleForMerging")):
+        torch.manual_seed(0)
+        model = _WithLoss()
+        options = poptorch.Options().replicationFactor(2)
+        for name in asked:
+            options._Popart.set(f"replicatedCollectivesSettings.{name}Collectives", True)
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        trained = poptorch.trainingModel(model, options, optimizer)
+        trained(torch.arange(8.0).reshape(2, 4), torch.ones(2, 4))
+        steps = trained._compiled.executable.device_program.walk()
+        counts.append(sum(isinstance(step, Collective) for step in steps))
+        weights.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert counts == [4, 4, 1]
+    assert all(torch.equal(one, other) for given in weights[1:] for one, other in zip(weights[0], given))

@@ -53,8 +53,8 @@ def d2h(nbytes, stream="loss"):
     return StreamCopy(0, f"d2h {stream}", "d2h", nbytes, stream)
 
 
-def collective(kind, nbytes, groups, reduce_cycles=0, name="collective"):
-    return Collective(0, name, kind, nbytes, groups, reduce_cycles)
+def collective(kind, nbytes, groups, reduce_cycles=0, name="collective", method="auto"):
+    return Collective(0, name, kind, nbytes, groups, reduce_cycles, method)
 
 
 def copy(source, destination, nbytes, name="copy"):
@@ -101,16 +101,17 @@ def program(*ipus, replicas=1, placement=None, functions=None, streams=None, mem
 DDR, GATEWAY, PCIE, LINK = 16_000_000_000, 32_000_000_000, 5_500_000_000, 13_600_000_000
 
 
-def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, latency=0, ddr=DDR):
+def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, latency=0, ddr=DDR, gateway_link=0):
     """A preset with pinned bandwidths and a clock of 1.325 GHz; fixed costs (seconds, cycles) are zero unless given."""
     made = load_machine(name)
     rates = {"ddr": lambda link: ddr, "ipu_link": lambda link: LINK * link.count}
+    rates["gw_link"] = lambda link: gateway_link
     rates["pcie"] = lambda link: GATEWAY if "ipu" in link.source + link.destination else PCIE
     links = tuple(
         dataclasses.replace(
             link,
             bandwidth_bytes_per_s=rates[link.kind](link),
-            latency_cycles=latency if link.kind == "ipu_link" else 0,
+            latency_cycles={"ipu_link": latency, "gw_link": 7}.get(link.kind, 0),
         )
         for link in made.topology.links
     )

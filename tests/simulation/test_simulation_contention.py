@@ -112,7 +112,8 @@ def test_collective_of_two_on_a_rung():
 
 
 def test_collective_of_eight_over_two_ipu_machines():
-    program = s.program(s.seq(s.collective("all_gather", 16_000, (tuple(range(8)),))), replicas=8)
+    gather = s.collective("all_gather", 16_000, (tuple(range(8)),), method="bidirectional_ring_pair")
+    program = s.program(s.seq(gather), replicas=8)
     trace = simulate(program, s.machine("pod16", sync=100, latency=5))
     assert s.end(trace) == 7 * (100 + 5 + cycles(1000, 27_200_000_000))
 

@@ -210,3 +210,17 @@ def test_benchmark_raises():
         benchmark(Dataset.range(3), 1, 4, print_stats=False)
     with pytest.raises(InvalidArgumentError, match="an axis of length 0"):
         benchmark(Dataset.from_tensors(np.zeros((2, 0))), 1, 1)
+
+
+def test_buffer_sizes_merge_collectives():
+    config = IPUConfig()
+    assert devices.collective_merging(None) == devices.NO_MERGING
+    assert devices.collective_merging(config).limit("all_reduce") == 0
+    config.optimizations.maximum_cross_replica_sum_buffer_size = 1000
+    config.optimizations.maximum_all_gather_buffer_size = 20
+    merging = devices.collective_merging(config)
+    assert [merging.limit(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather")] == [1000, 0, 20]
+    assert merging.contiguous
+    config.optimizations.maximum_reduce_scatter_buffer_size = -1
+    with pytest.raises(ValueError, match="optimizations.maximum_reduce_scatter_buffer_size is -1, it must be 0 bytes"):
+        config.configure_ipu_system()

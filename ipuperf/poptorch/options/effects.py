@@ -123,6 +123,10 @@ POPART_EFFECTS: dict[str, Effect] = {
     "accumulateOuterFragmentSettings.schedule": Effect(
         NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"
     ),
+    "replicatedCollectivesSettings.prepareScheduleForMergingCollectives": _APPLIED,
+    "replicatedCollectivesSettings.mergeAllReduceCollectives": _APPLIED,
+    "replicatedCollectivesSettings.mergeReduceScatterCollectives": _APPLIED,
+    "replicatedCollectivesSettings.mergeAllGatherCollectives": _APPLIED,
     "engineOptions": _APPLIED,
     "partialsTypeMatMuls": _APPLIED,
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from ipuperf.lowering import CollectiveMerging
+
 from ..errors import require
 from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
 from .store import Freezable
@@ -15,6 +17,10 @@ RECOMPUTATION_TYPES = ("None", "Standard", "NormOnly", "Pipeline", "RecomputeAll
 
 OUTER_FRAGMENT_SCHEDULES = ("Scheduler", "Serial", "OverlapCycleOptimized", "OverlapMemoryOptimized")
 """``popart::AccumulateOuterFragmentSchedule`` by number."""
+
+
+COLLECTIVES = "replicatedCollectivesSettings."
+"""Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans."""
 
 
 class _PopartOptions(Freezable):
@@ -78,6 +84,20 @@ class _PopartOptions(Freezable):
         return OUTER_FRAGMENT_SCHEDULES[int(self.options.get("accumulateOuterFragmentSettings.schedule", 1))]
 
     @property
+    def collective_merging(self) -> CollectiveMerging:
+        """Which collectives become one (``replicatedCollectivesSettings``, all False unless set)."""
+
+        def limit(kind: str) -> int | None:
+            return None if self.options.get(f"{COLLECTIVES}merge{kind}Collectives") else 0
+
+        return CollectiveMerging(
+            limit("AllReduce"),
+            limit("ReduceScatter"),
+            limit("AllGather"),
+            contiguous=bool(self.options.get(f"{COLLECTIVES}prepareScheduleForMergingCollectives")),
+        )
+
+    @property
     def engine_options(self) -> dict[str, str]:
         """What was given to :meth:`setEngineOptions`."""
         return dict(self.options.get("engineOptions", {}))
@@ -90,6 +110,9 @@ class _PopartOptions(Freezable):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
 
+_COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
+
+
 def _check_value(key: str, value: Any) -> None:
     choices = {
         "autoRecomputation": RECOMPUTATION_TYPES,
@@ -99,5 +122,8 @@ def _check_value(key: str, value: Any) -> None:
     if choices is not None:
         listed = ", ".join(f"{n} {name}" for n, name in enumerate(choices))
         require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
+    if key.startswith(COLLECTIVES):
+        require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
+        require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
     if key == "defaultPrefetchBufferingDepth":
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

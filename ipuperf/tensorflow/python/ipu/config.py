@@ -2,8 +2,10 @@
 
 Attribute names and types are strict, as upstream. These change what is simulated or computed: ``auto_select_ipus``,
 ``select_ipus``, ``selection_order``, ``allow_recompute``, ``matmuls.poplar_options``,
-``optimizations.minimum_remote_tensor_size``, ``io_tiles`` (pipelines refuse it). All others are recorded: they stand
-for decisions of the Poplar compiler that the cost model does not take.
+``optimizations.minimum_remote_tensor_size``, ``optimizations.maximum_cross_replica_sum_buffer_size``,
+``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``, ``io_tiles``
+(pipelines refuse it). All others are recorded: they stand for decisions of the Poplar compiler that the cost model does
+not take.
 """
 
 from __future__ import annotations
@@ -277,6 +279,12 @@ class _Optimizations(_Category):
         "enable_fast_math": (False, _BOOL),
     }
     categories: ClassVar[Mapping[str, Any]] = {"math": _Math}
+
+    def check(self) -> None:
+        for name in self.options:
+            if name.endswith("_buffer_size") and getattr(self, name) < 0:
+                raise ValueError(f"{self._full(name)} is {getattr(self, name)}, it must be 0 bytes or more.")
+        super().check()
 
 
 class _Scheduling(_Category):

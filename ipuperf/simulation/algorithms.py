@@ -1,0 +1,201 @@
+"""Algorithms of collectives: which IPU sends what to whom in which round, and what that would take alone.
+
+GCL, Graphcore's library, is closed. Its predecessor is not: PopLibs' ``ReplicatedCollectives`` knows the first two
+algorithms below under these names, and picks between them by bytes and number of replicas with thresholds "determined
+experimentally" on older hardware. The third, and picking the cheapest by estimate on the machine at hand instead of by
+those thresholds, are ours. ``D`` is the bytes of the whole tensor on one replica, ``R`` the members of a group.
+
+``bidirectional_ring_pair``
+    Two halves of the data, each on its own ring, one each way round, in R chunks of D / 2R: R - 1 rounds. Two members
+    have only one neighbour, to which both halves would go over the same link: one round of D / 2 each way.
+``meet_in_middle_ring``
+    R chunks of D / R; half way round clockwise, half anticlockwise, until they meet: R / 2 rounds, in the last of which
+    only the clockwise way is used when R is even. Half the rounds for slightly more bytes over each link.
+``hierarchical``
+    Members that fill a grid of rungs, rails and racks: reduce-scatter along the rungs, then along the rails with
+    1 / 2 of the data, then between the racks with what is left, and all-gather the way back. Every dimension uses the
+    cheaper of the two rings; all rings of a dimension run at once. Rungs have three times the links of rails, both
+    rails work at once, and rounds add up per dimension (1 + 31 instead of 63 on 64 IPUs).
+
+An all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in which
+values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever the
+algorithm. Which member ends up with which shard follows it too, and is left open upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from ipuperf.lowering.program import Collective
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Topology
+
+RING_PAIR = "bidirectional_ring_pair"
+MEET_IN_MIDDLE = "meet_in_middle_ring"
+HIERARCHICAL = "hierarchical"
+METHODS = ("auto", RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL)
+"""Values of :attr:`~ipuperf.lowering.Collective.method`."""
+
+Ring = tuple[int, ...]
+"""IPUs of the machine, each a neighbour of the next and the last of the first."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Sends that begin together, ``times`` rounds of them.
+
+    Attributes:
+        sends: pairs of IPUs of the machine.
+        part: fraction of the tensor that each send moves.
+        reduced: fraction of the tensor that a member then adds up.
+    """
+
+    sends: tuple[tuple[int, int], ...]
+    part: Fraction
+    reduced: Fraction
+    times: int
+
+    def chunk(self, size: int) -> int:
+        """Bytes of a send for a tensor of ``size`` bytes."""
+        return -(-size * self.part.numerator // self.part.denominator)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rounds of a collective, of ``method``."""
+
+    method: str
+    rounds: tuple[Round, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of rounds."""
+        return sum(item.times for item in self.rounds)
+
+
+def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: str) -> tuple[Round, ...]:
+    """One half of an all-reduce (``reduces``: the reduce-scatter) of ``part`` of the tensor on equally long rings."""
+    size = len(rings[0])
+    here = [pair for ring in rings for pair in zip(ring, ring[1:] + ring[:1])]
+    back = [pair for ring in rings for pair in zip(ring, ring[-1:] + ring[:-1])]
+    both = tuple(pair for pairs in zip(here, back) for pair in pairs)
+    added = 1 if reduces else 0
+    if size == 2:
+        return (Round(tuple(here), part / 2, added * part / 2, 1),)
+    if method == RING_PAIR:
+        return (Round(both, part / (2 * size), added * part / size, size - 1),)
+    chunk = part / size
+    rounds = [Round(both, chunk, 2 * added * chunk, (size - 1) // 2)]
+    if size % 2 == 0:
+        rounds.append(Round(tuple(here), chunk, added * chunk, 1))
+    return tuple(rounds)
+
+
+def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
+    """Rings along the rungs, the rails and between the racks; empty unless the members fill a grid of two or three.
+
+    Rungs and rails follow from the numbers, as everywhere: IPUs ``2 n`` and ``2 n + 1`` of a rack are a rung.
+    """
+    places = {}
+    for ipu in members:
+        place = topology.place_in_rack(ipu)
+        places[place % 2, place // 2, topology.rack(ipu)] = ipu
+    axes = [sorted({place[axis] for place in places}) for axis in range(3)]
+    if len(members) != len(axes[0]) * len(axes[1]) * len(axes[2]) or sum(len(axis) > 1 for axis in axes) < 2:
+        return []
+    found = []
+    for axis in range(3):
+        lines: dict[tuple[int, ...], list[int]] = {}
+        for spot in sorted(places):
+            lines.setdefault(spot[:axis] + spot[axis + 1 :], []).append(places[spot])
+        if len(axes[axis]) > 1:
+            found.append([topology.ring(line) for line in lines.values()])
+    return found
+
+
+@dataclass
+class Planner:
+    """Plans of collectives on a machine, found once and kept.
+
+    Args:
+        clock_hz: tile clock.
+        external_sync: cycles of the sync before a round.
+    """
+
+    topology: Topology
+    clock_hz: int
+    external_sync: int
+    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict, repr=False)
+
+    def plan(self, step: Collective, members: Ring) -> Plan:
+        """The rounds of ``step`` among ``members`` (IPUs of the machine, ascending).
+
+        The cheapest of all algorithms by :meth:`estimate` (of equal ones the first named above) unless the step names
+        one; the hierarchical one falls back to the cheapest ring where the members fill no grid.
+        """
+        key = (step.kind, step.bytes, step.reduce_cycles, step.method, members)
+        if key not in self._plans:
+            self._plans[key] = min(self._candidates(step, members), key=lambda plan: self.estimate(plan, step, members))
+        return self._plans[key]
+
+    def estimate(self, plan: Plan, step: Collective, members: Ring) -> int:
+        """Cycles from the arrival of the last member to the end, without any other traffic.
+
+        A simplification for several groups: those of other IPUs of the replica and of other groups of the step, which
+        usually run at the same time, are not seen here (in the simulation they are).
+        """
+        return sum(self._round_cycles(item, step, members) for item in plan.rounds)
+
+    def _round_cycles(self, item: Round, step: Collective, members: Ring) -> int:
+        load: dict[str, int] = {}
+        rate: dict[str, int] = {}
+        latency = 0
+        for source, destination in item.sends:
+            route = self.topology.route(source, destination)
+            latency = max(latency, sum(link.latency_cycles for link in route))
+            for link in route:
+                load[link.resource] = load.get(link.resource, 0) + item.chunk(step.bytes)
+                rate[link.resource] = link.bandwidth_bytes_per_s
+        moving = max(-(-moved * self.clock_hz // rate[name]) for name, moved in load.items())
+        return item.times * (self.external_sync + latency + moving + reduce_cycles(item, step, len(members)))
+
+    def _candidates(self, step: Collective, members: Ring) -> list[Plan]:
+        ring = self.topology.ring(members)
+        plans = []
+        for method in (RING_PAIR, MEET_IN_MIDDLE):
+            if step.method in ("auto", method, HIERARCHICAL):
+                halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
+                plans.append(Plan(method, tuple(item for half in halves for item in half)))
+        if step.method in ("auto", HIERARCHICAL):
+            grid = dimensions(self.topology, members)
+            if grid:
+                only = step.method == HIERARCHICAL
+                plans = [*([] if only else plans), self._hierarchical(step, members, grid)]
+        return plans
+
+    def _hierarchical(self, step: Collective, members: Ring, grid: Sequence[Sequence[Ring]]) -> Plan:
+        rounds: list[Round] = []
+        for reduces in _halves(step.kind):
+            part, half = Fraction(1), []
+            for rings in grid:
+                options = [ring_rounds(rings, part, reduces, method) for method in (RING_PAIR, MEET_IN_MIDDLE)]
+                half.append(min(options, key=lambda o: self.estimate(Plan(HIERARCHICAL, o), step, members)))
+                part /= len(rings[0])
+            rounds += [item for phase in (half if reduces else half[::-1]) for item in phase]
+        return Plan(HIERARCHICAL, tuple(rounds))
+
+
+def _halves(kind: str) -> tuple[bool, ...]:
+    """The halves of a collective, for each whether it reduces."""
+    return {"all_reduce": (True, False), "reduce_scatter": (True,), "all_gather": (False,)}[kind]
+
+
+def reduce_cycles(item: Round, step: Collective, members: int) -> int:
+    """Cycles to add what arrived in a round: in proportion to :attr:`Collective.reduce_cycles`, which is for a
+    ``members``-th of the tensor (a simplification: the fixed cycles of a vertex grow with it)."""
+    share = step.reduce_cycles * members * item.reduced
+    return -(-share.numerator // share.denominator)

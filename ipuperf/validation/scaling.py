@@ -1,0 +1,132 @@
+"""Data-parallel scaling: how the step time grows from one published system to a larger one, predicted and measured.
+
+Growth is the ratio of two times, larger system over smaller: of the whole weight update (its global batch is that of
+the row), and of one micro-batch (step time over accumulation), because a larger system usually gives each replica fewer
+micro-batches. Ratios take out what makes both rows of a pair too fast or too slow alike. Growth within
+:data:`FLAT` of 1 has no sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipuperf.validation.rows import Row
+from ipuperf.validation.units import UNITS
+
+FLAT = 0.05
+"""Relative growth up to which a pair counts as neither growing nor shrinking."""
+
+FACTOR = 1.5
+"""Largest factor between predicted and measured growth that is wanted."""
+
+PAIRS: tuple[tuple[str, str], ...] = (
+    ("MLP10-GR-ipu-pod16-POPART-closed-bert-STEP", "MLP10-GR-ipu-pod64-POPART-closed-bert-STEP"),
+    ("MLP10-GR-ipu-pod16-POPART-open-bert-STEP", "MLP10-GR-ipu-pod64-POPART-open-bert-STEP"),
+    ("MLP10-GR-ipu-pod16-TF1-resnet-STEP", "MLP10-GR-ipu-pod64-TF1-resnet-STEP"),
+    ("GPP-RN50-P16", "GPP-RN50-P256"),
+    ("GPP-BL1-A", "GPP-BL1-C"),
+    ("GPP-BL2-384-A", "GPP-BL2-384-C"),
+    ("GPP-BL2-PK-P16-POPART", "GPP-BL2-PK-P64-POPART"),
+    ("ALCF-RNSCALE-2", "ALCF-RNSCALE-4"),
+    ("ALCF-RNSCALE-4", "ALCF-RNSCALE-8"),
+    ("ALCF-RNSCALE-8", "ALCF-RNSCALE-16"),
+)
+"""Ids of cases of the same model on a smaller and on a larger system."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Growth of a time between two systems: larger over smaller."""
+
+    measured: float
+    predicted: float
+
+    @property
+    def factor(self) -> float:
+        """How far prediction and measurement are apart, 1 or more."""
+        return max(self.predicted / self.measured, self.measured / self.predicted)
+
+    @property
+    def right_sign(self) -> bool:
+        """Whether both grow, both shrink, or both do neither; a flat one agrees with what is within twice its band."""
+        signs = _sign(self.measured), _sign(self.predicted)
+        near = max(abs(self.measured - 1), abs(self.predicted - 1)) <= 2 * FLAT
+        return signs[0] == signs[1] or (0 in signs and near)
+
+    @property
+    def good(self) -> bool:
+        """The right sign and within :data:`FACTOR`."""
+        return self.right_sign and self.factor <= FACTOR
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A pair of rows and the growth between them."""
+
+    smaller: Row
+    larger: Row
+    step: Growth
+    micro_batch: Growth
+
+
+def scaling(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list[Scaling]:
+    """The growth of those pairs of which both rows are there, in order.
+
+    Raises:
+        ValueError: a row of a pair is neither a time nor a rate.
+    """
+    found = {row.case.id: row for row in rows}
+    return [_scaling(found[one], found[other]) for one, other in pairs if one in found and other in found]
+
+
+def _scaling(smaller: Row, larger: Row) -> Scaling:
+    measured = step_seconds(larger, larger.case.measured.value) / step_seconds(smaller, smaller.case.measured.value)
+    predicted = step_seconds(larger, larger.predicted) / step_seconds(smaller, smaller.predicted)
+    micro = smaller.case.accumulation / larger.case.accumulation
+    return Scaling(smaller, larger, Growth(measured, predicted), Growth(measured * micro, predicted * micro))
+
+
+def step_seconds(row: Row, value: float) -> float:
+    """Seconds of a weight update when the row's quantity has this value; a rate counts the samples of the update (of
+    packed sequences the packs, which cancels in a ratio).
+
+    Raises:
+        ValueError: the quantity is neither a time nor a rate.
+    """
+    quantity = row.case.measured.quantity
+    value *= UNITS[row.case.measured.unit][1]
+    if quantity in ("time", "device time"):
+        return value
+    if quantity == "rate":
+        return row.case.samples / value
+    raise ValueError(f"case {row.case.id!r}: quantity {quantity!r} says nothing about a step, allowed: time, rate")
+
+
+def _sign(growth: float) -> int:
+    return 0 if abs(growth - 1) <= FLAT else 1 if growth > 1 else -1
+
+
+def scaling_text(rows: Sequence[Row]) -> list[str]:
+    """The section of the report, empty when no pair is complete."""
+    found = scaling(rows)
+    if not found:
+        return []
+    wide = max(len(_name(item)) for item in found)
+    columns = f"{'step':>9} {'measured':>9} {'factor':>7} {'micro-batch':>12} {'measured':>9} {'factor':>7}"
+    lines = [f"{'data-parallel scaling':{wide}} {columns}"]
+    for item in found:
+        good = item.step.good and item.micro_batch.good
+        lines.append(
+            f"{_name(item):{wide}} {item.step.predicted:9.3f} {item.step.measured:9.3f} {item.step.factor:7.2f} "
+            f"{item.micro_batch.predicted:12.3f} {item.micro_batch.measured:9.3f} {item.micro_batch.factor:7.2f}"
+            f"{'' if good else '  <-- not'}"
+        )
+    met = sum(item.step.good and item.micro_batch.good for item in found)
+    lines.append("predicted and measured time of a step and of a micro-batch, larger system over smaller")
+    lines.append(f"right sign and within a factor of {FACTOR}: {met} of {len(found)} pairs")
+    return [*lines, ""]
+
+
+def _name(item: Scaling) -> str:
+    return f"{item.smaller.case.id} -> {item.larger.case.id}"

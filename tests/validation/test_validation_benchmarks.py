@@ -14,7 +14,6 @@ from ipuperf.validation import Case, CaseError, Measured, figures
 from ipuperf.validation.benchmarks import BENCHMARKS
 from ipuperf.validation.handwritten import on_each_tile, triad_cycles
 
-
 LAUNCH = load_machine("bow-1").chip.launch_cycles
 """Before a compute set that follows no exchange."""
 

@@ -38,8 +38,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with GELU between them, in the tanh form that PopTorch makes of every GELU
-    (``poptorch:popart_compiler``, handler of ``aten::gelu``)."""
+    """Two linear layers with GELU between them, in the tanh form that PopTorch makes of every GELU."""
 
     def __init__(self, hidden: int, inner: int) -> None:
         super().__init__()
@@ -102,5 +101,12 @@ class PostNormLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """``(batch, sequence, hidden)`` to the same."""
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask)))
+        return self.fed_forward(self.attended(x, mask))
+
+    def attended(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The first half of the layer."""
+        return self.attention_norm(x + self.dropout(self.attention(x, mask)))
+
+    def fed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The second half."""
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

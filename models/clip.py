@@ -72,7 +72,7 @@ class ClipOptions(RunOptions):
         super().__post_init__()
         if self.training or len(self.layers_per_ipu) > 1:
             raise ValueError(
-                f"training {self.training} on {len(self.layers_per_ipu)} IPUs; CLIP is inference on one IPU"
+                f"training {self.training}, {len(self.layers_per_ipu)} IPUs; allowed: inference on one IPU"
             )
 
 
@@ -148,12 +148,14 @@ class Clip(nn.Module):
         self.texts = Texts(options)
         self.scale = nn.Parameter(torch.zeros(()) + 2.66) if options.images else None
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        """Images and texts, or texts."""
+    def forward(self, first: torch.Tensor, texts: torch.Tensor | None = None) -> Any:
+        """Images and texts, or texts alone."""
         if self.images is None or self.scale is None:
-            return self.texts(*inputs)
-        images, texts = (x / x.norm(dim=1, keepdim=True) for x in (self.images(inputs[0]), self.texts(inputs[1])))
-        scores = self.scale.exp() * images @ texts.t()
+            return self.texts(first)
+        if texts is None:
+            raise ValueError("images without texts; CLIP compares both")
+        one, two = (x / x.norm(dim=1, keepdim=True) for x in (self.images(first), self.texts(texts)))
+        scores = self.scale.exp() * one @ two.t()
         return scores, scores.t()
 
 

@@ -27,6 +27,13 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "gpt2": {**TRANSFORMER, "vocabulary": 100, "sequence": 16, "loss_parts": 1, "embedding_parts": 2},
     "resnet50": {"image": 32, "width": 8, "classes": 10, "blocks": (1, 1, 0, 0), "layers_per_ipu": (2,)},
     "vit": {**TRANSFORMER, "feed_forward": 64, "image": 32, "patch": 8, "classes": 10},
+    "roformer": {**TRANSFORMER, "feed_forward": 64, "vocabulary": 100, "sequence": 16},
+    "swin": {"image": 16, "patch": 2, "window": 2, "width": 32, "depths": (2, 2), "heads": (1, 2), "classes": 10,
+             "layers_per_ipu": (4,)},
+    "clip": {"layers": 1, "image": 16, "patch": 8, "image_hidden": 32, "image_heads": 2, "texts": 3, "sequence": 16,
+             "vocabulary": 100, "text_hidden": 32, "text_heads": 2, "shared": 16, "layers_per_ipu": (1,),
+             "training": False},
+    "small_cnn": {"image": 32},
 }  # fmt: skip
 OFFLOADED = {"replicas": 2, "offload_optimiser": True, "sharding": True}
 TWO = {"layers_per_ipu": (1, 1), "gradient_accumulation": 6}
@@ -54,6 +61,10 @@ MORE: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "resnet50, single, GC2": ("resnet50", "gc2-1", {"norm": "group", "eight_bit_io": False}),
     "resnet50, pipeline": ("resnet50", "pod4", {**TWO, "recompute": False, "return_all": True}),
     "vit, single, GC2": ("vit", "gc2-1", {}),
+    "roformer, pipeline": ("roformer", "pod4", {**PIPELINE, "replicas": 2, "optimiser": "lars"}),
+    "swin, inference": ("swin", "bow-1", {"training": False, "device_iterations": 3}),
+    "clip, inference": ("clip", "gc200-1", {"device_iterations": 3}),
+    "small_cnn, replicated": ("small_cnn", "bow-pod4", {"replicas": 2, "gradient_accumulation": 1}),
     "vit, pipeline, replicated": ("vit", "bow-pod16", {**PIPELINE, **OFFLOADED, "replicas": 8,
                                                        "device_iterations": 2}),
 }  # fmt: skip
@@ -92,13 +103,16 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
     with installed_front_ends():
         import poptorch
 
-        names = ("attention", "bert", "encoder", "gpt2", "ipu_run", "mnist_cnn", "mnist_mlp", "resnet50", "vit")
+        names = ("attention", "bert", "clip", "encoder", "gpt2", "ipu_run", "mnist_cnn", "mnist_mlp", "resnet50",
+                 "roformer", "small_cnn", "swin", "vit")  # fmt: skip
         rooms = {name: importlib.import_module(f"ipuperf.models.{name}") for name in names}
         yield SimpleNamespace(poptorch=poptorch, **rooms)
 
 
 def _poptorch(models: SimpleNamespace, room: str, changes: Mapping[str, Any], machine: str) -> Executable:
-    kinds = {"bert": "BertOptions", "gpt2": "Gpt2Options", "resnet50": "ResNet50Options", "vit": "VitOptions"}
+    kinds = {"bert": "BertOptions", "gpt2": "Gpt2Options", "resnet50": "ResNet50Options", "vit": "VitOptions",
+             "roformer": "RoformerOptions", "swin": "SwinOptions", "clip": "ClipOptions",
+             "small_cnn": "SmallCnnOptions"}  # fmt: skip
     module = getattr(models, room)
     options = getattr(module, kinds[room])(**{"gradient_accumulation": 4, "micro_batch": 2, **SIZES[room], **changes})
     batch = module.batch(options, "meta")

@@ -226,6 +226,7 @@ class Bert(nn.Module):
             x = self.embeddings(tokens, segments, positions)
         added: dict[int, torch.Tensor] = {}
         for number, ((attention, forward), layer) in enumerate(zip(self.places, self.layers, strict=True)):
+            assert isinstance(layer, PostNormLayer)
             with poptorch.Block(f"Layer{number}", ipu_id=attention):
                 if attention not in added:
                     added[attention] = self.added_mask(mask, x.dtype)

@@ -108,6 +108,8 @@ def shift_mask(side: int, window: int) -> torch.Tensor:
 class WindowAttention(nn.Module):
     """Attention within the windows of ``(batch, side, side, hidden)``."""
 
+    mask: torch.Tensor | None
+
     def __init__(self, hidden: int, heads: int, side: int, window: int, *, shifted: bool) -> None:
         super().__init__()
         if side % window:
@@ -127,7 +129,7 @@ class WindowAttention(nn.Module):
         shape = (windows.shape[0], windows.shape[1], 3, self.heads, hidden // self.heads)
         q, k, v = self.inputs(windows).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
         scores = (q * (hidden // self.heads) ** -0.5) @ k.transpose(2, 3) + self.bias
-        if self.shift:
+        if self.mask is not None:
             count = self.mask.shape[0]
             apart = scores.reshape(-1, count, *scores.shape[1:]) + self.mask[:, None].to(scores.dtype)
             scores = apart.reshape(scores.shape)
@@ -176,7 +178,9 @@ class Swin(nn.Module):
         self.places = options.ipu_of_layer(sum(options.depths))
         self.patches = nn.Conv2d(3, options.width, options.patch, stride=options.patch)
         self.patch_norm = nn.LayerNorm(options.width, options.epsilon)
-        side, layers, merging = options.image // options.patch, [], {}
+        side = options.image // options.patch
+        layers: list[Layer] = []
+        merging: dict[str, Merging] = {}
         for group, depth in enumerate(options.depths):
             if group:
                 merging[str(len(layers))] = Merging(options.width << (group - 1), options.epsilon)

@@ -38,13 +38,13 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with GELU between them, in the tanh form that PopTorch makes of every GELU
-    (``poptorch:popart_compiler``, handler of ``aten::gelu``)."""
+    """Two linear layers with an activation between them: GELU (in the tanh form that PopTorch makes of every GELU), or
+    another one."""
 
-    def __init__(self, hidden: int, inner: int) -> None:
+    def __init__(self, hidden: int, inner: int, activation: nn.Module | None = None) -> None:
         super().__init__()
         self.up = nn.Linear(hidden, inner)
-        self.gelu = nn.GELU("tanh")
+        self.gelu = nn.GELU("tanh") if activation is None else activation
         self.down = nn.Linear(inner, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ class FeedForward(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """A layer of GPT-2 and ViT: norm, attention, add; norm, feed-forward, add."""
+    """A layer of GPT-2, ViT and CLIP: norm, attention, add; norm, feed-forward, add."""
 
     def __init__(
         self,
@@ -65,12 +65,13 @@ class PreNormLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         causal: bool = False,
+        activation: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(hidden, epsilon)
         self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal)
         self.feed_forward_norm = nn.LayerNorm(hidden, epsilon)
-        self.feed_forward = FeedForward(hidden, inner)
+        self.feed_forward = FeedForward(hidden, inner, activation)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -102,5 +103,12 @@ class PostNormLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """``(batch, sequence, hidden)`` to the same."""
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask)))
+        return self.fed_forward(self.attended(x, mask))
+
+    def attended(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The first half of the layer."""
+        return self.attention_norm(x + self.dropout(self.attention(x, mask)))
+
+    def fed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The second half."""
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

@@ -1,7 +1,9 @@
-"""BERT for pre-training: masked language model and next-sentence heads, unpacked or packed sequences.
+"""BERT for pre-training (masked language model and next-sentence heads, unpacked or packed sequences) or for
+fine-tuning on questions and answers.
 
-Embeddings and both heads run on IPU 0, because the decoder of the masked language model is the word embedding and a
-tensor lives on one IPU; the layers follow ``layers_per_ipu``. The heads are a pipeline stage of their own.
+Embeddings and both heads of pre-training run on IPU 0, because the decoder of the masked language model is the word
+embedding and a tensor lives on one IPU; the layers follow ``layers_per_ipu``. The heads are a pipeline stage of their
+own. The head for questions and answers runs where the last layer does.
 
 Packed sequences: a row holds up to ``sequences_per_pack`` sequences one after the other. The mask has their
 number (1, 2 ...; 0: padding) at each token, tokens attend within their own; their ``[CLS]`` tokens are the last tokens
@@ -62,6 +64,10 @@ class BertOptions(RunOptions):
         embedding_parts: the decoder's product is computed in so many parts, to need less memory.
         split_qkv: three products instead of one for queries, keys and values.
         heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
+        questions: instead of those, a head that scores each token as the first and as the last one of the answer.
+        halves: IPU and number of half layers (attention, feed-forward, attention ...) of each stage in order, for
+            pipelines that divide layers; ``layers_per_ipu`` then counts a layer where its attention is, and says no
+            more than how many IPUs there are.
     """
 
     layers: int = 12
@@ -81,6 +87,8 @@ class BertOptions(RunOptions):
     attention_dropout: float = 0.0
     epsilon: float = 1e-3
     heads_on_ipu: bool = True
+    questions: bool = False
+    halves: tuple[tuple[int, int], ...] = ()
     layers_per_ipu: tuple[int, ...] = (0, 4, 4, 4)
     optimiser: str = "lamb"
 
@@ -88,6 +96,24 @@ class BertOptions(RunOptions):
     def padded_vocabulary(self) -> int:
         """Rows of the word embedding: the vocabulary, rounded up to a multiple of the parts of the decoder."""
         return -(-self.vocabulary // self.embedding_parts) * self.embedding_parts
+
+    def places(self) -> list[tuple[int, int]]:
+        """IPU of the attention and of the feed-forward part of each layer.
+
+        Raises:
+            ValueError: the layers are not all placed, or ``halves`` and ``layers_per_ipu`` contradict each other.
+        """
+        whole = self.ipu_of_layer(self.layers)
+        if not self.halves:
+            return [(ipu, ipu) for ipu in whole]
+        found = [ipu for ipu, count in self.halves for _ in range(count)]
+        if len(found) != 2 * self.layers:
+            raise ValueError(f"halves {self.halves} place {len(found)} half layers, the model has {2 * self.layers}")
+        if sorted(found[::2]) != whole:
+            raise ValueError(
+                f"halves {self.halves} place other attention parts than layers_per_ipu {self.layers_per_ipu}"
+            )
+        return list(zip(found[::2], found[1::2], strict=True))
 
 
 def base(**changes: Any) -> BertOptions:
@@ -153,13 +179,26 @@ class Heads(nn.Module):
         return scores, self.next_sentence(torch.tanh(self.pooler(first)))
 
 
+class AnswerHead(nn.Module):
+    """Scores of each token as first and as last one of the answer."""
+
+    def __init__(self, options: BertOptions) -> None:
+        super().__init__()
+        self.scores = nn.Linear(options.hidden, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(batch, sequence)`` each."""
+        first, last = self.scores(x).split(1, dim=2)
+        return first.squeeze(2), last.squeeze(2)
+
+
 class Bert(nn.Module):
     """BERT; with labels it gives losses, without the scores of both heads, without heads the hidden states."""
 
     def __init__(self, options: BertOptions) -> None:
         super().__init__()
         self.options = options
-        self.places = options.ipu_of_layer(options.layers)
+        self.places = options.places()
         self.embeddings = Embeddings(options)
         self.layers = nn.ModuleList(
             PostNormLayer(
@@ -173,7 +212,9 @@ class Bert(nn.Module):
             )
             for _ in range(options.layers)
         )
-        self.heads = Heads(options, self.embeddings.words) if options.heads_on_ipu else None
+        pretraining = options.heads_on_ipu and not options.questions
+        self.heads = Heads(options, self.embeddings.words) if pretraining else None
+        self.answer = AnswerHead(options) if options.questions else None
 
     def encoded(
         self, tokens: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor | None
@@ -184,14 +225,24 @@ class Bert(nn.Module):
                 positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
             x = self.embeddings(tokens, segments, positions)
         added: dict[int, torch.Tensor] = {}
-        for number, (ipu, layer) in enumerate(zip(self.places, self.layers, strict=True)):
-            with poptorch.Block(f"Layer{number}", ipu_id=ipu):
-                if ipu not in added:
-                    added[ipu] = self.added_mask(mask, x.dtype)
-                x = layer(x, added[ipu])
-                if self.options.checkpoint_layers and self.training:
-                    x = poptorch.recomputationCheckpoint(x)
+        for number, ((attention, forward), layer) in enumerate(zip(self.places, self.layers, strict=True)):
+            assert isinstance(layer, PostNormLayer)
+            with poptorch.Block(f"Layer{number}", ipu_id=attention):
+                if attention not in added:
+                    added[attention] = self.added_mask(mask, x.dtype)
+                x = layer.attended(x, added[attention])
+                if attention == forward:
+                    x = self.layer_end(layer, x)
+            if attention != forward:
+                with poptorch.Block(f"Layer{number}/FeedForward", ipu_id=forward):
+                    x = self.layer_end(layer, x)
         return x
+
+    def layer_end(self, layer: PostNormLayer, x: torch.Tensor) -> torch.Tensor:
+        """The second half of a layer, kept for the backward pass if the options say so."""
+        x = layer.fed_forward(x)
+        keep = self.options.checkpoint_layers and self.training
+        return poptorch.recomputationCheckpoint(x) if keep else x
 
     def added_mask(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """What is added to the attention scores: 0, or a number that the softmax turns into 0."""
@@ -210,12 +261,17 @@ class Bert(nn.Module):
     ) -> Any:
         """Losses (total, masked tokens, next sentence), scores or hidden states.
 
+        With the head for questions and answers, ``masked`` and ``masked_labels`` of shape ``(batch,)`` are the places
+        of the first and the last token of the answer, and the result is loss and scores, or scores.
+
         Args:
             tokens, mask, segments, positions: ``(batch, sequence)``; positions are needed for packed rows.
             masked, masked_labels: ``(batch, masked tokens)``: where they are, and which (0: none).
             next_labels: ``(batch,)`` in {0, 1}; packed ``(batch, sequences)``, -100 for a sequence that is not there.
         """
         x = self.encoded(tokens, mask, segments, positions)
+        if self.answer is not None:
+            return self.answered(x, masked, masked_labels)
         if self.heads is None or masked is None:
             return x
         with poptorch.Block("Heads", ipu_id=0):
@@ -227,6 +283,16 @@ class Bert(nn.Module):
             ).float()
             next_loss = F.cross_entropy(following.reshape(-1, 2), next_labels.reshape(-1)).float()
             return poptorch.identity_loss(masked_loss + next_loss, "none"), masked_loss, next_loss
+
+    def answered(self, x: torch.Tensor, first: torch.Tensor | None, last: torch.Tensor | None) -> Any:
+        """Scores of first and last tokens; with their places also the mean of both cross entropies."""
+        with poptorch.Block("Answer", ipu_id=self.places[-1][1]):
+            assert self.answer is not None
+            scores = self.answer(x)
+            if first is None or last is None:
+                return scores
+            losses = [F.cross_entropy(s.float(), place) for s, place in zip(scores, (first, last), strict=True)]
+            return poptorch.identity_loss((losses[0] + losses[1]) * 0.5, "none"), *scores
 
 
 def model(options: BertOptions) -> Bert:
@@ -245,7 +311,9 @@ def batch(options: BertOptions, device: str = "cpu", seed: int = 0) -> list[torc
     tokens, segments = numbers(o.vocabulary, rows, o.sequence), numbers(2, rows, o.sequence)
     mask = numbers(o.sequences_per_pack + 1, rows, o.sequence) if o.packed else numbers(2, rows, o.sequence, low=1)
     found = [tokens, mask, segments]
-    if not o.heads_on_ipu:
+    if o.questions and o.training:
+        return [*found, numbers(o.sequence, rows), numbers(o.sequence, rows)]
+    if o.questions or not o.heads_on_ipu:
         return found
     found.append(numbers(o.sequence, rows, o.masked_tokens))
     if o.training:

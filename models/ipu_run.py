@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ipuperf.poptorch.lars import LARS
 from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
 from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import Program
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ipuperf.validation.cases import Case
 
 PRECISIONS = ("32.32", "16.32", "16.16")
-OPTIMISERS = ("sgd", "adamw", "lamb")
+OPTIMISERS = ("sgd", "adamw", "lamb", "lars")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class RunOptions:
             weight update on one replica, copies of the model, weight updates (inference: micro-batches) per call.
         layers_per_ipu: layers (ResNet: residual blocks) of each stage; stage ``i`` runs on IPU ``i``.
         precision: bits of weights and activations, and of the partial sums of products, joined by a dot.
-        optimiser: ``sgd`` (with momentum), ``adamw`` or ``lamb``.
+        optimiser: ``sgd`` (with momentum), ``adamw``, ``lamb``, or ``lars`` (of which PopTorch knows nothing: with the
+            layer-wise rate for weights, with plain momentum for biases and norms).
         half_accumulators, half_momentum: gradient accumulators and the first moment in float16. They are so only when
             the weights are float16 too; the second moment is always float32.
         offload_optimiser: optimiser state lives in Streaming Memory.
@@ -147,7 +149,7 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
     """The optimiser of a training; biases and the parameters of norms do not decay."""
     decaying = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": decaying, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": decaying, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
     half = torch.float16 if options.half else torch.float32
     accumulator = half if options.half_accumulators else torch.float32
     moment = half if options.half_momentum else torch.float32
@@ -155,6 +157,9 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
         return poptorch.optim.SGD(
             groups, lr=0.01, momentum=0.9, accum_type=accumulator, velocity_accum_type=moment, loss_scaling=1.0
         )
+    if options.optimiser == "lars":
+        groups[1]["trust_coefficient"] = 0.0
+        return LARS(groups, lr=1.0, momentum=0.9, accum_type=accumulator, velocity_accum_type=moment)
     kind = poptorch.optim.LAMB if options.optimiser == "lamb" else poptorch.optim.AdamW
     return kind(
         groups,
@@ -241,7 +246,7 @@ def figures(trace: Trace, options: RunOptions, samples: float) -> dict[str, Any]
 
 # -- cases of ``ipuperf validate`` -------------------------------------------------------------------------------------
 
-_OPTIMISERS = MappingProxyType({"momentum": "sgd", "adamw": "adamw", "lamb": "lamb"})
+_OPTIMISERS = MappingProxyType({"momentum": "sgd", "adamw": "adamw", "lamb": "lamb", "lars": "lars"})
 _RECOMPUTE = MappingProxyType({"none": (False, False), "standard": (True, False), "checkpoints": (True, True)})
 _STATED_BY_CASE = frozenset(
     {"training", "micro_batch", "gradient_accumulation", "replicas", "layers_per_ipu", "precision", "optimiser",
@@ -268,11 +273,16 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
     for name in config:
         if name not in allowed:
             raise _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
-    changes = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    changes = {name: _tuples(value) for name, value in config.items()}
     try:
         return replace(options, **changes, **_how(case))
     except ValueError as error:
         raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, and lists in lists, as tuples."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _how(case: Case) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""ResNet-50 v1.5 (the stride of a residual block is in its 3x3 convolution) with batch or group norm.
+"""ResNet-50 v1.5 (the stride of a residual block is in its 3x3 convolution) with batch or group norm, and ResNeXt-101,
+whose 3x3 convolutions are in groups.
 
-``layers_per_ipu`` counts the sixteen residual blocks: ``(16,)`` for one IPU, ``(7, 9)`` or ``(3, 4, 6, 3)`` for
-pipelines. The first convolution is with the first residual block, the classifier with the last. Batch statistics are
-those of a micro-batch on one replica (upstream can share them between replicas).
+``layers_per_ipu`` counts the sixteen residual blocks (of ResNeXt: 33): ``(16,)`` for one IPU, ``(7, 9)`` or
+``(3, 4, 6, 3)`` for pipelines. The first convolution is with the first residual block, the classifier with the last.
+Batch statistics are those of a micro-batch on one replica (upstream can share them between replicas).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ __all__ = [
     "model",
     "poptorch_options",
     "pretraining",
+    "resnext101",
     "simulate",
     "throughput",
     "validation_program",
@@ -57,6 +59,8 @@ class ResNet50Options(RunOptions):
         blocks: residual blocks of each of the four groups.
         norm, groups: ``batch``, ``group`` (with so many groups) or ``folded``: no norms, but biases of convolutions,
             as an inference has it whose batch norms have been folded into the weights.
+        cardinality, group_width: groups of the 3x3 convolution of a block, and channels of each in the first blocks; 0:
+            as many channels as the width says.
         eight_bit_io: images arrive as bytes and are normalised on the IPU.
         label_smoothing: of the cross entropy.
     """
@@ -67,6 +71,8 @@ class ResNet50Options(RunOptions):
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     norm: str = "batch"
     groups: int = 4
+    cardinality: int = 1
+    group_width: int = 0
     eight_bit_io: bool = True
     label_smoothing: float = 0.1
     layers_per_ipu: tuple[int, ...] = (16,)
@@ -85,6 +91,23 @@ def pretraining(**changes: Any) -> ResNet50Options:
     return replace(ResNet50Options(micro_batch=18, replicas=16, gradient_accumulation=57), **changes)
 
 
+def resnext101(**changes: Any) -> ResNet50Options:
+    """ResNeXt-101 32x4d with group norm on two IPUs, as upstream trains it (the first IPU ends after the fourth block
+    of the third group)."""
+    options = ResNet50Options(
+        blocks=(3, 4, 23, 3),
+        norm="group",
+        groups=32,
+        cardinality=32,
+        group_width=4,
+        layers_per_ipu=(11, 22),
+        micro_batch=6,
+        replicas=8,
+        gradient_accumulation=16,
+    )
+    return replace(options, **changes)
+
+
 def _norm(options: ResNet50Options, channels: int) -> nn.Module:
     if options.norm == "batch":
         return nn.BatchNorm2d(channels)
@@ -96,10 +119,12 @@ class Bottleneck(nn.Module):
 
     def __init__(self, options: ResNet50Options, channels: int, inner: int, stride: int) -> None:
         super().__init__()
-        outer, bias = 4 * inner, options.norm == "folded"
+        outer, bias, groups = 4 * inner, options.norm == "folded", options.cardinality
+        if options.group_width:
+            inner = inner * groups * options.group_width // options.width
         self.reduce = nn.Conv2d(channels, inner, 1, bias=bias)
         self.reduce_norm = _norm(options, inner)
-        self.spatial = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=bias)
+        self.spatial = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, groups=groups, bias=bias)
         self.spatial_norm = _norm(options, inner)
         self.expand = nn.Conv2d(inner, outer, 1, bias=bias)
         self.expand_norm = _norm(options, outer)
@@ -190,5 +215,6 @@ def throughput(options: ResNet50Options, machine: str | Machine | None = None) -
 
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"pretraining": pretraining(), "inference": ResNet50Options(norm="folded")})
+    presets = {"pretraining": pretraining(), "inference": ResNet50Options(norm="folded"), "resnext101": resnext101()}
+    options = options_of_case(case, presets)
     return program_of_case(lambda: model(options), options, batch(options, "meta"))

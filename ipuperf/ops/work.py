@@ -182,6 +182,14 @@ class Collective(Work):
     dtype: DType
     group: ReplicaGrouping
 
+    @property
+    def flops(self) -> int:
+        """Multiplications that make a mean of a sum, on one replica. The additions in the rounds of the ring belong to
+        the simulation, which counts them neither here nor in the trace."""
+        if self.reduce != "mean":
+            return 0
+        return self.elements if self.kind == "all_reduce" else -(-self.elements // self.group.group_size)
+
 
 @dataclass(frozen=True)
 class CallGraph(Work):

@@ -374,7 +374,7 @@ class OptimiserSpec:
     """A PyTorch or PopTorch optimiser as the executor sees it.
 
     Attributes:
-        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop`` or ``lamb``.
+        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``lamb`` or ``lars``.
         groups: the parameter groups in order.
         loss_scaling: factor on the loss.
         bias_correction: Adam's correction of the first steps.
@@ -423,9 +423,14 @@ _REFUSED = {
 def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
     """What the executor needs to know of ``optimizer``, with its numbers as they are now.
 
+    An optimiser that is not PopTorch's may describe itself (``ipu_description``), see :mod:`ipuperf.poptorch.lars`.
+
     Raises :class:`~ipuperf.poptorch.errors.Error` for a class that PopTorch does not know and ``ValueError`` for
     ``nesterov``, ``amsgrad`` or ``maximize``, as upstream does (``maximize`` is ignored there).
     """
+    if hasattr(optimizer, "ipu_description"):
+        described: OptimiserSpec = optimizer.ipu_description()
+        return described
     kind = _kind_of(optimizer)
     names = _KINDS[kind][1]
     variant = bool(getattr(optimizer, "use_tf_variant", False))
@@ -487,4 +492,9 @@ def _check_centered(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _type_of(optimizer: torch.optim.Optimizer, name: str) -> DType:
-    return _TYPES[getattr(optimizer, name, torch.float32)]
+    return dtype_of(getattr(optimizer, name, torch.float32))
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    """The type of accumulators and optimiser state that PyTorch calls ``dtype``: float16 or float32."""
+    return _TYPES[dtype]

@@ -1,7 +1,8 @@
 """PopTorch's optimisers as update rules of the pipeline builder.
 
 Formulas are those of ``torch.optim`` (a run on the IPU and one on the CPU give the same weights up to rounding); LAMB
-and the TensorFlow variant of RMSprop are those of ``popart:willow/include/popart/adam.hpp`` and ``adaptive.hpp``.
+and the TensorFlow variant of RMSprop are those of ``popart:willow/include/popart/adam.hpp`` and ``adaptive.hpp``; LARS
+is that of its paper (see :mod:`ipuperf.poptorch.lars`).
 Learning rate, momentum, weight decay and the other numbers are scalars on each IPU that the host may rewrite between
 runs; betas and epsilon of the Adam family are among them. A number that is 0 when the model is compiled leaves no op.
 
@@ -65,13 +66,15 @@ class TorchRule:
     # -- what the builder asks ---------------------------------------------------------------------------------------
 
     def state(self, variable: Variable) -> Mapping[str, np.ndarray]:
-        """Momentum of SGD (if any), the two moments and the step of the Adam family, the averages of RMSprop."""
+        """Momentum of SGD (if any) and LARS, moments and step of the Adam family, averages of RMSprop."""
         options = self.options(variable)
         first = self._type(self.spec.first_order_dtype)
         second = self._type(self.spec.second_order_dtype)
         zeros = np.zeros(variable.shape, first.numpy)
         if self.spec.kind == "sgd":
             return {"momentum": zeros} if options["momentum"] else {}
+        if self.spec.kind == "lars":
+            return {"momentum": zeros}
         if self.spec.kind == "rmsprop":
             first_average = np.ones if options.get("use_tf_variant") else np.zeros
             found = {"square_avg": first_average(variable.shape, second.numpy)}
@@ -107,10 +110,11 @@ class TorchRule:
         group = self._group_of[parameter]
         values = {name.rsplit(".", 1)[0]: t for name, t in scalars.items() if name.endswith(f".{group}")}
         options = self.spec.groups[group].values
-        if gradient.dtype != weight.dtype and self.spec.kind in ("sgd", "rmsprop"):
+        if gradient.dtype != weight.dtype and self.spec.kind in ("sgd", "rmsprop", "lars"):
             gradient = make(Cast, [gradient], "gradient", dtype=weight.dtype)
-        if self.spec.kind == "lamb":
-            self._lamb(weight, gradient, state, values, options, sharded=weight.shape != parameter.shape)
+        if self.spec.kind in ("lamb", "lars"):
+            whole = self._lamb if self.spec.kind == "lamb" else self._lars
+            whole(weight, gradient, state, values, options, sharded=weight.shape != parameter.shape)
         else:
             rule = {"sgd": self._sgd, "rmsprop": self._rmsprop}.get(self.spec.kind, self._adam)
             rule(weight, gradient, state, values, options)
@@ -219,6 +223,26 @@ class TorchRule:
         rate = make(Mul, [ratio, s["rate"]], "rate")
         make(ScaledAddLhsInplace, [w, u, rate], "weight", a=1.0, b_input=2)
 
+    def _lars(
+        self,
+        w: Tensor,
+        g: Tensor,
+        state: Mapping[str, Tensor],
+        s: Mapping[str, Tensor],
+        options: Mapping[str, Any],
+        *,
+        sharded: bool,
+    ) -> None:
+        """``v = momentum v + rate (g + weight_decay w)``, ``w -= v``; see :class:`~ipuperf.poptorch.lars.LARS`."""
+        rate = s["step_size"]
+        if options["trust_coefficient"]:
+            rate = make(Mul, [_trust(w, g, s, options, sharded), rate], "rate")
+        if options["weight_decay"]:
+            g = make(ScaledAddLhsInplace, [g, w, s["weight_decay"]], "decayed", a=1.0, b_input=2)
+        inputs = [state["momentum"], g, s["momentum"], rate]
+        velocity = make(ScaledAddLhsInplace, inputs, "velocity", a_input=2, b_input=3)
+        make(ScaledAddLhsInplace, [w, velocity], "weight", a=1.0, b=-1.0)
+
     def _rmsprop(
         self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], s: Mapping[str, Tensor], options: Mapping[str, Any]
     ) -> None:
@@ -267,7 +291,10 @@ def _numbers(kind: str, values: Mapping[str, Any]) -> dict[str, float]:
     if kind == "rmsprop":
         found["alpha"], found["epsilon"] = float(values["alpha"]), float(values["eps"])
         found["step_size"] = float(values["lr"])
-    if kind in ("sgd", "rmsprop"):
+    if kind == "lars":
+        found["trust"], found["epsilon"] = float(values["trust_coefficient"]), float(values["eps"])
+        found["step_size"] = float(values["lr"])
+    if kind in ("sgd", "rmsprop", "lars"):
         found["momentum"] = float(values.get("momentum", 0.0))
     if kind == "sgd":
         found["undamped"] = 1.0 - float(values.get("dampening", 0.0))
@@ -276,6 +303,9 @@ def _numbers(kind: str, values: Mapping[str, Any]) -> dict[str, float]:
 
 def _used(kind: str, values: Mapping[str, Any]) -> set[str]:
     """The names of those numbers that the ops of a parameter group read."""
+    if kind == "lars":
+        names = {"step_size", "momentum", *(["weight_decay"] if values["weight_decay"] else [])}
+        return names | ({"trust", *(["epsilon"] if values["eps"] else [])} if values["trust_coefficient"] else set())
     names = set(_numbers(kind, values)) - {"step_size"}
     if not values.get("weight_decay"):
         names.remove("weight_decay")
@@ -289,6 +319,22 @@ def _used(kind: str, values: Mapping[str, Any]) -> set[str]:
 def _same(name: str, old: Any, new: Any) -> None:
     if old != new:
         raise Error(f"setOptimizer: {name} is compiled in as {old} and cannot become {new}; make a new model")
+
+
+def _trust(w: Tensor, g: Tensor, s: Mapping[str, Tensor], options: Mapping[str, Any], sharded: bool) -> Tensor:
+    """``trust |w| / (|g| + weight_decay |w| + eps)``, and 1 where a norm is 0."""
+    norm_w, norm_g = _norm(w, "weight_norm", sharded), _norm(g, "gradient_norm", sharded)
+    zero = CONTEXT.graph.constant(np.zeros((), np.float32), FLOAT32, "zero")
+    one = CONTEXT.graph.constant(np.ones((), np.float32), FLOAT32, "one")
+    divisor = norm_g
+    if options["weight_decay"]:
+        divisor = make(Add, [divisor, make(Mul, [norm_w, s["weight_decay"]], "decay_norm")], "sum")
+    if options["eps"]:
+        divisor = make(Add, [divisor, s["epsilon"]], "sum")
+    both = make(GreaterOp, [make(Mul, [norm_w, norm_g], "norms"), zero], "defined")
+    safe = make(Where, [both, divisor, one], "divisor")
+    ratio = make(Div, [make(Mul, [norm_w, s["trust"]], "trusted"), safe], "quotient")
+    return make(Where, [both, ratio, one], "trust_ratio")
 
 
 def _norm(tensor: Tensor, name: str, sharded: bool) -> Tensor:

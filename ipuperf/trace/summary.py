@@ -24,7 +24,8 @@ def operations(trace: Trace) -> pd.DataFrame:
     """What each op costs over the whole trace, all stored IPUs and replicas together, the costliest first.
 
     Columns: op (name, "" for steps of no op), type, phase, calls, cycles (steps of every kind), compute_cycles, share
-    (of all cycles), flops. A call is a stretch of successive steps of one segment with the same op.
+    (of all cycles), flops. A call is a stretch of successive steps with the same op; it may go on in the next segment
+    (a collective has one of its own between two of local steps).
     """
     import pandas as pd
 
@@ -43,6 +44,8 @@ def operations(trace: Trace) -> pd.DataFrame:
         np.add.at(result, rows, values)
         return result
 
+    calls = np.where(begins, runs[order], 0)
+    calls[template.first] -= _continued(trace)
     compute = steps["kind"] == "compute"
     cycles = total(row, steps["dur"] * runs)
     all_cycles = int(cycles.sum())
@@ -51,7 +54,7 @@ def operations(trace: Trace) -> pd.DataFrame:
             "op": lookup(op_ids, ops["op_id"], ops["name"], ""),
             "type": lookup(op_ids, ops["op_id"], ops["type"], ""),
             "phase": lookup(op_ids, ops["op_id"], ops["phase"], "other"),
-            "calls": total(row[order][begins], runs[order][begins]),
+            "calls": total(row[order], calls),
             "cycles": cycles,
             "compute_cycles": total(row[compute], (steps["dur"] * runs)[compute]),
             "share": cycles / all_cycles if all_cycles else np.zeros(len(op_ids)),
@@ -59,6 +62,22 @@ def operations(trace: Trace) -> pd.DataFrame:
         }
     )
     return frame.sort_values(["cycles", "op"], ascending=[False, True], ignore_index=True)
+
+
+def _continued(trace: Trace) -> np.ndarray:
+    """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
+    it on the same IPU."""
+    template, ops, instances = trace.template, trace.columns("steps")["op_id"], trace.columns("instances")
+    place = template.place(instances["segment"])
+    rows = np.flatnonzero(place >= 0)
+    rows = rows[np.lexsort((rows, *(instances[key][rows] for key in ("start", "ipu", "replica"))))]
+    place = place[rows]
+    first, last = template.order[template.first], template.order[template.first + template.count - 1]
+    one, two = place[:-1], place[1:]
+    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP) & (one != two)
+    for key in ("ipu", "replica"):
+        same &= instances[key][rows][1:] == instances[key][rows][:-1]
+    return np.bincount(two[same], minlength=len(template.segments))
 
 
 def link_totals(trace: Trace) -> list[dict[str, Any]]:

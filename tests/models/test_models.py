@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,6 +25,8 @@ GPT2 = {**TRANSFORMER, "vocabulary": 21, "sequence": 8, "layers_per_ipu": (1, 1)
         "loss_parts": 2, "embedding_parts": 2}  # fmt: skip
 RESNET = {"image": 32, "width": 4, "classes": 5, "blocks": (1, 1, 0, 0), "layers_per_ipu": (1, 1), "groups": 2,
           "gradient_accumulation": 3}  # fmt: skip
+ROFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "feed_forward": 32, "vocabulary": 23,
+            "sequence": 8, "layers_per_ipu": (1, 1), "gradient_accumulation": 3}  # fmt: skip
 VIT = {**TRANSFORMER, "feed_forward": 32, "image": 16, "patch": 8, "classes": 5, "layers_per_ipu": (1, 1),
        "gradient_accumulation": 3}  # fmt: skip
 
@@ -32,9 +35,8 @@ VIT = {**TRANSFORMER, "feed_forward": 32, "image": 16, "patch": 8, "classes": 5,
 def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]:
     """The modules of the models."""
     with installed_front_ends():
-        from ipuperf.models import attention, bert, gpt2, ipu_run, resnet50, vit
-
-        yield SimpleNamespace(attention=attention, bert=bert, gpt2=gpt2, ipu_run=ipu_run, resnet50=resnet50, vit=vit)
+        names = ("attention", "bert", "gpt2", "ipu_run", "resnet50", "roformer", "vit")
+        yield SimpleNamespace(**{name: importlib.import_module(f"ipuperf.models.{name}") for name in names})
 
 
 def options_of(models: SimpleNamespace, name: str, **changes: Any) -> Any:
@@ -43,6 +45,7 @@ def options_of(models: SimpleNamespace, name: str, **changes: Any) -> Any:
         "bert": (models.bert.BertOptions, BERT),
         "gpt2": (models.gpt2.Gpt2Options, GPT2),
         "resnet50": (models.resnet50.ResNet50Options, RESNET),
+        "roformer": (models.roformer.RoformerOptions, ROFORMER),
         "vit": (models.vit.VitOptions, VIT),
     }
     kind, sizes = kinds[name]
@@ -72,13 +75,18 @@ def close(mine: Any, wanted: Any, name: str = "") -> None:
 CASES = [
     ("bert", {"split_qkv": True}),
     ("bert", {"packed": True, "epsilon": 1e-5}),
+    ("bert", {"questions": True}),
+    ("bert", {"halves": ((1, 3), (0, 1)), "layers_per_ipu": (0, 2)}),
     ("gpt2", {}),
     ("resnet50", {"norm": "batch"}),
+    pytest.param("resnet50", {"norm": "group", "cardinality": 2, "group_width": 4}, marks=pytest.mark.slow),
     ("vit", {}),
 ]
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES, ids=["bert", "packed", "gpt2", "resnet50", "vit"])
+@pytest.mark.parametrize(
+    ("name", "changes"), CASES, ids=["bert", "packed", "answers", "halves", "gpt2", "resnet50", "resnext", "vit"]
+)
 def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: str, changes: dict[str, Any]) -> None:
     """Results of all micro-batches, then parameters and running statistics, after two weight updates with SGD."""
     options = options_of(models, name, device_iterations=2, **EXACT, **changes)
@@ -145,6 +153,18 @@ def test_packed_sequences_do_not_see_each_other(models: SimpleNamespace) -> None
     assert not torch.allclose(before[:, 3:6], after[:, 3:6])
 
 
+def test_rotated_tokens_know_how_far_apart_they_are(models: SimpleNamespace) -> None:
+    """The product of two rotated tokens depends on their distance alone."""
+    cosine, sine = models.roformer.rotations(6, 8)
+    generator = torch.Generator().manual_seed(0)
+    one, two = (torch.randn(8, generator=generator).expand(6, 8) for _ in range(2))
+    products = models.roformer.rotated(one, cosine, sine) @ models.roformer.rotated(two, cosine, sine).T
+    for distance in range(-5, 6):
+        along = torch.diagonal(products, distance)
+        torch.testing.assert_close(along, along[:1].expand(along.shape))
+    assert not torch.allclose(products[0, 0], products[0, 1])
+
+
 def test_parameters_are_as_many_as_published(models: SimpleNamespace) -> None:
     """BERT base and large without heads, GPT-2 small, ResNet-50, ViT-B/16 (papers; torchvision for the last two)."""
     with torch.device("meta"):
@@ -153,6 +173,7 @@ def test_parameters_are_as_many_as_published(models: SimpleNamespace) -> None:
             "bert large": models.bert.model(models.bert.large(heads_on_ipu=False)),
             "gpt2": models.gpt2.model(models.gpt2.small(embedding_parts=1)),
             "resnet50": models.resnet50.model(models.resnet50.pretraining()),
+            "resnext101": models.resnet50.model(models.resnet50.resnext101()),
             "vit": models.vit.model(models.vit.fine_tuning()),
         }
     counts = {name: sum(p.numel() for p in module.parameters()) for name, module in made.items()}
@@ -161,6 +182,7 @@ def test_parameters_are_as_many_as_published(models: SimpleNamespace) -> None:
     assert counts["bert large"] + pooler["bert large"] == 335_141_888
     assert counts["gpt2"] == 124_439_808
     assert counts["resnet50"] == 25_557_032
+    assert counts["resnext101"] == 44_177_704
     assert counts["vit"] == 86_567_656
 
 
@@ -256,7 +278,7 @@ def test_packed_throughput_counts_sequences(models: SimpleNamespace) -> None:
     ("name", "changes", "message"),
     [
         ("vit", {"precision": "8.8"}, "precision '8.8'; allowed: 32.32, 16.32, 16.16"),
-        ("vit", {"optimiser": "lars"}, "optimiser 'lars'; allowed: sgd, adamw, lamb"),
+        ("vit", {"optimiser": "adagrad"}, "optimiser 'adagrad'; allowed: sgd, adamw, lamb, lars"),
         ("vit", {"layers_per_ipu": ()}, "layers_per_ipu"),
         ("resnet50", {"norm": "layer"}, "norm 'layer'; allowed: batch, group, folded"),
     ],
@@ -274,6 +296,13 @@ def test_bad_sizes(models: SimpleNamespace) -> None:
     few = options_of(models, "vit", gradient_accumulation=2)
     with pytest.raises(Error, match="must be greater than or equal to the number of pipeline stages"):
         models.vit.simulate(few)
+
+
+def test_bad_halves(models: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="place 3 half layers, the model has 4"):
+        models.bert.model(options_of(models, "bert", halves=((1, 3),)))
+    with pytest.raises(ValueError, match="place other attention parts than layers_per_ipu"):
+        models.bert.model(options_of(models, "bert", halves=((1, 4),)))
 
 
 def test_bad_calls(models: SimpleNamespace) -> None:

@@ -198,7 +198,7 @@ class BertLayer(nn.Module):
         scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1]) + mask
         context = torch.matmul(F.softmax(scores, dim=-1), v).permute(0, 2, 1, 3).contiguous()
         x = self.norm1(x + self.out(context.view(*x.shape)))
-        return self.norm2(x + self.outer(F.gelu(self.inner(x))))
+        return self.norm2(x + self.outer(F.gelu(self.inner(x), approximate="tanh")))
 
 
 class Bert(nn.Module):

@@ -1,0 +1,240 @@
+"""Swin: a vision transformer whose tokens attend within windows, which are shifted in every other layer.
+
+The bias of each pair of places in a window is a parameter of its own here; it is taken out of the table of relative
+positions before the program is built, as exported models for inference have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import poptorch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ipuperf.models.attention import FeedForward
+from ipuperf.models.ipu_run import (
+    RunOptions,
+    figures,
+    options_of_case,
+    poptorch_options,
+    program_of_case,
+    trace_of,
+)
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+    from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
+    from ipuperf.validation.programs import Program
+
+__all__ = [
+    "Swin",
+    "SwinOptions",
+    "batch",
+    "large",
+    "model",
+    "poptorch_options",
+    "simulate",
+    "throughput",
+    "tiny",
+    "validation_program",
+]
+
+_MASKED_OUT = -100.0
+
+
+@dataclass(frozen=True)
+class SwinOptions(RunOptions):
+    """Sizes (default: Swin-T for images of 224 x 224) and how it runs.
+
+    Attributes:
+        image, patch, window: sides in pixels, pixels and patches.
+        width: features of the first group; each further group has twice as many.
+        depths, heads: layers and attention heads of each group. ``layers_per_ipu`` counts the layers of all groups.
+    """
+
+    image: int = 224
+    patch: int = 4
+    window: int = 7
+    width: int = 96
+    depths: tuple[int, ...] = (2, 2, 6, 2)
+    heads: tuple[int, ...] = (3, 6, 12, 24)
+    classes: int = 1000
+    epsilon: float = 1e-5
+    layers_per_ipu: tuple[int, ...] = (12,)
+
+
+def tiny(**changes: Any) -> SwinOptions:
+    """Swin-T."""
+    return replace(SwinOptions(), **changes)
+
+
+def large(**changes: Any) -> SwinOptions:
+    """Swin-L for images of 384 x 384 (windows of 12)."""
+    options = SwinOptions(
+        image=384, window=12, width=192, depths=(2, 2, 18, 2), heads=(6, 12, 24, 48), layers_per_ipu=(24,)
+    )
+    return replace(options, **changes)
+
+
+def windows_of(x: torch.Tensor, window: int) -> torch.Tensor:
+    """``(batch, side, side, features)`` to ``(batch * windows, window**2, features)``."""
+    batch, side, _, features = x.shape
+    parts = x.reshape(batch, side // window, window, side // window, window, features)
+    return parts.transpose(2, 3).reshape(-1, window * window, features)
+
+
+def joined(windows: torch.Tensor, window: int, side: int) -> torch.Tensor:
+    """The inverse of :func:`windows_of`."""
+    features, count = windows.shape[2], side // window
+    parts = windows.reshape(-1, count, count, window, window, features)
+    return parts.transpose(2, 3).reshape(-1, side, side, features)
+
+
+def shift_mask(side: int, window: int) -> torch.Tensor:
+    """What is added to the scores of shifted windows, ``(windows, window**2, window**2)``: the last windows hold
+    patches of opposite edges, which must not see each other."""
+    shift = window // 2
+    region = torch.zeros(side)
+    region[-window:] = 1
+    region[-shift:] = 2
+    regions = windows_of((3 * region[:, None] + region[None, :])[None, :, :, None], window).squeeze(2)
+    return torch.where(regions[:, :, None] == regions[:, None, :], 0.0, _MASKED_OUT)
+
+
+class WindowAttention(nn.Module):
+    """Attention within the windows of ``(batch, side, side, hidden)``."""
+
+    mask: torch.Tensor | None
+
+    def __init__(self, hidden: int, heads: int, side: int, window: int, *, shifted: bool) -> None:
+        super().__init__()
+        if side % window:
+            raise ValueError(f"windows of {window} patches do not fill a side of {side} patches")
+        self.heads, self.window, self.shift = heads, window, window // 2 if shifted else 0
+        places = window * window
+        self.inputs, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.bias = nn.Parameter(torch.zeros(heads, places, places))
+        self.register_buffer("mask", shift_mask(side, window) if shifted else None, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        side, hidden = x.shape[1], x.shape[3]
+        if self.shift:
+            x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
+        windows = windows_of(x, self.window)
+        shape = (windows.shape[0], windows.shape[1], 3, self.heads, hidden // self.heads)
+        q, k, v = self.inputs(windows).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q * (hidden // self.heads) ** -0.5) @ k.transpose(2, 3) + self.bias
+        if self.mask is not None:
+            count = self.mask.shape[0]
+            apart = scores.reshape(-1, count, *scores.shape[1:]) + self.mask[:, None].to(scores.dtype)
+            scores = apart.reshape(scores.shape)
+        context = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(windows.shape)
+        x = joined(self.output(context), self.window, side)
+        return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+
+class Layer(nn.Module):
+    """Norm, attention, add; norm, feed-forward, add."""
+
+    def __init__(self, options: SwinOptions, group: int, side: int, *, shifted: bool) -> None:
+        super().__init__()
+        hidden = options.width << group
+        self.attention_norm = nn.LayerNorm(hidden, options.epsilon)
+        self.attention = WindowAttention(hidden, options.heads[group], side, options.window, shifted=shifted)
+        self.feed_forward_norm = nn.LayerNorm(hidden, options.epsilon)
+        self.feed_forward = FeedForward(hidden, 4 * hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, side, side, hidden)`` to the same."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Merging(nn.Module):
+    """Four neighbouring patches to one with twice the features."""
+
+    def __init__(self, hidden: int, epsilon: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4 * hidden, epsilon)
+        self.reduction = nn.Linear(4 * hidden, 2 * hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, side, side, hidden)`` to ``(batch, side / 2, side / 2, 2 hidden)``."""
+        parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
+        return self.reduction(self.norm(torch.cat(parts, dim=3)))
+
+
+class Swin(nn.Module):
+    """The classifier; with labels it gives the loss too."""
+
+    def __init__(self, options: SwinOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.places = options.ipu_of_layer(sum(options.depths))
+        self.patches = nn.Conv2d(3, options.width, options.patch, stride=options.patch)
+        self.patch_norm = nn.LayerNorm(options.width, options.epsilon)
+        side = options.image // options.patch
+        layers: list[Layer] = []
+        merging: dict[str, Merging] = {}
+        for group, depth in enumerate(options.depths):
+            if group:
+                merging[str(len(layers))] = Merging(options.width << (group - 1), options.epsilon)
+                side //= 2
+            shifts = side > options.window  # a single window cannot be shifted
+            layers += [Layer(options, group, side, shifted=bool(number % 2) and shifts) for number in range(depth)]
+        self.layers, self.merging = nn.ModuleList(layers), nn.ModuleDict(merging)
+        hidden = options.width << (len(options.depths) - 1)
+        self.norm, self.classifier = nn.LayerNorm(hidden, options.epsilon), nn.Linear(hidden, options.classes)
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        """Scores of ``(batch, 3, image, image)``; with ``labels`` of shape ``(batch,)`` scores and loss."""
+        with poptorch.Block("Embedding", ipu_id=self.places[0]):
+            x = self.patch_norm(self.patches(images).permute(0, 2, 3, 1))
+        for number, (ipu, layer) in enumerate(zip(self.places, self.layers, strict=True)):
+            with poptorch.Block(f"Layer{number}", ipu_id=ipu):
+                if str(number) in self.merging:
+                    x = self.merging[str(number)](x)
+                x = layer(x)
+                if self.options.checkpoint_layers and self.training:
+                    x = poptorch.recomputationCheckpoint(x)
+        with poptorch.Block("Classifier", ipu_id=self.places[-1]):
+            scores = self.classifier(self.norm(x).mean((1, 2)))
+            if labels is None:
+                return scores
+            return scores, poptorch.identity_loss(F.cross_entropy(scores.float(), labels), "none")
+
+
+def model(options: SwinOptions) -> Swin:
+    """A new model, initialised by PyTorch."""
+    return Swin(options)
+
+
+def batch(options: SwinOptions, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
+    """Random arguments of one call; on ``meta`` only their shapes."""
+    rows = options.samples_per_call
+    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
+    shape = (rows, 3, options.image, options.image)
+    images = torch.randn(shape, generator=generator, device=device).to(options.dtype)
+    labels = torch.randint(0, options.classes, (rows,), generator=generator, device=device)
+    return [images, labels] if options.training else [images]
+
+
+def simulate(options: SwinOptions, machine: str | Machine | None = None) -> Trace:
+    """The trace of one call, without numbers."""
+    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
+
+
+def throughput(options: SwinOptions, machine: str | Machine | None = None) -> dict[str, Any]:
+    """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
+    return figures(simulate(options, machine), options, options.samples_per_call)
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
+    options = options_of_case(case, {"tiny": tiny(), "large": large()})
+    return program_of_case(lambda: model(options), options, batch(options, "meta"))

@@ -170,5 +170,6 @@ class RingRun:
         self._work_parts(member)
         self._gone += 1
         if self._gone == len(self._ring):
+            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
         self._ring[member][1]()

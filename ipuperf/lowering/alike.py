@@ -12,10 +12,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Graph, Tensor, schedule
-from ipuperf.ir import Op as Operation
+from ipuperf.ir import Tensor
 from ipuperf.ops.base import Op
-from ipuperf.ops.control import modified_graph_inputs
 from ipuperf.ops.work import CallGraph, Work
 
 from .layout import Layout
@@ -33,8 +31,19 @@ class _Pattern:
     results: tuple[Layout | None, ...]
 
 
+@dataclass
+class _Facts:
+    """What follows from an op alone; ``kind`` is a number that ops have in common when they differ in nothing but
+    layouts (-1: an attribute has no hash)."""
+
+    works: tuple[Work, ...]
+    calls: tuple[CallGraph, ...]
+    flops: int
+    kind: int
+
+
 class Known:
-    """What was found out about graphs and ops of a program, for the draft and the final lowering.
+    """What was found out about the ops of a program, for the draft and the final lowering.
 
     Args:
         machine: where the program runs.
@@ -44,37 +53,19 @@ class Known:
         self._machine = machine
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
-        self._kind_of: dict[Op, int] = {}
-        self._orders: dict[Graph, list[Operation]] = {}
-        self._works: dict[Op, tuple[Work, ...]] = {}
-        self._changed: dict[Graph, set[int]] = {}
-
-    def order(self, graph: Graph) -> list[Operation]:
-        """Ops of ``graph`` in execution order."""
-        if graph not in self._orders:
-            self._orders[graph] = schedule(graph)
-        return self._orders[graph]
-
-    def changed_inputs(self, graph: Graph) -> set[int]:
-        """Indices of the inputs that ``graph`` changes."""
-        if graph not in self._changed:
-            self._changed[graph] = modified_graph_inputs(graph)
-        return self._changed[graph]
+        self._facts: dict[Op, _Facts] = {}
 
     def work(self, op: Op) -> tuple[Work, ...]:
         """What ``op`` asks of the machine."""
-        works = self._works.get(op)
-        if works is None:
-            works = self._works[op] = tuple(op.work())
-        return works
+        return self._of(op).works
 
     def calls(self, op: Op) -> tuple[CallGraph, ...]:
         """The calls that ``op`` makes."""
-        return tuple([item for item in self.work(op) if isinstance(item, CallGraph)])
+        return self._of(op).calls
 
     def flops(self, op: Op) -> int:
         """Floating-point operations of all of the op's work."""
-        return sum([int(getattr(item, "flops", 0)) for item in self.work(op)])
+        return self._of(op).flops
 
     def steps(self, op: Op, op_id: int, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op``, which is number ``op_id`` of the program; ``layouts`` gets those of its results."""
@@ -82,13 +73,13 @@ class Known:
 
     def draft(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
-        kind = self._kind(op)
-        if kind < 0:
-            return Superstepper(op, -1, layouts, self._machine).run(self.work(op))
-        key = (kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
+        facts = self._of(op)
+        if facts.kind < 0:
+            return Superstepper(op, -1, layouts, self._machine).run(facts.works)
+        key = (facts.kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
         pattern = self._patterns.get(key)
         if pattern is None:
-            steps = Superstepper(op, -1, layouts, self._machine).run(self.work(op))
+            steps = Superstepper(op, -1, layouts, self._machine).run(facts.works)
             pattern = _Pattern(steps, tuple(layouts.get(tensor) for tensor in op.outputs))
             self._patterns[key] = pattern
         else:
@@ -97,16 +88,20 @@ class Known:
                     layouts[tensor] = layout
         return pattern.steps
 
-    def _kind(self, op: Op) -> int:
-        """A number that ops have in common when they differ in nothing but layouts; -1: an attribute has no hash."""
-        kind = self._kind_of.get(op)
-        if kind is None:
-            try:
-                kind = self._kinds.setdefault(_signature(op, self.work(op)), len(self._kinds))
-            except TypeError:
-                kind = -1
-            self._kind_of[op] = kind
-        return kind
+    def _of(self, op: Op) -> _Facts:
+        facts = self._facts.get(op)
+        if facts is None:
+            works = tuple(op.work())
+            calls = tuple([item for item in works if isinstance(item, CallGraph)])
+            flops = sum([int(getattr(item, "flops", 0)) for item in works])
+            facts = self._facts[op] = _Facts(works, calls, flops, self._kind(op, works))
+        return facts
+
+    def _kind(self, op: Op, works: tuple[Work, ...]) -> int:
+        try:
+            return self._kinds.setdefault(_signature(op, works), len(self._kinds))
+        except TypeError:
+            return -1
 
 
 def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:

@@ -90,7 +90,7 @@ def _words(where: str, column: Column, values: Words, *, copy: bool) -> Words:
     low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, -1)
     if low < 0 or high >= len(words):
         raise TraceError(f"{where}: codes run from {low} to {high}, there are {len(words)} words")
-    return Words(words, codes.copy() if copy else codes)
+    return Words(words.tolist(), codes.copy() if copy else codes)
 
 
 def _numbers(where: str, column: Column, values: Any, *, copy: bool) -> np.ndarray:

@@ -67,7 +67,7 @@ class TileVector:
         """Value of each run."""
         return tuple(self.run_values.tolist())
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Length of the vector."""
         return int(self.run_stops[-1])

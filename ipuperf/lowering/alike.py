@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
 from ipuperf.ops.base import Op
@@ -31,10 +31,9 @@ class _Pattern:
     results: tuple[Layout | None, ...]
 
 
-@dataclass
-class _Facts:
-    """What follows from an op alone; ``kind`` is a number that ops have in common when they differ in nothing but
-    layouts (-1: an attribute has no hash)."""
+class Facts(NamedTuple):
+    """What follows from an op alone: the work it asks for, the calls and the floating-point operations in it, and a
+    number that ops have in common when they differ in nothing but layouts (-1: a call, or an attribute has no hash)."""
 
     works: tuple[Work, ...]
     calls: tuple[CallGraph, ...]
@@ -53,19 +52,11 @@ class Known:
         self._machine = machine
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
-        self._facts: dict[Op, _Facts] = {}
+        self._facts: dict[Op, Facts] = {}
 
     def work(self, op: Op) -> tuple[Work, ...]:
         """What ``op`` asks of the machine."""
-        return self._of(op).works
-
-    def calls(self, op: Op) -> tuple[CallGraph, ...]:
-        """The calls that ``op`` makes."""
-        return self._of(op).calls
-
-    def flops(self, op: Op) -> int:
-        """Floating-point operations of all of the op's work."""
-        return self._of(op).flops
+        return self.facts(op).works
 
     def steps(self, op: Op, op_id: int, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op``, which is number ``op_id`` of the program; ``layouts`` gets those of its results."""
@@ -73,7 +64,7 @@ class Known:
 
     def draft(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
-        facts = self._of(op)
+        facts = self.facts(op)
         if facts.kind < 0:
             return Superstepper(op, -1, layouts, self._machine).run(facts.works)
         key = (facts.kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
@@ -88,13 +79,14 @@ class Known:
                     layouts[tensor] = layout
         return pattern.steps
 
-    def _of(self, op: Op) -> _Facts:
+    def facts(self, op: Op) -> Facts:
+        """What follows from ``op`` alone, found out once."""
         facts = self._facts.get(op)
         if facts is None:
             works = tuple(op.work())
             calls = tuple([item for item in works if isinstance(item, CallGraph)])
             flops = sum([int(getattr(item, "flops", 0)) for item in works])
-            facts = self._facts[op] = _Facts(works, calls, flops, self._kind(op, works))
+            facts = self._facts[op] = Facts(works, calls, flops, -1 if calls else self._kind(op, works))
         return facts
 
     def _kind(self, op: Op, works: tuple[Work, ...]) -> int:
@@ -110,9 +102,15 @@ def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
     return (
         type(op),
         tuple([(name, type(value), value) for name, value in op.attributes.items()]),
-        tuple([(tensor.spec, first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
-        tuple([tensor.spec for tensor in op.outputs]),
+        tuple([(*_plain(tensor), first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
+        tuple([_plain(tensor) for tensor in op.outputs]),
         op.modified_inputs(),
         tuple(op.aliases().items()),
         tuple([(type(item), *[value for value in vars(item).values() if not callable(value)]) for item in works]),
     )
+
+
+def _plain(tensor: Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
+    """The spec of a tensor as plain values, which hash and compare faster than the spec."""
+    spec = tensor.spec
+    return (spec.shape, spec.dtype.name, spec.meta_shape)

@@ -70,7 +70,7 @@ class Lowering(Places):
         name: str,
         sync_pattern: str,
         known: Known,
-        found: Places | None = None,
+        found: Lowering | None = None,
         *,
         draft: bool = False,
     ) -> None:
@@ -79,7 +79,7 @@ class Lowering(Places):
         self.sync_pattern = sync_pattern
         self.known = known
         self.draft = draft
-        self.ipus = ipus_per_replica(ir)
+        self.ipus: int = found.ipus if found else ipus_per_replica(ir)
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
         self.low_confidence: dict[str, None] = {}
@@ -105,14 +105,14 @@ class Lowering(Places):
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp:
         """Lower one op: local steps, or calls."""
-        calls = self.known.calls(op)
-        if calls:
-            return self.lower_call(op, calls, layouts)
+        facts = self.known.facts(op)
+        if facts.calls:
+            return self.lower_call(op, facts.calls, layouts)
         ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
         if self.draft:
             steps = self.known.draft(op, layouts)
         else:
-            steps = self.known.steps(op, self.register(op, self.known.flops(op)), layouts)
+            steps = self.known.steps(op, self.register(op, facts.flops), layouts)
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
         if self.found is None:
             self.place(op, ipu)

@@ -110,6 +110,10 @@ class TileVector:
         """The vector as ``int64[tiles]``."""
         return np.repeat(self.run_values, self.lengths)
 
+    def at(self, tile: int) -> int:
+        """Value of one tile."""
+        return int(self.run_values[np.searchsorted(self.run_stops, tile, side="right")])
+
     # -- what follows from it --------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> TileVector:

@@ -126,7 +126,7 @@ class Lowering(Places):
         lowered = LoweredOp(op, op.ipu or 0, OpSteps())
         for item in calls:
             callee = item.graph
-            operands = dict(zip(callee.inputs, (layouts[t] for t in op.inputs), strict=True))
+            operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
             if self.found is None:
                 self.pass_operands(op, callee, first=callee not in self.graphs)
             body = self.lower_graph(callee, operands)

@@ -36,8 +36,10 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
     live = live[live[:, 2] > live[:, 1]]
     used, kind = np.unique(live[:, 0], return_inverse=True)
     vectors = [vectors[number] for number in used.tolist()]
-    moments = np.unique(np.concatenate([[0], live[:, 1], live[:, 2]]))
-    moments = moments[moments < steps]
+    changes = np.zeros(max(steps, int(live[:, 2].max(initial=0))) + 1, dtype=bool)
+    changes[0] = True
+    changes[live[:, 1:].ravel()] = True
+    moments = np.flatnonzero(changes[:steps])
     states, index = _states(moments, kind, live, len(vectors))
     table = _Tiles(vectors, always)
     sums = states @ table.sums if len(vectors) else np.zeros(len(states), dtype=np.int64)

@@ -23,7 +23,7 @@ from .dtype import (
     dtype_of,
 )
 from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
-from .graph import Graph, Ir
+from .graph import Graph, Ir, derived
 from .op import Op
 from .printing import format_schedule
 from .replicas import ReplicaGrouping
@@ -67,6 +67,7 @@ __all__ = [
     "Variable",
     "check_ambiguity",
     "dependencies",
+    "derived",
     "describe",
     "differentiate",
     "dtype_of",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +24,7 @@ from .replicas import ReplicaGrouping
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable
 
 OpT = TypeVar("OpT", bound=Op)
+T = TypeVar("T")
 
 FIRST_OP_ID = 100
 
@@ -37,6 +40,23 @@ def _user_location() -> str:
     return ""
 
 
+def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
+    """Decorator of a function of a graph: worked out once for each graph while its program is frozen
+    (:meth:`Ir.frozen`). Whoever gets the result must not change it.
+    """
+
+    @wraps(function)
+    def once(graph: Graph) -> T:
+        facts = graph.facts
+        if facts is None:
+            return function(graph)
+        if function not in facts:
+            facts[function] = function(graph)
+        return facts[function]
+
+    return once
+
+
 class Graph:
     """A list of ops with inputs and outputs.
 
@@ -47,6 +67,7 @@ class Graph:
         tensors: every tensor of the graph by id, in creation order.
         constraints: extra ordering, ``{op: ops that must come before it}``.
         created_hooks: called with each new op.
+        facts: while the Ir is frozen, what :func:`derived` functions found out about the graph; None otherwise.
     """
 
     def __init__(self, ir: Ir, name: str) -> None:
@@ -59,6 +80,7 @@ class Graph:
         self.constraints: dict[Op, set[Op]] = {}
         self.created_hooks: dict[int, Callable[[Op], None]] = {}
         self.version = 0
+        self.facts: dict[Callable[[Graph], Any], Any] | None = None
 
     @property
     def scope(self) -> str:
@@ -81,6 +103,7 @@ class Graph:
         """Register a tensor built elsewhere under its id."""
         if tensor.id in self.tensors:
             raise IrError(f"tensor {tensor.id!r} exists already in graph {self.name or 'main'!r}")
+        self._thawed()
         self.tensors[tensor.id] = tensor
         self.version += 1
         return tensor
@@ -126,6 +149,7 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise IrError(self._foreign(op_class.type, tensor))
+        self._thawed()
         op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
         op.location = _user_location()
         specs = op.infer()
@@ -146,6 +170,11 @@ class Graph:
             hook(op)
         return op
 
+    def _thawed(self) -> None:
+        """Raise unless the graph may change."""
+        if self.facts is not None:
+            raise IrError(f"graph {self.name or 'main'!r} cannot change while its program is lowered")
+
     def _foreign(self, what: str, tensor: Tensor) -> str:
         """Message for an operand that does not belong here."""
         here, there = self.name or "main", tensor.graph.name or "main"
@@ -165,12 +194,14 @@ class Graph:
 
     def append_input(self, op: Op, tensor: Tensor) -> None:
         """Give an existing op (a call site) one more input."""
+        self._thawed()
         op.inputs.append(tensor)
         tensor.consumers.append(op)
         self.version += 1
 
     def constrain(self, before: Op, after: Op) -> None:
         """Require that ``before`` executes before ``after``."""
+        self._thawed()
         self.constraints.setdefault(after, set()).add(before)
         self.version += 1
 
@@ -263,6 +294,18 @@ class Ir:
         """Host streams, in creation order."""
         streams = [t for t in self.main_graph.tensors.values() if isinstance(t, Stream)]
         return [s for s in streams if direction is None or s.direction == direction]
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The program does not change inside; what follows from its graphs (:func:`derived`) is worked out once."""
+        graphs = [graph for graph in self.all_graphs() if graph.facts is None]
+        for graph in graphs:
+            graph.facts = {}
+        try:
+            yield
+        finally:
+            for graph in graphs:
+                graph.facts = None
 
     def freeze_check(self) -> None:
         """Everything that must hold before a program can be lowered or evaluated."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import heapq
 
 from .errors import AmbiguityError, CycleError
-from .graph import Graph
+from .graph import Graph, derived
 from .op import Op
 from .tensor import Constant, Stream, Tensor, Variable
 
 
+@derived
 def dependencies(graph: Graph) -> dict[Op, set[Op]]:
     """For each op, the ops of the same graph that must come before it (data flow and constraints)."""
     needs: dict[Op, set[Op]] = {op: set() for op in graph.ops}
@@ -26,6 +27,7 @@ def dependencies(graph: Graph) -> dict[Op, set[Op]]:
     return needs
 
 
+@derived
 def roots(graph: Graph) -> dict[Tensor, Tensor]:
     """Each tensor's storage root: follow in-place results and views back to the tensor that owns the bytes."""
     root: dict[Tensor, Tensor] = {}
@@ -71,6 +73,7 @@ class _Liveness:
         return reads
 
 
+@derived
 def schedule(graph: Graph) -> list[Op]:
     """Ops of ``graph`` in execution order (deterministic).
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,12 +36,12 @@ class TensorSpec:
     dtype: DType
     meta_shape: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Number of elements on one replica."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes on one replica."""
         return self.elements * self.dtype.size

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Graph, Tensor, schedule
 from ipuperf.ir import Op as Operation
 from ipuperf.ops.base import Op
-from ipuperf.ops.control import modified_graph_inputs
 from ipuperf.ops.work import CallGraph, Work
 
 from .collective_merging import NO_MERGING, CollectiveMerging, contiguous
@@ -34,8 +33,18 @@ class _Pattern:
     results: tuple[Layout | None, ...]
 
 
+class Facts(NamedTuple):
+    """What follows from an op alone: the work it asks for, the calls and the floating-point operations in it, and a
+    number that ops have in common when they differ in nothing but layouts (-1: a call, or an attribute has no hash)."""
+
+    works: tuple[Work, ...]
+    calls: tuple[CallGraph, ...]
+    flops: int
+    kind: int
+
+
 class Known:
-    """What was found out about graphs and ops of a program, for the draft and the final lowering.
+    """What was found out about the ops of a program, for the draft and the final lowering.
 
     Args:
         machine: where the program runs.
@@ -47,40 +56,20 @@ class Known:
         self._merging = merging
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
-        self._kind_of: dict[Op, int] = {}
+        self._facts: dict[Op, Facts] = {}
         self._orders: dict[Graph, list[Operation]] = {}
-        self._works: dict[Op, tuple[Work, ...]] = {}
-        self._changed: dict[Graph, set[int]] = {}
 
     def order(self, graph: Graph) -> list[Operation]:
         """Ops of ``graph`` in execution order."""
+        if not self._merging.contiguous:
+            return schedule(graph)
         if graph not in self._orders:
-            order = schedule(graph)
-            if self._merging.contiguous:
-                order = contiguous(graph, order, self._merging, self.work)
-            self._orders[graph] = order
+            self._orders[graph] = contiguous(graph, schedule(graph), self._merging, self.work)
         return self._orders[graph]
-
-    def changed_inputs(self, graph: Graph) -> set[int]:
-        """Indices of the inputs that ``graph`` changes."""
-        if graph not in self._changed:
-            self._changed[graph] = modified_graph_inputs(graph)
-        return self._changed[graph]
 
     def work(self, op: Op) -> tuple[Work, ...]:
         """What ``op`` asks of the machine."""
-        works = self._works.get(op)
-        if works is None:
-            works = self._works[op] = tuple(op.work())
-        return works
-
-    def calls(self, op: Op) -> tuple[CallGraph, ...]:
-        """The calls that ``op`` makes."""
-        return tuple([item for item in self.work(op) if isinstance(item, CallGraph)])
-
-    def flops(self, op: Op) -> int:
-        """Floating-point operations of all of the op's work."""
-        return sum([int(getattr(item, "flops", 0)) for item in self.work(op)])
+        return self.facts(op).works
 
     def steps(self, op: Op, op_id: int, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op``, which is number ``op_id`` of the program; ``layouts`` gets those of its results."""
@@ -88,13 +77,13 @@ class Known:
 
     def draft(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
-        kind = self._kind(op)
-        if kind < 0:
-            return Superstepper(op, -1, layouts, self._machine).run(self.work(op))
-        key = (kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
+        facts = self.facts(op)
+        if facts.kind < 0:
+            return Superstepper(op, -1, layouts, self._machine).run(facts.works)
+        key = (facts.kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
         pattern = self._patterns.get(key)
         if pattern is None:
-            steps = Superstepper(op, -1, layouts, self._machine).run(self.work(op))
+            steps = Superstepper(op, -1, layouts, self._machine).run(facts.works)
             pattern = _Pattern(steps, tuple(layouts.get(tensor) for tensor in op.outputs))
             self._patterns[key] = pattern
         else:
@@ -103,16 +92,21 @@ class Known:
                     layouts[tensor] = layout
         return pattern.steps
 
-    def _kind(self, op: Op) -> int:
-        """A number that ops have in common when they differ in nothing but layouts; -1: an attribute has no hash."""
-        kind = self._kind_of.get(op)
-        if kind is None:
-            try:
-                kind = self._kinds.setdefault(_signature(op, self.work(op)), len(self._kinds))
-            except TypeError:
-                kind = -1
-            self._kind_of[op] = kind
-        return kind
+    def facts(self, op: Op) -> Facts:
+        """What follows from ``op`` alone, found out once."""
+        facts = self._facts.get(op)
+        if facts is None:
+            works = tuple(op.work())
+            calls = tuple([item for item in works if isinstance(item, CallGraph)])
+            flops = sum([int(getattr(item, "flops", 0)) for item in works])
+            facts = self._facts[op] = Facts(works, calls, flops, -1 if calls else self._kind(op, works))
+        return facts
+
+    def _kind(self, op: Op, works: tuple[Work, ...]) -> int:
+        try:
+            return self._kinds.setdefault(_signature(op, works), len(self._kinds))
+        except TypeError:
+            return -1
 
 
 def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
@@ -121,9 +115,15 @@ def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
     return (
         type(op),
         tuple([(name, type(value), value) for name, value in op.attributes.items()]),
-        tuple([(tensor.spec, first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
-        tuple([tensor.spec for tensor in op.outputs]),
+        tuple([(*_plain(tensor), first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
+        tuple([_plain(tensor) for tensor in op.outputs]),
         op.modified_inputs(),
         tuple(op.aliases().items()),
         tuple([(type(item), *[value for value in vars(item).values() if not callable(value)]) for item in works]),
     )
+
+
+def _plain(tensor: Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
+    """The spec of a tensor as plain values, which hash and compare faster than the spec."""
+    spec = tensor.spec
+    return (spec.shape, spec.dtype.name, spec.meta_shape)

@@ -35,9 +35,9 @@ def largest_contributors(memory: MemoryReport, ipu: int, step: int, tile: int, c
     sizes: dict[str, int] = {}
     for variable in memory.variables:
         if variable.ipu == ipu and any(a <= step < b for a, b in variable.intervals):
-            sizes[variable.name] = sizes.get(variable.name, 0) + int(variable.bytes.dense()[tile])
+            sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(tile)
     for category, vector in memory.categories[ipu].items():
-        sizes[category] = int(vector.dense()[tile])
+        sizes[category] = vector.at(tile)
     ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     return [f"{name} {size:,}" for name, size in ranked[:count] if size]
 

@@ -17,13 +17,14 @@ between functions; element-wise ops are not fused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
-from ipuperf.ops.control import Loop
+from ipuperf.ops.control import Loop, modified_graph_inputs
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.ipu_copy import IpuCopy
 
@@ -54,8 +55,8 @@ class Lowering(Places):
     """Lowers one program; use :func:`lower`.
 
     Args:
-        known: what is known about the program's graphs and ops.
-        wishes: layouts for variables and Init results, found by a draft (its ``wishes``).
+        known: what is known about the program's ops.
+        found: the draft, if there is one: where tensors lie and which layouts they should have.
         merging: which collectives become one.
         draft: only find out where tensors lie; no steps are made.
 
@@ -72,18 +73,18 @@ class Lowering(Places):
         name: str,
         sync_pattern: str,
         known: Known,
-        wishes: Mapping[Tensor, Layout] | None = None,
+        found: Lowering | None = None,
         *,
         merging: CollectiveMerging = NO_MERGING,
         draft: bool = False,
     ) -> None:
-        super().__init__(ir, machine, wishes)
+        super().__init__(ir, machine, found)
         self.merging = merging
         self.name = name
         self.sync_pattern = sync_pattern
         self.known = known
         self.draft = draft
-        self.ipus = ipus_per_replica(ir)
+        self.ipus: int = found.ipus if found else ipus_per_replica(ir)
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
         self.low_confidence: dict[str, None] = {}
@@ -110,17 +111,18 @@ class Lowering(Places):
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp:
         """Lower one op: local steps, or calls."""
-        calls = self.known.calls(op)
-        if calls:
-            return self.lower_call(op, calls, layouts)
+        facts = self.known.facts(op)
+        if facts.calls:
+            return self.lower_call(op, facts.calls, layouts)
         ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
         if self.draft:
             steps = self.known.draft(op, layouts)
         else:
-            steps = self.known.steps(op, self.register(op, self.known.flops(op)), layouts)
+            steps = self.known.steps(op, self.register(op, facts.flops), layouts)
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
-        self.place(op, ipu)
-        self.wish(op, layouts)
+        if self.found is None:
+            self.place(op, ipu)
+            self.wish(op, layouts)
         return LoweredOp(op, ipu, steps)
 
     def lower_call(self, op: Op, calls: Iterable[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp:
@@ -130,13 +132,14 @@ class Lowering(Places):
         lowered = LoweredOp(op, op.ipu or 0, OpSteps())
         for item in calls:
             callee = item.graph
-            operands = dict(zip(callee.inputs, (layouts[t] for t in op.inputs), strict=True))
-            self.pass_operands(op, callee, first=callee not in self.graphs)
+            operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
+            if self.found is None:
+                self.pass_operands(op, callee, first=callee not in self.graphs)
             body = self.lower_graph(callee, operands)
             for inner, outer in zip(callee.outputs, op.outputs, strict=True):
                 layouts[outer] = body.layouts[inner]
-                self.homes[outer] = self.homes.get(inner)
-                self.storage[outer] = self.storage.get(inner, inner)
+            if self.found is None:
+                self.place_results(op, callee)
             if not self.draft:
                 self.copy_operands(lowered, op_id, body, layouts)
                 if item.trips > 1:
@@ -150,7 +153,7 @@ class Lowering(Places):
         """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
         op, callee = lowered.op, body.graph
         assert isinstance(op, (CallOp, Loop))
-        changed = self.known.changed_inputs(callee)
+        changed = modified_graph_inputs(callee)
         for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
             layout = body.layouts[inner]
             copies: list[Step] = []
@@ -179,15 +182,9 @@ class Lowering(Places):
 
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
-        phase = "bwd" if "_bwd" in op.graph.name else "fwd"
-        if op.type.startswith(_UPDATE_TYPES):
-            phase = "update"
-        elif op.type.startswith(_IO_TYPES):
-            phase = "io"
-        elif op.type in ("Call", "Loop"):
-            phase = "other"
-        name = f"{op.graph.name or 'main'}/{op.label}"
-        self.ops.append(OpInfo(len(self.ops), name, op.type, op.graph.name or "main", phase, flops))
+        graph = op.graph.name or "main"
+        phase = _phase(op.type, op.graph.name)
+        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, phase, flops))
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------
@@ -251,6 +248,18 @@ class Lowering(Places):
         return self._ipus_of[lowered.graph]
 
 
+@lru_cache(maxsize=4096)
+def _phase(op_type: str, graph: str) -> str:
+    """Phase of the ops of a type in the graph of this name."""
+    if op_type.startswith(_UPDATE_TYPES):
+        return "update"
+    if op_type.startswith(_IO_TYPES):
+        return "io"
+    if op_type in ("Call", "Loop"):
+        return "other"
+    return "bwd" if "_bwd" in graph else "fwd"
+
+
 @collector_paused()
 def lower(
     ir: Ir,
@@ -280,15 +289,14 @@ def lower(
     """
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
-    ir.freeze_check()
     _check_remote(ir, machine)
-    known = Known(machine, merging)
-    wishes: Mapping[Tensor, Layout] = {}
-    if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
-        draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
-        draft.lower_graph(ir.main_graph, {})
-        wishes = draft.wishes
-    program = Lowering(ir, machine, name, sync_pattern, known, wishes, merging=merging).program()
+    with ir.frozen():
+        ir.freeze_check()
+        known, draft = Known(machine, merging), None
+        if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
+            draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
+            draft.lower_graph(ir.main_graph, {})
+        program = Lowering(ir, machine, name, sync_pattern, known, draft, merging=merging).program()
     problems = [line for line in program.warnings if line.startswith("does not fit")]
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))

@@ -86,12 +86,15 @@ class MemoryModel:
         }
         profile = liveness.walk(self.main, UPLOAD_STEP, variables)
         kinds = liveness.kinds
-        vectors = [kind.bytes for kind in kinds]
+        numbers: dict[TileVector, int] = {}
+        vector_of = np.array([numbers.setdefault(kind.bytes, len(numbers)) for kind in kinds], dtype=np.int64)
         categories = self._always_live()
         totals = {}
         for ipu, names in profile.names.items():
             always = np.stack([vector.dense() for vector in categories[ipu].values()]).sum(axis=0)
-            totals[ipu] = sweep(len(names), vectors, profile.rows[ipu], always)
+            live = profile.rows[ipu].copy()
+            live[:, 0] = vector_of[live[:, 0]]
+            totals[ipu] = sweep(len(names), list(numbers), live, always)
         return MemoryReport(
             categories=categories,
             variables=tuple(_variables(kinds, profile)),

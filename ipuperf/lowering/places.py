@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Constant, Graph, Ir, IrError, Stream, Tensor, Variable
@@ -25,7 +24,8 @@ class Places:
     """Homes and layouts, filled while the graphs are walked in execution order.
 
     Args:
-        wishes: layouts for variables and Init results.
+        found: an earlier walk over the same program: homes and storages are as it found them, for they do not depend on
+            layouts, and its ``wishes`` are the layouts of variables and Init results.
 
     Attributes:
         homes: IPU on which each tensor lies; None for constants, which lie wherever they are used.
@@ -33,13 +33,14 @@ class Places:
         wishes: layouts that stashes and buffers should have, by owner of the storage.
     """
 
-    def __init__(self, ir: Ir, machine: Machine, wishes: Mapping[Tensor, Layout] | None = None) -> None:
+    def __init__(self, ir: Ir, machine: Machine, found: Places | None = None) -> None:
         self.ir = ir
         self.machine = machine
-        self.parameters = _matmul_parameters(ir)
-        self.homes: dict[Tensor, int | None] = {}
-        self.storage: dict[Tensor, Tensor] = {}
-        self.fixed = dict(wishes or {})
+        self.found = found
+        self.parameters: set[Tensor] = found.parameters if found else _matmul_parameters(ir)
+        self.homes: dict[Tensor, int | None] = found.homes if found else {}
+        self.storage: dict[Tensor, Tensor] = found.storage if found else {}
+        self.fixed = found.wishes if found else {}
         self.wishes: dict[Tensor, Layout] = {}
         self._weak: set[Tensor] = set()
 
@@ -48,7 +49,8 @@ class Places:
         for tensor in graph.tensors.values():
             if isinstance(tensor, (Variable, Constant, Stream)):
                 layouts[tensor] = self.data_layout(tensor)
-                self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
+                if self.found is None:
+                    self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
             elif tensor in self.fixed:
                 layouts[tensor] = self.fixed[tensor]
 
@@ -121,6 +123,12 @@ class Places:
                     f"passes one on IPU {self.homes[inner]} there; use one graph for each placement"
                 )
 
+    def place_results(self, op: Call | Loop, callee: Graph) -> None:
+        """Note that the results of a call lie where the callee leaves them."""
+        for inner, outer in zip(callee.outputs, op.outputs, strict=True):
+            self.homes[outer] = self.homes.get(inner)
+            self.storage[outer] = self.storage.get(inner, inner)
+
     def check_carried(self, op: Op, inner: Tensor, result: Tensor) -> None:
         """Raise unless a loop-carried value ends on the IPU where it begins."""
         begin, end = self.homes.get(inner), self.homes.get(result)
@@ -153,19 +161,15 @@ class Places:
 def _matmul_parameters(ir: Ir) -> set[Tensor]:
     """Tensors that end up, through calls, as an operand of a matrix product or a convolution."""
     found: set[Tensor] = set()
-    changed = True
-    graphs = list(ir.all_graphs())
-    while changed:
-        changed = False
-        for graph in graphs:
-            for op in graph.ops:
-                wanted: list[Tensor] = []
-                if op.type in _PRODUCT_TYPES:
-                    wanted = list(op.inputs)
-                for callee in op.called_graphs():
-                    wanted += [o for i, o in zip(callee.inputs, op.inputs, strict=False) if i in found]
-                for tensor in wanted:
-                    if tensor not in found:
-                        found.add(tensor)
-                        changed = True
+    passed: list[tuple[Tensor, Tensor]] = []  # input of a callee, operand
+    for graph in ir.all_graphs():
+        for op in graph.ops:
+            if op.type in _PRODUCT_TYPES:
+                found.update(op.inputs)
+            for callee in op.called_graphs():
+                passed += zip(callee.inputs, op.inputs, strict=False)
+    before = -1
+    while before < len(found):
+        before = len(found)
+        found.update([operand for inner, operand in passed if inner in found])
     return found

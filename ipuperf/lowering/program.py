@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -214,8 +215,7 @@ class Call(Step):
     function: str
 
 
-@dataclass(frozen=True)
-class OpInfo:
+class OpInfo(NamedTuple):
     """The op a step came from: ``phase`` is ``fwd``, ``bwd``, ``update``, ``io`` or ``other``."""
 
     op_id: int
@@ -226,8 +226,7 @@ class OpInfo:
     flops: int
 
 
-@dataclass(frozen=True)
-class VariableInfo:
+class VariableInfo(NamedTuple):
     """A tensor of the memory report: where it lies and when it is live.
 
     ``intervals`` are half-open ranges of program steps; ``bytes`` is per tile.

@@ -29,23 +29,24 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
     ``live`` is ``int64[n, 3]``: index into ``vectors``, first step, one past the last step of each storage (nothing
     where the last is not after the first); ``always`` is what every tile holds besides.
 
-    Storages of equal vectors are counted together, so the state of a step is a short row of counts. Programs repeat
-    themselves: each different row is looked at once. Bytes per tile are sums of products of whole numbers far below
-    2**53, so the product in float64 is exact.
+    Storages of the same vector are counted together, so the state of a step is a short row of counts: give equal
+    vectors once. Programs repeat themselves: each different row is looked at once. Bytes per tile are sums of products
+    of whole numbers far below 2**53, so the product in float64 is exact.
     """
     live = live[live[:, 2] > live[:, 1]]
-    numbers: dict[TileVector, int] = {}
-    number = np.array([numbers.setdefault(vector, len(numbers)) for vector in vectors], dtype=np.int64)
-    kind = number[live[:, 0]] if len(live) else np.empty(0, dtype=np.int64)
-    moments = np.unique(np.concatenate([[0], live[:, 1], live[:, 2]]))
-    moments = moments[moments < steps]
-    states, index = _states(moments, kind, live, len(numbers))
-    table = _Tiles(list(numbers), always)
-    sums = states @ table.sums if len(numbers) else np.zeros(len(states), dtype=np.int64)
+    used, kind = np.unique(live[:, 0], return_inverse=True)
+    vectors = [vectors[number] for number in used.tolist()]
+    changes = np.zeros(max(steps, int(live[:, 2].max(initial=0))) + 1, dtype=bool)
+    changes[0] = True
+    changes[live[:, 1:].ravel()] = True
+    moments = np.flatnonzero(changes[:steps])
+    states, index = _states(moments, kind, live, len(vectors))
+    table = _Tiles(vectors, always)
+    sums = states @ table.sums if len(vectors) else np.zeros(len(states), dtype=np.int64)
     fullest, where = table.fullest(states)
     length = np.diff(np.append(moments, steps))
     total = np.repeat(sums[index], length)
-    highest = states[index[int(np.argmax(sums[index]))]] if len(index) else np.zeros(len(numbers), dtype=np.int64)
+    highest = states[index[int(np.argmax(sums[index]))]] if len(index) else np.zeros(len(vectors), dtype=np.int64)
     return Totals(total, np.repeat(fullest[index], length), np.repeat(where[index], length), table.bytes(highest))
 
 

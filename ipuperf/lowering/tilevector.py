@@ -67,7 +67,7 @@ class TileVector:
         """Value of each run."""
         return tuple(self.run_values.tolist())
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Length of the vector."""
         return int(self.run_stops[-1])
@@ -109,6 +109,10 @@ class TileVector:
     def dense(self) -> np.ndarray:
         """The vector as ``int64[tiles]``."""
         return np.repeat(self.run_values, self.lengths)
+
+    def at(self, tile: int) -> int:
+        """Value of one tile."""
+        return int(self.run_values[np.searchsorted(self.run_stops, tile, side="right")])
 
     # -- what follows from it --------------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from ipuperf.machine.errors import MachineError
 
@@ -238,21 +237,21 @@ class Topology:
         landing = min(self._under[way[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
         return self._walk([f"ipu{source}", *way, f"ipu{landing}"]) + self.route(landing, destination)
 
-    @cached_property
-    def _graph(self) -> Any:
-        import networkx
-
-        graph = networkx.DiGraph()
-        graph.add_edges_from((link.source, link.destination) for link in self.links if link.kind == "ipu_link")
-        return graph
-
     def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
         if self._distances[source][destination] < 0:
             return self._cross_racks(source, destination)
-        import networkx
+        ways = ([f"ipu{ipu}" for ipu in way] for way in self._ways(source, destination))
+        return min(map(self._walk, ways), key=_route_cost)
 
-        ways = networkx.all_shortest_paths(self._graph, f"ipu{source}", f"ipu{destination}")
-        return min((self._walk(way) for way in ways), key=_route_cost)
+    def _ways(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
+        """All ways of fewest hops: each hop goes to a neighbour that is one hop nearer."""
+        if source == destination:
+            yield (destination,)
+            return
+        for near in self._adjacent[source]:
+            if self._distances[near][destination] == self._distances[source][destination] - 1:
+                for way in self._ways(near, destination):
+                    yield (source, *way)
 
     def _walk(self, nodes: Sequence[str]) -> tuple[Link, ...]:
         return tuple(self.link(here, there) for here, there in itertools.pairwise(nodes))

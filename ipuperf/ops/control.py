@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from ipuperf.ir import GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, roots
+from ipuperf.ir import GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, derived, roots
 
 from .base import Op
 from .work import CallGraph, Copy, Work
 
 
+@derived
 def modified_graph_inputs(graph: Graph) -> set[int]:
     """Indices of ``graph``'s inputs whose storage its ops change, calls included."""
     changing = [(op, op.modified_inputs()) for op in graph.ops]

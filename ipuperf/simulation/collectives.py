@@ -148,5 +148,6 @@ class CollectiveRun:
         self._work_parts(member)
         self._gone += 1
         if self._gone == len(self._members):
+            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
         self._members[member][1]()

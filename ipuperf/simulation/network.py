@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import SimulationError
@@ -32,6 +33,7 @@ SCALE = 720_720
 
 
 _NEVER = 1 << 62
+_OWNER = attrgetter("owner")
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
@@ -82,11 +84,12 @@ class Flow:
         self.start = self.since = now
         self.remaining = units
 
-    def change(self, now: int, rate: int) -> None:
-        """Go on with another rate."""
-        self.remaining -= self.rate * (now - self.since)
-        self.since, self.rate = now, rate
-        self.end = now - (-self.remaining // rate)
+    def change(self, now: int, rate: int) -> int:
+        """Go on with another rate; the new end."""
+        left = self.remaining - self.rate * (now - self.since)
+        self.since, self.rate, self.remaining = now, rate, left
+        self.end = end = now - (-left // rate)
+        return end
 
 
 def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
@@ -230,10 +233,11 @@ class Network:
                 self._rates.clear()
             rates = self._rates[routes] = fair_rates(routes, self._capacity)
         now = self._kernel.now
-        for flow, rate in zip(self._flows, rates, strict=True):
-            if flow.rate != rate:
-                flow.change(now, rate)
-        first = min([flow.end for flow in self._flows])
+        ends = [
+            flow.end if flow.rate == rate else flow.change(now, rate)
+            for flow, rate in zip(self._flows, rates, strict=True)
+        ]
+        first = min(ends)
         if first != self._planned:
             self._planned = first
             self._kernel.after(first - now, self._wake)
@@ -244,8 +248,9 @@ class Network:
         if now != self._planned:
             return
         self._planned = -1
-        ended = sorted((flow for flow in self._flows if flow.end <= now), key=lambda flow: flow.owner)
+        ended = [flow for flow in self._flows if flow.end <= now]
         self._flows = [flow for flow in self._flows if flow.end > now]
+        ended.sort(key=_OWNER)
         self._changed()
         for flow in ended:
             self._recorder.transfer(flow, now)

@@ -235,30 +235,30 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    lengths = np.array([row.dur for row in moved], dtype=np.int64)
-    ends, picked = unfolding.rows(np.array([row.start for row in moved], dtype=np.int64) + lengths)
+    begins, durations, owners, links, sizes, labels = zip(*moved, strict=True) if moved else ((),) * 6
+    lengths = np.array(durations, dtype=np.int64)
+    ends, picked = unfolding.rows(np.array(begins, dtype=np.int64) + lengths)
     start = ends - lengths[picked]
-    ranks = {owner: rank for rank, owner in enumerate(sorted({row.owner for row in moved}))}
-    order = np.lexsort((np.array([ranks[row.owner] for row in moved], dtype=np.int64)[picked], start))
+    ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
+    order = np.lexsort((np.array([ranks[owner] for owner in owners], dtype=np.int64)[picked], start))
     start, picked = start[order], picked[order]
-    crossed = np.array([len(row.links) for row in moved], dtype=np.int64)[picked]
+    crossed = np.array(list(map(len, links)), dtype=np.int64)[picked]
     flows = np.repeat(np.arange(len(start)), crossed)
-    rows = picked.tolist()
 
     def spread(values: Sequence[int]) -> np.ndarray:
         return np.array(values, dtype=np.int64)[picked][flows]
 
     kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(row.label.kind, len(kinds)) for row in moved]
+    kind = [kinds.setdefault(label.kind, len(kinds)) for label in labels]
     return {
         "transfer": flows,
-        "link_id": np.array([link for row in rows for link in moved[row].links], dtype=np.int64),
+        "link_id": np.array([link for row in picked.tolist() for link in links[row]], dtype=np.int64),
         "start": start[flows],
         "dur": lengths[picked][flows],
-        "bytes": spread([row.size for row in moved]),
-        "op_id": spread([row.label.op_id for row in moved]),
+        "bytes": spread(sizes),
+        "op_id": spread([label.op_id for label in labels]),
         "kind": Words(tuple(kinds), spread(kind)),
-        "ipu": spread([row.label.ipu for row in moved]),
+        "ipu": spread([label.ipu for label in labels]),
     }
 
 

@@ -188,7 +188,7 @@ def _trace(
         "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
-    return Trace(_meta(program, machine, fidelity, prefetch_depth), tables)
+    return Trace(_meta(program, machine, fidelity, prefetch_depth), tables, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

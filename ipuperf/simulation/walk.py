@@ -169,7 +169,7 @@ class ProgramTree:
     def local_segment(self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None) -> int:
         """Id of the segment of these local leaves; with their own durations unless others were measured."""
         if durations is None:
-            durations = tuple(local_cycles(self.leaves[leaf].step) for leaf in leaves)
+            durations = tuple([local_cycles(self.leaves[leaf].step) for leaf in leaves])
         return self._intern(leaves, (), durations)
 
     def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
@@ -210,7 +210,7 @@ class ProgramTree:
             types: tuple[str, ...] = ("OnTileExecute",) if step.kind == "compute" else ("DoExchange",)
         else:
             types = _TYPES[type(step)]
-        ids = tuple(self._node(parent, kind, step.name, step.op_id) for kind in types)
+        ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in types])
         leaf = Leaf(len(self.leaves), step, ids)
         self.leaves.append(leaf)
         return leaf

@@ -24,6 +24,18 @@ class Words:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def strings(self) -> np.ndarray:
+        """The string of each row, as a read-only object array."""
+        words = np.empty(len(self.words), dtype=object)
+        words[:] = self.words
+        rows = words[self.codes]
+        rows.flags.writeable = False
+        return rows
+
+
+Stored = np.ndarray | Words
+"""A checked column: read-only numbers or strings, or words that become strings when somebody reads them."""
+
 
 def empty_column(column: Column) -> np.ndarray:
     """A column of no rows with the right dtype."""
@@ -57,9 +69,7 @@ def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) 
     return result
 
 
-def _strings(where: str, column: Column, values: Any) -> np.ndarray:
-    if isinstance(values, Words):
-        return _strings(where, column, values.words)[values.codes]
+def _strings(where: str, column: Column, values: Sequence[str]) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
     if set(map(type, values)) == {str}:  # the common case, without a look at each row
         array[:] = values
@@ -75,7 +85,15 @@ def _strings(where: str, column: Column, values: Any) -> np.ndarray:
     return array
 
 
-def _numbers(where: str, column: Column, values: Any) -> np.ndarray:
+def _words(where: str, column: Column, values: Words, *, copy: bool) -> Words:
+    words, codes = _strings(where, column, values.words), values.codes
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, -1)
+    if low < 0 or high >= len(words):
+        raise TraceError(f"{where}: codes run from {low} to {high}, there are {len(words)} words")
+    return Words(words.tolist(), codes.copy() if copy else codes)
+
+
+def _numbers(where: str, column: Column, values: Any, *, copy: bool) -> np.ndarray:
     array = np.asarray(values)
     wanted = np.dtype(_NUMPY[column.dtype])
     if array.size == 0:
@@ -83,21 +101,22 @@ def _numbers(where: str, column: Column, values: Any) -> np.ndarray:
     allowed_kinds = {"i": "iu", "f": "iuf", "b": "b"}[wanted.kind]
     if array.dtype.kind not in allowed_kinds:
         raise TraceError(f"{where}: dtype is {array.dtype}, expected {wanted} ({column.unit or 'no unit'})")
-    if wanted.kind == "i":
+    if wanted.kind == "i" and array.dtype != wanted:
         limits = np.iinfo(wanted)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
             raise TraceError(f"{where}: values run from {low} to {high}, which does not fit {wanted}")
     if wanted.kind == "f" and not np.isfinite(array).all():
         raise TraceError(f"{where}: row {int(np.argmin(np.isfinite(array)))} is not a finite number")
-    return array.astype(wanted)  # always a copy
+    return array.astype(wanted, copy=copy)
 
 
-def coerce_column(table: str, column: Column, values: Any) -> np.ndarray:
-    """One column as a read-only array of the dtype the schema asks for; strings may come as :class:`Words`.
+def coerce_column(table: str, column: Column, values: Any, *, copy: bool = True) -> Stored:
+    """One column as a read-only array of the dtype the schema asks for; strings that come as :class:`Words` stay words.
 
     Numbers are never rounded, cut or reinterpreted: floats for an integer column, values out of range, booleans for
-    numbers and strings outside the allowed set raise :class:`TraceError` with table, column and value.
+    numbers and strings outside the allowed set raise :class:`TraceError` with table, column and value. ``copy=False``
+    takes arrays that have the right dtype as they are (and makes them read-only).
     """
     where = f"trace table {table!r}, column {column.name!r}"
     if isinstance(values, Words):
@@ -106,12 +125,14 @@ def coerce_column(table: str, column: Column, values: Any) -> np.ndarray:
         dimensions = np.ndim(values[:1] if isinstance(values, (list, tuple)) else values)
     if dimensions != 1:
         raise TraceError(f"{where}: has {dimensions} dimensions, expected a list or an array of one dimension")
-    array = _strings(where, column, values) if column.dtype == "str" else _numbers(where, column, values)
+    if column.dtype == "str" and isinstance(values, Words):
+        return _words(where, column, values, copy=copy)
+    array = _strings(where, column, values) if column.dtype == "str" else _numbers(where, column, values, copy=copy)
     array.flags.writeable = False
     return array
 
 
-def coerce_table(table: Table, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def coerce_table(table: Table, data: Mapping[str, Any], *, copy: bool = True) -> dict[str, Stored]:
     """All columns of one table, checked. An empty mapping is a table of no rows; otherwise no column may be missing."""
     unknown = [name for name in data if name not in table.column_names]
     if unknown:
@@ -124,7 +145,7 @@ def coerce_table(table: Table, data: Mapping[str, Any]) -> dict[str, np.ndarray]
     missing = [name for name in table.column_names if name not in data]
     if missing:
         raise TraceError(f"trace table {table.name!r}: missing column(s) {', '.join(missing)}")
-    columns = {column.name: coerce_column(table.name, column, data[column.name]) for column in table.columns}
+    columns = {column.name: coerce_column(table.name, column, data[column.name], copy=copy) for column in table.columns}
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         seen = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -132,7 +153,7 @@ def coerce_table(table: Table, data: Mapping[str, Any]) -> dict[str, np.ndarray]
     return columns
 
 
-def coerce_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+def coerce_tables(tables: Mapping[str, Mapping[str, Any]], *, copy: bool = True) -> dict[str, dict[str, Stored]]:
     """Every table of the schema, checked; tables that are left out and not required are empty."""
     unknown = [name for name in tables if name not in TABLES]
     if unknown:
@@ -140,4 +161,4 @@ def coerce_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     missing = [name for name, table in TABLES.items() if table.required and name not in tables]
     if missing:
         raise TraceError(f"trace: missing table(s) {', '.join(missing)}; give an empty mapping if nothing was executed")
-    return {name: coerce_table(table, tables.get(name, {})) for name, table in TABLES.items()}
+    return {name: coerce_table(table, tables.get(name, {}), copy=copy) for name, table in TABLES.items()}

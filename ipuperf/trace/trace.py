@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.trace import fold, store
-from ipuperf.trace.columns import coerce_tables, lookup
+from ipuperf.trace.columns import Words, coerce_tables, lookup
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
@@ -24,28 +24,31 @@ class Trace:
 
     ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
     (arrays or lists, see ``schema.TABLES``). Tables other than ``steps`` and ``instances`` may be left out and are then
-    empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes.
+    empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes. Arrays are
+    copied, unless the caller gives them away with ``copy=False``.
 
     Raises :class:`TraceError` naming table, column and value for anything the schema does not allow. Whether the
     figures agree with each other is a different question: see :func:`ipuperf.trace.check`.
     """
 
-    def __init__(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
-        self._columns = coerce_tables(tables)
-        fullest = fullest_tile(self._columns["tile_memory"])
+    def __init__(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], *, copy: bool = True) -> None:
+        self._stored = coerce_tables(tables, copy=copy)
+        fullest = fullest_tile(self.columns("tile_memory"))
         self.meta: dict[str, Any] = complete_meta(meta, oom=False)
         if "oom" not in meta:
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
         for table, key in (("ops", "op_id"), ("programs", "program_id"), ("instances", "instance"), ("runs", "run")):
-            _require_unique(table, key, self._columns[table][key])
+            _require_unique(table, key, self.columns(table)[key])
 
     # -- access ------------------------------------------------------------------------------------------------------
 
     def columns(self, name: str) -> dict[str, np.ndarray]:
-        """Columns of a table as read-only arrays, strings as object arrays."""
-        if name not in self._columns:
+        """Columns of a table as read-only arrays, strings as object arrays (made when the table is first asked for)."""
+        if name not in self._stored:
             raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
-        return dict(self._columns[name])
+        columns = {key: v.strings() if isinstance(v, Words) else v for key, v in self._stored[name].items()}
+        self._stored[name].update(columns)
+        return columns
 
     def table(self, name: str) -> pd.DataFrame:
         """A table as a new DataFrame; writing to it does not change the trace."""
@@ -65,16 +68,17 @@ class Trace:
         return fold.build_template(self)
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name, c in self._columns.items())
+        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name, c in self._stored.items())
         return f"<Trace of {self.meta['machine']}, {self.meta['num_ipus']} IPUs: {rows}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
             return NotImplemented
         return self.meta == other.meta and all(
-            np.array_equal(values, other._columns[name][key])
-            for name, columns in self._columns.items()
-            for key, values in columns.items()
+            np.array_equal(values, theirs[key])
+            for name in TABLES
+            for theirs in [other.columns(name)]
+            for key, values in self.columns(name).items()
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -106,7 +110,7 @@ class Trace:
         import pandas as pd
 
         found = fold.slices(self, window)
-        steps, instances = self._columns["steps"], self._columns["instances"]
+        steps, instances = self.columns("steps"), self.columns("instances")
         keys = [found.start, steps["lane"][found.step], *(instances[k][found.instance] for k in ("ipu", "replica"))]
         found = found.take(np.lexsort(keys))
         data: dict[str, Any] = {
@@ -132,14 +136,14 @@ class Trace:
     @cached_property
     def step_ops(self) -> np.ndarray:
         """Name of the op of each row of ``steps`` (object array), "" where there is none."""
-        ops = self._columns["ops"]
-        return lookup(self._columns["steps"]["op_id"], ops["op_id"], ops["name"], "")
+        ops = self.columns("ops")
+        return lookup(self.columns("steps")["op_id"], ops["op_id"], ops["name"], "")
 
     @cached_property
     def step_programs(self) -> np.ndarray:
         """Name of the program of each row of ``steps`` (object array), "" where there is none."""
-        programs = self._columns["programs"]
-        return lookup(self._columns["steps"]["program_id"], programs["program_id"], programs["name"], "")
+        programs = self.columns("programs")
+        return lookup(self.columns("steps")["program_id"], programs["program_id"], programs["name"], "")
 
     def totals(self) -> pd.DataFrame:
         """Cycles by kind for each stored IPU: columns replica, ipu, one per kind, and elapsed (first start to last

@@ -190,8 +190,8 @@ def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int
     ir = Ir()
     main = ir.main_graph
     x = [_variable(ir, f"x{ipu}", (elements, 1), INT32) for ipu in range(ipus)]
-    x = [tensor if ipu == 0 else _sent(main, tensor, ipu) for ipu, tensor in enumerate(x)]
-    for ipu, tensor in enumerate(x):
+    there = [x[0], *(_sent(main, tensor, ipu) for ipu, tensor in enumerate(x[1:], start=1))]
+    for ipu, tensor in enumerate(there):
         ten = _variable(ir, f"ten{ipu}", (1, copies), INT32, ipu)
         _on(ipu, main, ops.Mul, [tensor, ten], "y")
     return Benchmark(ir)

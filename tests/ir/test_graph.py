@@ -206,3 +206,43 @@ def test_printing_numbers_tensors_by_first_visit():
         "    Join.100 (%1 [(2,) float32], %2 [(2,) float32]) -> (%3 [(2,) float32])\n"
         "  }"
     )
+
+
+def test_what_follows_from_a_frozen_graph_is_worked_out_once():
+    program = ir.Ir()
+    graph = program.main_graph
+    a = join(graph)
+    calls = []
+
+    @ir.derived
+    def ops_of(graph):
+        calls.append(graph)
+        return len(graph.ops)
+
+    assert (ops_of(graph), ops_of(graph), len(calls)) == (1, 1, 2)
+    with program.frozen(), program.frozen():
+        assert (ops_of(graph), ops_of(graph), len(calls)) == (1, 1, 3)
+        assert ir.schedule(graph) is ir.schedule(graph)
+    join(graph, a)
+    assert (ops_of(graph), len(calls)) == (2, 4)
+    with pytest.raises(ValueError, match="inside"), program.frozen():
+        raise ValueError("inside")
+    join(graph, a)
+    assert ops_of(graph) == 3
+
+
+def test_a_frozen_graph_does_not_change():
+    program = ir.Ir()
+    graph = program.main_graph
+    a, b = join(graph), join(graph)
+    changes = [
+        lambda: join(graph, a),
+        lambda: graph.add_input(TensorSpec((2,), FLOAT32), "x"),
+        lambda: graph.append_input(b.producer, a),
+        lambda: graph.constrain(a.producer, b.producer),
+    ]
+    for make in changes:
+        with pytest.raises(IrError, match="graph 'main' cannot change while its program is lowered"), program.frozen():
+            make()
+    assert (len(graph.ops), len(graph.tensors), graph.constraints) == (2, 2, {})
+    assert b.producer.inputs == []

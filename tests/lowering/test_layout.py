@@ -101,3 +101,9 @@ def test_layouts_are_equal_by_key():
     assert linear(4096, 2, 4, 1472) == linear(4096, 2, 4, 1472)
     assert linear(4096, 2, 4, 1472) != linear(4096, 4, 2, 1472)
     assert even(("a",), 100, 10, 10, 1) != even(("b",), 100, 10, 10, 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
+def test_value_of_one_tile_is_that_of_the_dense_vector(values):
+    vector = TileVector.of(np.array(values))
+    assert [vector.at(tile) for tile in range(len(values))] == values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 
 import pytest
@@ -92,6 +93,24 @@ def test_every_ipu_is_reached_by_a_shortest_connected_route(machine):
             assert [link.source for link in route] == stops[:-1]
             assert stops[-1] == f"ipu{destination}"
             assert {link.kind for link in route} <= {"ipu_link"}
+
+
+@pytest.mark.parametrize("machine", [POD4, POD16, POD64], ids=lambda m: m.name)
+def test_routes_are_the_best_of_all_shortest_ways(machine):
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.DiGraph(list(ipu_edges(machine)))
+    links = {(link.source, link.destination): link for link in machine.topology.links}
+
+    def cost(way):
+        hops = [links[f"ipu{a}", f"ipu{b}"] for a, b in itertools.pairwise(way)]
+        widths = [hop.bandwidth_bytes_per_s for hop in hops]
+        return (-min(widths), [-width for width in widths], way)
+
+    pairs = itertools.permutations(range(machine.num_ipus), 2)
+    for source, destination in itertools.islice(pairs, 0, None, 1 if machine.num_ipus <= 16 else 37):
+        best = min(networkx.all_shortest_paths(graph, source, destination), key=cost)
+        route = machine.topology.route(source, destination)
+        assert [link.destination for link in route] == [f"ipu{ipu}" for ipu in best[1:]]
 
 
 def test_routes_take_the_rung_first():

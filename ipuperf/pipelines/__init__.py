@@ -14,8 +14,10 @@ from .model import (
     Training,
     UpdateRule,
 )
+from .recomputation import RECOMPUTATIONS, recomputing
 
 __all__ = [
+    "RECOMPUTATIONS",
     "Activation",
     "Data",
     "HostInput",
@@ -29,4 +31,5 @@ __all__ = [
     "Training",
     "UpdateRule",
     "build_pipeline",
+    "recomputing",
 ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir import UINT32, Constant, Ir, Recomputation, Stream, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ops import Accumulate, CopyVarUpdate, HostLoad, HostStore, Init, autodiff
 from ipuperf.ops.control import reached_by_gradients
 from ipuperf.schedules import Cell, Timetable
@@ -288,7 +288,8 @@ class Builder:
                 continue
             before = len(part.graph.outputs)
             stage.provided = provided
-            stage.derivative = autodiff(part.graph, provided, required)
+            again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
+            stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
             place(stage.derivative.graph, part.ipu)
             for tensor in part.graph.outputs[before:]:
                 tensor.ipu = part.ipu
@@ -512,6 +513,7 @@ def _check(parts: Sequence[StageGraph], timetable: Timetable, training: Training
             raise PipelineError(
                 f"stage {part.stage}: {len(part.sources)} sources for the {len(part.graph.inputs)} inputs of its graph"
             )
+        _check_recomputation(part, timetable)
         for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
             spec = _spec_of(source, parts, number)
             if spec is not None and spec != tensor.spec:
@@ -522,6 +524,21 @@ def _check(parts: Sequence[StageGraph], timetable: Timetable, training: Training
             raise PipelineError(
                 f"the loss is computed in stage {last}; it has to be in the last, {timetable.stages - 1}"
             )
+
+
+def _check_recomputation(part: StageGraph, timetable: Timetable) -> None:
+    """Raise unless what a stage recomputes is its own and not recomputed by the schedule."""
+    for op in part.recomputed:
+        if op.graph is not part.graph:
+            raise PipelineError(f"stage {part.stage} recomputes {op.where()}, which is not in {part.graph.name!r}")
+    for tensor in part.checkpoints:
+        if tensor.graph is not part.graph:
+            raise PipelineError(f"stage {part.stage} has checkpoint {tensor.id!r}, which is not in {part.graph.name!r}")
+    if part.recomputed and any(cell.kind == "R" and cell.stage == part.stage for cell in timetable.when):
+        raise PipelineError(
+            f"stage {part.stage} recomputes {len(part.recomputed)} ops inside its backward pass, but the schedule "
+            f"{timetable.name} runs its whole forward again; leave out one of the two"
+        )
 
 
 def _spec_of(source: object, parts: Sequence[StageGraph], number: int) -> TensorSpec | None:

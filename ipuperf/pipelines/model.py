@@ -6,13 +6,13 @@ All of it refers to one :class:`~ipuperf.ir.Ir`. The graphs are forward graphs w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from ipuperf.ir import Constant, DType, Graph, IrError, Stream, Tensor, Variable
+from ipuperf.ir import Constant, DType, Graph, IrError, Op, Stream, Tensor, Variable
 
 
 class PipelineError(IrError):
@@ -61,7 +61,10 @@ class StageGraph:
         sources: where each graph input comes from.
         updates: ``{output index: variable}``: state that takes the output's value after each forward (running
             statistics); a recomputed forward does not write it again.
-        checkpoints: tensors of the graph to stash in addition to the inputs when the forward is recomputed.
+        checkpoints: tensors of the graph to keep in addition to the inputs when the forward is recomputed.
+        recomputed: ops of the graph that run again inside the backward pass, each right before the first gradient op
+            that needs it, so that only their operands from elsewhere and the checkpoints wait for the backward pass. A
+            schedule with recomputation cells runs the whole forward again by itself: then leave it empty.
     """
 
     graph: Graph
@@ -70,6 +73,7 @@ class StageGraph:
     sources: Sequence[Source]
     updates: Mapping[int, Variable] = field(default_factory=dict)
     checkpoints: Sequence[Tensor] = ()
+    recomputed: Collection[Op] = frozenset()
 
 
 @dataclass(frozen=True)

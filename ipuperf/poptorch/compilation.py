@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,16 @@ import torch
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError
-from ipuperf.pipelines import Offload, Pipeline, PipelineError, StageGraph, StageOutput, Training, build_pipeline
+from ipuperf.pipelines import (
+    Offload,
+    Pipeline,
+    PipelineError,
+    StageGraph,
+    StageOutput,
+    Training,
+    build_pipeline,
+    recomputing,
+)
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import (
     Liveness,
@@ -30,6 +39,7 @@ from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
 from .log import logger
 from .optim import OptimiserSpec
+from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
 from .update_rules import TorchRule
 
@@ -97,6 +107,8 @@ def compile_model(
     parts = _renumbered(exported.parts)
     _apply_precision(parts, options)
     timetable, copies, repeats = plan(options, parts, training)
+    if training:
+        parts = _recomputing(exported, options, parts)
     outputs, streams = _outputs(exported, options.resolved_output_mode(training))
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
     try:
@@ -141,12 +153,17 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
     """What a user could still do about a program that does not fit: only what the options do not ask for already."""
     strategy = options.execution_strategy
     phased = isinstance(strategy, PhasedExecution)
-    pipelined = not phased and not isinstance(strategy, ShardedExecution) and len(exported.parts) > 1
+    pipelined = _pipelined(options, len(exported.parts))
     kinds = {kind: options.TensorLocations.location(kind, not phased) for kind in _KINDS}
     off_chip = "(poptorch.TensorLocationSettings().useOnChipStorage(False))"
     advice = ["a smaller micro-batch", "more stages on more IPUs, or other blocks in the stage of the IPU named above"]
     if training and pipelined and options._Popart.recomputation == "None":
         advice.append("recomputation of the forward pass: leave out _Popart.set('autoRecomputation', 0)")
+    if training and not phased and not pipelined and options._Popart.recomputation in (None, "None"):
+        advice.append(
+            "recomputation between poptorch.recomputationCheckpoint()s: _Popart.set('autoRecomputation', 4), or with "
+            "automatic checkpoints: 1"
+        )
     if training and kinds["optimizer"].on_chip:
         advice.append(f"optimiser state in Streaming Memory: TensorLocations.setOptimizerLocation{off_chip}")
     if training and options.replication_factor > 1 and not kinds["optimizer"].sharded:
@@ -172,7 +189,7 @@ def _check_period(options: Options) -> None:
 def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
     """Stages without ops drop out of the count: numbers follow each other."""
     numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
-    return [StageGraph(p.graph, numbers[p.stage], p.ipu, p.sources, p.updates, p.checkpoints) for p in parts]
+    return [replace(part, stage=numbers[part.stage]) for part in parts]
 
 
 # -- schedule ----------------------------------------------------------------------------------------------------------
@@ -196,7 +213,7 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
     try:
         if isinstance(strategy, PhasedExecution):
             return _phased(strategy, parts, micro_batches, training), "when needed", repeats
-        if isinstance(strategy, ShardedExecution) or stages == 1:
+        if not _pipelined(options, stages):
             table = sharded(stages, micro_batches, inference=not training, devices=devices)
             return table, "when needed", repeats
         _check_pipeline(stages, micro_batches, training)
@@ -205,6 +222,38 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
         return table, "every step", repeats
     except ScheduleError as error:
         raise Error(str(error)) from error
+
+
+def _pipelined(options: Options, stages: int) -> bool:
+    """Whether PopART's pipeline runs the stages; one stage is no pipeline."""
+    return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
+
+
+def _recomputing(exported: ExportedModel, options: Options, parts: Sequence[StageGraph]) -> Sequence[StageGraph]:
+    """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
+
+    In pipelines the schedule recomputes, see :func:`plan`; phases are never annotated
+    (``popart:willow/src/ir.cpp``).
+
+    Raises:
+        Error: a pipeline's recomputation without a pipeline, or the other way round.
+    """
+    how = options._Popart.recomputation or "None"
+    if _pipelined(options, len(parts)):
+        if how not in ("None", "Pipeline"):
+            raise Error(
+                f"_Popart.set('autoRecomputation', {RECOMPUTATION_TYPES.index(how)}): recomputation {how} in a "
+                f"pipeline of {len(parts)} stages; allowed are 0 (None) and 3 (Pipeline)"
+            )
+        return parts
+    if how == "Pipeline":
+        raise Error(
+            "_Popart.set('autoRecomputation', 3): recomputation Pipeline without a pipeline of several stages; allowed "
+            "are 0 (None), 1 (Standard), 2 (NormOnly) and 4 (RecomputeAll)"
+        )
+    if isinstance(options.execution_strategy, PhasedExecution) or exported.loss is None:
+        return parts
+    return recomputing(parts, how, exported.loss, explicit=options._Popart.explicit_recomputation)
 
 
 def _check_accumulation(accumulation: int, training: bool) -> None:

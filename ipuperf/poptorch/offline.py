@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -112,9 +112,9 @@ class _Call(PoplarExecutor):
 
 @contextmanager
 def _machine_in_force(machine: str | Machine | None) -> Iterator[None]:
-    """The settings in force, for ``machine`` if given (a machine is as good as a name to what reads them)."""
+    """The settings in force, for ``machine`` if given."""
     if machine is None:
         yield
         return
-    with use_settings(replace(current_settings(), machine=cast(str, machine))):
+    with use_settings(replace(current_settings(), machine=machine)):
         yield

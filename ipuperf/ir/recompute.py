@@ -69,15 +69,16 @@ class _Replay:
         self.here = dict(self.given)  # forward tensor -> its value in the gradient graph
 
     def write(self) -> dict[Tensor, Tensor]:
+        """See :func:`replay`."""
         order: list[Op] = []
+        for image, tensor in self.sources.items():
+            if self.recomputation.lost(tensor):
+                del self.graph.tensors[image.id]
         for op in schedule(self.graph):
             asked = [self.sources[t] for t in op.inputs if t in self.sources]
             order += [self.again(again) for again in self.missing(asked)]
             self.rewire(op)
             order.append(op)
-        for image, tensor in self.sources.items():
-            if self.recomputation.lost(tensor):
-                del self.graph.tensors[image.id]
         self.graph.ops = order
         for one, other in zip(order, order[1:]):
             self.graph.constrain(one, other)

@@ -9,19 +9,19 @@ the loss are run again, except
 - ``Standard``: those that make a set of checkpoints that the rule picks itself, one set for each of a row of ever
   shorter intervals of the schedule: that of the moment with the fewest live bytes.
 
-Simplifications: copies between IPUs are never run again (upstream may run them again under sharding), so each stage is
-looked at by itself; ``Standard`` counts the ops of this program, of which one may stand for several of PopART's.
+Simplifications: copies between IPUs are never run again (upstream may run them again under sharding); ``Standard``
+counts the ops of this program, of which one may stand for several of PopART's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ipuperf.ir import Graph, Op, Tensor, schedule
 
-from .model import PipelineError, StageGraph
+from .model import Activation, PipelineError, StageGraph
 
 RECOMPUTATIONS = ("None", "Standard", "NormOnly", "RecomputeAll")
 """What :func:`recomputing` knows; ``Pipeline`` is a matter of the schedule."""
@@ -49,15 +49,19 @@ def recomputing(
     if how == "None":
         return list(parts)
     found = []
-    for number, part in enumerate(parts):
-        roots = [part.graph.outputs[loss[1]]] if number == loss[0] else part.graph.outputs
-        ops = _on_the_way(part.graph, roots)
+    ways = [
+        _on_the_way(part.graph, [part.graph.outputs[loss[1]]] if number == loss[0] else part.graph.outputs)
+        for number, part in enumerate(parts)
+    ]
+    kept = _standard_checkpoints(parts, ways) if how == "Standard" else set()
+    for number, (part, ops) in enumerate(zip(parts, ways, strict=True)):
         if how == "NormOnly":
             found.append(replace(part, recomputed=frozenset(op for op in ops if op.type in NORMS), checkpoints=()))
         elif how == "Standard":
-            found.append(replace(part, recomputed=frozenset(ops) - _standard_checkpoints(ops), checkpoints=()))
+            found.append(replace(part, recomputed=frozenset(ops) - kept, checkpoints=()))
         else:
-            last = set() if explicit or number != loss[0] else _after_last_checkpoint(roots[0], part.checkpoints)
+            final = number == loss[0] and not explicit
+            last = _after_last_checkpoint(part.graph.outputs[loss[1]], part.checkpoints) if final else set()
             found.append(replace(part, recomputed=frozenset(ops) - last))
     return found
 
@@ -87,23 +91,35 @@ def _after_last_checkpoint(loss: Tensor, checkpoints: Sequence[Tensor]) -> set[O
     return reached
 
 
-def _standard_checkpoints(order: Sequence[Op]) -> set[Op]:
+def _standard_checkpoints(parts: Sequence[StageGraph], ways: Sequence[Sequence[Op]]) -> set[Op]:
     """Of each interval the ops whose results live at its moment of the fewest live bytes."""
-    found: set[Op] = set()
-    live = _live_sets(order)
+    numbers = sorted(range(len(parts)), key=lambda number: parts[number].stage)
+    order = [op for number in numbers for op in ways[number]]
+    live = _live_sets(order, _readers(parts))
     size = {op: sum(t.spec.bytes for t in op.outputs) for op in order}
+    found: set[Op] = set()
     for begin, end in decreasing_intervals(len(order)):
         found |= min(live[begin:end], key=lambda ops: sum(size[op] for op in ops))
     return found
 
 
-def _live_sets(order: Sequence[Op]) -> list[set[Op]]:
+def _readers(parts: Sequence[StageGraph]) -> dict[Tensor, list[Op]]:
+    """The readers of results in later stages."""
+    found: dict[Tensor, list[Op]] = {}
+    for part in parts:
+        for tensor, source in zip(part.graph.inputs, part.sources):
+            if isinstance(source, Activation):
+                found.setdefault(parts[source.part].graph.outputs[source.output], []).extend(tensor.consumers)
+    return found
+
+
+def _live_sets(order: Sequence[Op], elsewhere: Mapping[Tensor, Sequence[Op]]) -> list[set[Op]]:
     """After each op: itself and the ops before it whose results have a reader in ``order`` after it."""
     position = {op: index for index, op in enumerate(order)}
-    last = {
-        op: max((position[r] for t in op.outputs for r in t.consumers if r in position), default=index)
-        for index, op in enumerate(order)
-    }
+    last = {}
+    for op in order:
+        readers = [r for t in op.outputs for r in (*t.consumers, *elsewhere.get(t, ())) if r in position]
+        last[op] = max((position[r] for r in readers), default=position[op])
     found: list[set[Op]] = []
     live: set[Op] = set()
     for index, op in enumerate(order):

@@ -11,6 +11,7 @@ are put aside by an on-tile copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,9 @@ def build_pipeline(
     """
     if copies not in ("every step", "when needed"):
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
-    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step")
+    _check_outputs(outputs, parts, timetable)
+    periods = math.lcm(*(output.every for output in outputs))
+    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step", periods=periods)
     return builder.build(outputs, repeats)
 
 
@@ -117,6 +120,7 @@ class Builder:
         seed: int,
         *,
         every_step: bool,
+        periods: int = 1,
     ) -> None:
         self.ir = ir
         self.parts = list(parts)
@@ -124,7 +128,7 @@ class Builder:
         self.training = training
         self.offload = offload
         self.main = Scope(ir.main_graph)
-        self.program = program_of(timetable)
+        self.program = program_of(timetable, periods)
         self._seed = seed
         self._seeds: list[Variable] = []
         _check(self.parts, timetable, training)
@@ -191,7 +195,6 @@ class Builder:
 
     def build(self, outputs: Sequence[StageOutput], repeats: int) -> Pipeline:
         """Everything, in order."""
-        _check_outputs(outputs, self.parts)
         stages = [Stage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)]
         for part in self.parts:
             place(part.graph, part.ipu)
@@ -238,7 +241,7 @@ class Builder:
                 if isinstance(source, HostInput):
                     source.stream.transfers = every
         for output in outputs:
-            output.stream.transfers = every if output.returned == "all" else 1
+            output.stream.transfers = every // output.every if output.returned == "all" else 1
 
     def _concurrent(self, part: StageGraph) -> bool:
         return sum(other.stage == part.stage for other in self.parts) > 1
@@ -455,6 +458,8 @@ class Emitter:
             if output.part != stage.part:
                 continue
             value = fresh["F", stage.part, ("output", output.output)]
+            if output.returned == "all" and (cell.micro_batch + 1) % output.every:
+                continue
             if output.returned == "all":
                 scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=output.stream)
             elif output.returned == "sum":
@@ -559,7 +564,7 @@ def _spec_of(source: object, parts: Sequence[StageGraph], number: int) -> Tensor
     raise PipelineError(f"stage {parts[number].stage}: unknown source {source!r}")
 
 
-def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph]) -> None:
+def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph], timetable: Timetable) -> None:
     for output in outputs:
         stream: Stream = output.stream
         value = parts[output.part].graph.outputs[output.output]
@@ -570,3 +575,9 @@ def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph]) 
             )
         if output.returned not in ("all", "final", "sum"):
             raise PipelineError(f"result {value.id!r}: returned={output.returned!r}; allowed are all, final, sum")
+        count = timetable.micro_batches
+        if output.every < 1 or count % output.every or (output.every > 1 and output.returned != "all"):
+            raise PipelineError(
+                f"result {value.id!r}: every={output.every} of {count} micro-batches with returned={output.returned!r}; "
+                "allowed are 1 and, with returned='all', other divisors of the number of micro-batches"
+            )

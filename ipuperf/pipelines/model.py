@@ -85,12 +85,14 @@ class StageOutput:
         stream: device-to-host stream of the result's shape.
         returned: ``all``: one slice per micro-batch; ``final``: that of the last micro-batch of the run; ``sum``: the
             sum over the micro-batches of the run.
+        every: with ``all``, only every so many micro-batches are sent, from the ``every``-th of a weight update on.
     """
 
     part: int
     output: int
     stream: Stream
     returned: str = "all"
+    every: int = 1
 
 
 class UpdateRule(Protocol):
@@ -134,6 +136,7 @@ class Training:
         replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
         loss_scale: factor on the loss's gradient, undone at the update.
         accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
+        max_grad_norm: limit of the norm of all gradients of a weight update together.
     """
 
     loss_part: int
@@ -144,6 +147,7 @@ class Training:
     replica_reduction: str = "mean"
     loss_scale: float = 1.0
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
+    max_grad_norm: float = float("inf")
 
 
 @dataclass(frozen=True)

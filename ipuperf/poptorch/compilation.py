@@ -64,6 +64,7 @@ class CompiledModel:
         pipeline: its stages and schedule.
         rule: the optimiser (training).
         streams: the stream of each tensor of the result, None for a constant.
+        kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
         compilation_time: real seconds it took to compile.
     """
@@ -73,6 +74,7 @@ class CompiledModel:
     pipeline: Pipeline
     rule: TorchRule | None
     streams: tuple[Stream | None, ...]
+    kept_period: int
     micro_batches: int
     compilation_time: timedelta
 
@@ -109,7 +111,10 @@ def compile_model(
     timetable, copies, repeats = plan(options, parts, training)
     if training:
         parts = _recomputing(exported, options, parts)
-    outputs, streams = _outputs(exported, options.resolved_output_mode(training))
+    mode = options.resolved_output_mode(training)
+    period = options.output_return_period if mode is OutputMode.EveryN else 1
+    every = period if timetable.micro_batches % period == 0 else 1
+    outputs, streams = _outputs(exported, mode, every)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
     try:
         pipeline = build_pipeline(
@@ -127,7 +132,8 @@ def compile_model(
         raise Error(str(error)) from error
     executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
-    return CompiledModel(exported, executable, pipeline, rule, streams, repeats * timetable.micro_batches, passed)
+    count = repeats * timetable.micro_batches
+    return CompiledModel(exported, executable, pipeline, rule, streams, period // every, count, passed)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
@@ -298,8 +304,14 @@ def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batche
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
-    """A stream per tensor of the result. ``EveryN`` sends all micro-batches and the host picks."""
+def _outputs(
+    exported: ExportedModel, mode: OutputMode, every: int
+) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
+    """A stream per tensor of the result.
+
+    ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+    update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+    """
     returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
     graph = exported.ir.main_graph
     outputs: list[StageOutput] = []
@@ -316,7 +328,7 @@ def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutpu
             graph.add(stream)
             known[key] = stream
             how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
-            outputs.append(StageOutput(spec.part, spec.output, stream, how))
+            outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
         streams.append(known[key])
     return outputs, tuple(streams)
 
@@ -325,11 +337,6 @@ def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutpu
 
 
 def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpec) -> tuple[TorchRule, Training]:
-    if optimiser.max_grad_norm != float("inf"):
-        raise UnsupportedError(
-            f"max_grad_norm={optimiser.max_grad_norm}: clipping by the norm of all gradients is not supported; leave "
-            "it at infinity"
-        )
     if optimiser.use_combined_accum:
         logger.warning(
             "use_combined_accum=True gives the numbers of the combined variant, but accumulator and velocity stay two "
@@ -353,6 +360,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
+        max_grad_norm=optimiser.max_grad_norm,
     )
 
 

@@ -216,7 +216,7 @@ class PoplarExecutor:
             return spec.constant.clone()
         mode = self._options.resolved_output_mode(self._training)
         if mode is OutputMode.EveryN:
-            period = self._options.output_return_period
+            period = self._require().kept_period
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
@@ -407,9 +407,7 @@ class PoplarExecutor:
         compiled = self._require()
         inputs = [spec.stream.id for spec in compiled.exported.inputs if spec.stream is not None]
         outputs = [stream.id for stream in compiled.streams if stream is not None]
-        every = self._options.resolved_output_mode(self._training) is OutputMode.EveryN
-        period = self._options.output_return_period if every else 1
-        return Latencies(compiled.executable, inputs, outputs, period)
+        return Latencies(compiled.executable, inputs, outputs, compiled.kept_period)
 
     # -- what is not here ---------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ipuperf.pipelines.recomputation import decreasing_intervals
 from ipuperf.schedules import popart_pipeline, sharded
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, Network, network  # noqa: E402
+from pipelinecases import ROWS, WIDTH, Network, network
 
 
 def names(ops: object) -> set[str]:

@@ -578,6 +578,7 @@ def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph], 
         count = timetable.micro_batches
         if output.every < 1 or count % output.every or (output.every > 1 and output.returned != "all"):
             raise PipelineError(
-                f"result {value.id!r}: every={output.every} of {count} micro-batches with returned={output.returned!r}; "
-                "allowed are 1 and, with returned='all', other divisors of the number of micro-batches"
+                f"result {value.id!r}: every={output.every} of {count} micro-batches with "
+                f"returned={output.returned!r}; allowed are 1 and, with returned='all', other divisors of the number "
+                "of micro-batches"
             )

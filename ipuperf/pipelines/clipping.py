@@ -1,8 +1,9 @@
 """Clipping of gradients by the norm of all of them together.
 
-As ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``: each IPU sums the squares of its gradients, the sums meet on one IPU (that of the most gradients), and the factor
-``limit / max(limit, norm)`` goes back to the others, whose gradients it scales in place. Gradients are those of the
-weight update: reduced over micro-batches and replicas, without the loss scaling.
+As ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``: each IPU sums the squares of its gradients, the sums
+meet on one IPU (that of the most gradients), and the factor ``limit / max(limit, norm)`` goes back to the others, whose
+gradients it scales in place. Gradients are those of the weight update: reduced over micro-batches and replicas, without
+the loss scaling.
 
 Simplification: squares are summed in float32 (upstream: in the gradient's type).
 """

@@ -235,7 +235,7 @@ def _pipelined(options: Options, stages: int) -> bool:
     return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
 
 
-def _recomputing(exported: ExportedModel, options: Options, parts: Sequence[StageGraph]) -> Sequence[StageGraph]:
+def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:
     """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
 
     In pipelines the schedule recomputes, see :func:`plan`; phases are never annotated

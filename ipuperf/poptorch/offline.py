@@ -20,10 +20,9 @@ import torch
 
 from ipuperf.runtime.settings import current_settings, use_settings
 
-from .compilation import CompiledModel, compile_model
+from .compilation import CompiledModel
 from .errors import Error
-from .executor import PoplarExecutor, _modes_kept, _narrowed
-from .hooks import CompileHooks
+from .executor import PoplarExecutor
 from .options import Options
 
 if TYPE_CHECKING:
@@ -57,9 +56,9 @@ def compile_offline(
     """
     if not training and optimizer is not None:
         raise Error("simulate: an inference has no optimiser; leave optimizer out or set training=True")
-    call = _Call(model, options, training=training, optimizer=optimizer)
+    call = PoplarExecutor(model, options, training=training, optimizer=optimizer)
     with _machine_in_force(machine):
-        return call.compiled(args, kwargs, name)
+        return call.offline_program(args, kwargs, name)
 
 
 def simulate(
@@ -84,30 +83,6 @@ def simulate(
         model, options, *args, training=training, optimizer=optimizer, machine=machine, name=name, **kwargs
     )
     return compiled.executable.trace
-
-
-class _Call(PoplarExecutor):
-    """A model that is compiled and never loaded: it checks and cuts batches as the executor does."""
-
-    def compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> CompiledModel:
-        """The program for micro-batches of this batch."""
-        narrowed = _narrowed(self._arguments(args, kwargs), self._options.samples_factor)
-        kind = "training" if self._training else "inference"
-        CompileHooks.before()
-        with _modes_kept(self._model):
-            if not self._training:
-                self._model.eval()
-            found = compile_model(
-                self._model,
-                self._options,
-                (),
-                narrowed,
-                training=self._training,
-                optimiser=self._optimiser,
-                name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
-            )
-        CompileHooks.after()
-        return found
 
 
 @contextmanager

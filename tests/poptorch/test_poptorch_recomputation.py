@@ -73,7 +73,7 @@ def trained(kind: int | None, keep: tuple[int, ...] = (), ipus: int = 1, **more:
 
 def made_again(model: Any) -> dict[str, int]:
     """How many ops of each type of the forward pass stand in the backward graphs."""
-    stages = model._compiled.pipeline.stages
+    stages = model.compiled_model.pipeline.stages
     forward = {op.type for stage in stages for op in stage.description.graph.ops}
     found: dict[str, int] = {}
     for stage in stages:

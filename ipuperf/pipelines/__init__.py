@@ -3,6 +3,7 @@
 from .build import Pipeline, build_pipeline
 from .model import (
     Activation,
+    CombinedRule,
     Data,
     HostInput,
     Offload,
@@ -19,6 +20,7 @@ from .recomputation import RECOMPUTATIONS, recomputing
 __all__ = [
     "RECOMPUTATIONS",
     "Activation",
+    "CombinedRule",
     "Data",
     "HostInput",
     "Offload",

@@ -123,6 +123,26 @@ class UpdateRule(Protocol):
         ...
 
 
+class CombinedRule(Protocol):
+    """An optimiser of which a state is the gradient accumulator too."""
+
+    def combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
+        """Name and first value of that state of ``variable``, and a factor on the gradients added to it; None: the
+        variable has a separate accumulator."""
+        ...
+
+    def build_combined(
+        self, parameter: Variable, weight: Tensor, accumulated: Tensor, scalars: Mapping[str, Tensor], replicas: int
+    ) -> None:
+        """Create the ops that change ``weight`` and ``accumulated`` in place.
+
+        ``accumulated`` is the sum over the replicas of the state after the gradients were added, each replica's share
+        scaled as the weight update asks for; afterwards it has to be the share of one of ``replicas`` replicas in the
+        next sum.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Training:
     """How a pipeline trains.
@@ -137,6 +157,8 @@ class Training:
         loss_scale: factor on the loss's gradient, undone at the update.
         accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
         max_grad_norm: limit of the norm of all gradients of a weight update together.
+        combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
+            micro-batches), the rule that works so; None: they are always two.
     """
 
     loss_part: int
@@ -148,6 +170,7 @@ class Training:
     loss_scale: float = 1.0
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
     max_grad_norm: float = float("inf")
+    combined: CombinedRule | None = None
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,11 @@ class Weights:
                 routine.give(("weight gradient", variable), grad)
                 continue
             target, stored = self._open(routine, variable, ipu)
-            if self._training.reduction == "running_mean":
+            combined = self._combined(variable)
+            if combined is not None:
+                factor = combined[2] * self._factor(self._builder.ir.replication_factor)
+                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add", factor=factor).outputs[0]
+            elif self._training.reduction == "running_mean":
                 operands = [target, grad, self._count(ipu)]
                 changed = routine.op(Accumulate, operands, ipu=ipu, kind="mean").outputs[0]
             else:
@@ -106,6 +110,14 @@ class Weights:
             one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
             routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
 
+    def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
+        """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
+        offload, rule = self._builder.offload, self._training.combined
+        apart = offload.accumulators or offload.optimiser_state or self._sharded(variable) or self.clips
+        if rule is None or apart or not self.accumulates or self._training.reduction == "running_mean":
+            return None
+        return rule.combined(variable)
+
     def _count(self, ipu: int) -> Tensor:
         """How many micro-batches of this update an IPU has accumulated (for the running mean)."""
         if ipu not in self._counts:
@@ -114,6 +126,9 @@ class Weights:
 
     def _open(self, routine: Scope, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
         """The accumulator here, and the buffer to store it to when it lives in Streaming Memory."""
+        combined = self._combined(variable)
+        if combined is not None:
+            return routine.get(self._state_variable(variable, combined[0], combined[1], ipu)), None
         if variable not in self.accumulators:
             spec = TensorSpec(variable.shape, self.dtype(variable))
             offload = self._builder.offload
@@ -176,7 +191,7 @@ class Weights:
         elif replicas > 1:
             group = self._builder.ir.grouping()
             reduced = scope.op(ReplicatedAllReduceInplace, [gradient], ipu=ipu, op="add", group=group).outputs[0]
-        factor = self._factor(replicas)
+        factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if factor != 1.0:
             reduced = scope.op(AccumulatorScale, [reduced], ipu=ipu, factor=factor).outputs[0]
         return _Gradient(variable, ipu, gradient, stored, reduced)
@@ -187,12 +202,18 @@ class Weights:
         sharded = self._sharded(variable)
         weight = self._weight(routine, variable, ipu)
         target = self._shard(routine, weight, "local", ipu) if sharded else weight
-        state = self._load_state(routine, variable, ipu)
+        combined = self._combined(variable) is not None
+        state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
             name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
         }
         with routine.ordered(ipu):
-            self._training.rule.build(variable, target, reduced, state, scalars)
+            if combined:
+                assert self._training.combined is not None
+                replicas = self._builder.ir.replication_factor
+                self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
+            else:
+                self._training.rule.build(variable, target, reduced, state, scalars)
         self._store_state(routine, variable, state, ipu)
         if sharded:
             whole = routine.op(ReplicatedAllGather, [target], variable.name, ipu=ipu, mode="shape",
@@ -200,7 +221,7 @@ class Weights:
             weight = routine.op(CopyVarUpdate, [weight, whole], ipu=ipu).outputs[0]
         if variable.remote is not None:
             remote_store(routine, variable.remote[0], variable.remote[1], weight, ipu)
-        if self.accumulates:
+        if self.accumulates and not combined:
             cleared = routine.op(AccumulatorZero, [gradient.accumulated], ipu=ipu).outputs[0]
             if gradient.stored is not None:
                 remote_store(routine, gradient.stored, 0, cleared, ipu)

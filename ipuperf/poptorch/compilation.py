@@ -37,7 +37,6 @@ from ipuperf.schedules import (
 from .enums import OutputMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
-from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
@@ -337,11 +336,6 @@ def _outputs(
 
 
 def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpec) -> tuple[TorchRule, Training]:
-    if optimiser.use_combined_accum:
-        logger.warning(
-            "use_combined_accum=True gives the numbers of the combined variant, but accumulator and velocity stay two "
-            "tensors: memory and time are those of the separate variant"
-        )
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
@@ -361,6 +355,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         loss_scale=optimiser.loss_scaling,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
+        combined=rule if optimiser.use_combined_accum else None,
     )
 
 

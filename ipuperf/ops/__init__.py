@@ -23,7 +23,7 @@ from .collectives import (
     ReplicatedAllReduceInplace,
     ReplicatedReduceScatter,
 )
-from .comparisons import GreaterEqual, Less, LessEqual, Minimum, NotEqual
+from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from .control import Call, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
@@ -43,13 +43,13 @@ from .elementwise import (
     Equal,
     Fmod,
     Greater,
-    Maximum,
     Mul,
     Or,
     Pow,
     Sub,
     Where,
 )
+from .extrema import Maximum, Minimum
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot
 from .gradients import autodiff

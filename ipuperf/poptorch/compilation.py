@@ -37,6 +37,7 @@ from ipuperf.schedules import (
 from .enums import OutputMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
+from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
@@ -237,18 +238,20 @@ def _pipelined(options: Options, stages: int) -> bool:
 def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:
     """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
 
-    In pipelines the schedule recomputes, see :func:`plan`; phases are never annotated
-    (``popart:willow/src/ir.cpp``).
+    In pipelines the schedule recomputes, see :func:`plan`, whole stages whatever the type (a simplification that a
+    warning tells); phases are never annotated (``popart:willow/src/ir.cpp``).
 
     Raises:
-        Error: a pipeline's recomputation without a pipeline, or the other way round.
+        Error: a pipeline's recomputation without a pipeline.
     """
     how = options._Popart.recomputation or "None"
     if _pipelined(options, len(parts)):
         if how not in ("None", "Pipeline"):
-            raise Error(
-                f"_Popart.set('autoRecomputation', {RECOMPUTATION_TYPES.index(how)}): recomputation {how} in a "
-                f"pipeline of {len(parts)} stages; allowed are 0 (None) and 3 (Pipeline)"
+            logger.warning(
+                "poptorch.Options()._Popart.set('autoRecomputation', %d): recomputation %s is done as 3 (Pipeline) in "
+                "a pipeline of several stages",
+                RECOMPUTATION_TYPES.index(how),
+                how,
             )
         return parts
     if how == "Pipeline":

@@ -137,13 +137,15 @@ def test_a_pipelines_recomputation_without_a_pipeline(kind: int, ipus: int, mess
         trained(kind, ipus=ipus)
 
 
-def test_another_recomputation_in_a_pipeline() -> None:
+def test_another_recomputation_in_a_pipeline_is_the_pipelines(caplog: Any) -> None:
     network = Network(ipus=2)
     opts = options(STANDARD)
     opts.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
     model = poptorch.trainingModel(network, opts)
-    with pytest.raises(poptorch.Error, match=r"1\): recomputation Standard in a pipeline of 2 stages; allowed are 0"):
-        model(*torch.randn(2, 12, WIDTH))
+    model.compile(*torch.randn(2, 12, WIDTH))
+    assert "1): recomputation Standard is done as 3 (Pipeline)" in caplog.text
+    assert model.compiled_model.pipeline.stages[0].recompute is not None
+    assert made_again(model) == {}
 
 
 def test_explicit_recomputation_is_a_switch() -> None:

@@ -29,7 +29,8 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     Args:
         session: the session.
         machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
-        options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``).
+        options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``);
+            the prefetch depth is otherwise the session's own, as its sync pattern always is.
     """
     from ipuperf.lowering import ipus_per_replica, lower
     from ipuperf.runtime.executable import choose_machine
@@ -39,8 +40,8 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     target = executable.machine
     if machine is not None:
         target = choose_machine(machine, executable.ir.replication_factor, ipus_per_replica(executable.ir))
-    program = lower(executable.ir, target, name=executable.name)
-    return simulate(program, target, **options)
+    program = lower(executable.ir, target, name=executable.name, sync_pattern=executable.sync_pattern)
+    return simulate(program, target, **{"prefetch_depth": executable.prefetch_depth, **options})
 
 
 __all__ = ["__version__", "install", "simulate_session"]

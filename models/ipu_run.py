@@ -48,7 +48,8 @@ class RunOptions:
         offload_optimiser: optimiser state lives in Streaming Memory.
         offload_activations: stashed activations live there.
         sharding: optimiser state, and with it the weight update, is split over the replicas.
-        recompute: forwards of pipeline stages are computed again in the backward pass.
+        recompute: forwards of pipeline stages are computed again in the backward pass; on one IPU what stands between
+            the checkpoints is, or without ``checkpoint_layers`` what PopART's Standard recomputation picks.
         checkpoint_layers: with recomputation, the result of each layer is kept.
         memory_proportions: available memory proportion of each IPU; the last one also holds for the IPUs after it;
             empty: PopTorch's default.
@@ -135,9 +136,17 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     if options.merge_collectives:
         for name in ("prepareScheduleForMerging", "mergeAllReduce", "mergeReduceScatter", "mergeAllGather"):
             found._Popart.set(f"replicatedCollectivesSettings.{name}Collectives", True)
-    if not options.recompute:
-        found._Popart.set("autoRecomputation", 0)
+    found._Popart.set("autoRecomputation", _recomputation(options))
     return found
+
+
+def _recomputation(options: RunOptions) -> int:
+    """Number of PopART's recomputation type: 0 None, 1 Standard, 3 Pipeline, 4 RecomputeAll."""
+    if not options.recompute:
+        return 0
+    if sum(1 for layers in options.layers_per_ipu if layers) > 1:
+        return 3
+    return 4 if options.checkpoint_layers else 1
 
 
 def _proportions(options: RunOptions) -> dict[str, float]:

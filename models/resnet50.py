@@ -35,6 +35,7 @@ __all__ = [
     "ResNet50",
     "ResNet50Options",
     "batch",
+    "mlperf",
     "model",
     "poptorch_options",
     "pretraining",
@@ -63,6 +64,8 @@ class ResNet50Options(RunOptions):
             as many channels as the width says.
         eight_bit_io: images arrive as bytes and are normalised on the IPU.
         label_smoothing: of the cross entropy.
+        kept_blocks: with checkpoints, the residual blocks (from 0) whose results are checkpoints; empty: all but the
+            last.
     """
 
     image: int = 224
@@ -75,6 +78,7 @@ class ResNet50Options(RunOptions):
     group_width: int = 0
     eight_bit_io: bool = True
     label_smoothing: float = 0.1
+    kept_blocks: tuple[int, ...] = ()
     layers_per_ipu: tuple[int, ...] = (16,)
     optimiser: str = "sgd"
     half_momentum: bool = True
@@ -84,11 +88,42 @@ class ResNet50Options(RunOptions):
         super().__post_init__()
         if self.norm not in NORMS:
             raise ValueError(f"norm {self.norm!r}; allowed: {', '.join(NORMS)}")
+        for block in self.kept_blocks:
+            if not 0 <= block < sum(self.blocks):
+                raise ValueError(f"kept_blocks {self.kept_blocks}: allowed are blocks 0 to {sum(self.blocks) - 1}")
+
+    def keeps(self, block: int) -> bool:
+        """Whether the result of a residual block is a checkpoint."""
+        wanted = block in self.kept_blocks if self.kept_blocks else block < sum(self.blocks) - 1
+        return wanted and self.training and self.recompute and self.checkpoint_layers
 
 
 def pretraining(**changes: Any) -> ResNet50Options:
-    """Training on ImageNet, one IPU for each replica."""
-    return replace(ResNet50Options(micro_batch=18, replicas=16, gradient_accumulation=57), **changes)
+    """Training on ImageNet, one IPU for each replica.
+
+    The checkpoints are those of configuration ``resnet50`` of ``examples:vision/cnns/pytorch/train/configs.yml``
+    (sums of residual blocks; nothing of the last group is recomputed there but its activation functions, here nothing).
+    """
+    options = ResNet50Options(
+        micro_batch=18, replicas=16, gradient_accumulation=57, kept_blocks=(0, 1, 2, 3, 5, 6, 7, 9, 11, 12)
+    )
+    return replace(options, **changes)
+
+
+def mlperf(**changes: Any) -> ResNet50Options:
+    """Training as submitted to MLPerf, one IPU for each replica.
+
+    ``examples:vision/cnns/tensorflow1/training/configs.yml``, ``resnet50_mlperf_pod16_bs20``: seven stages on one IPU,
+    of which a sequential schedule recomputes all but the last; a cut is a checkpoint here.
+    """
+    options = ResNet50Options(
+        micro_batch=20,
+        replicas=16,
+        gradient_accumulation=6,
+        kept_blocks=(0, 2, 3, 5, 7, 10),
+        memory_proportions=(0.15,),
+    )
+    return replace(options, **changes)
 
 
 def resnext101(**changes: Any) -> ResNet50Options:
@@ -173,9 +208,9 @@ class ResNet50(nn.Module):
         for number, (ipu, block) in enumerate(zip(self.places, self.blocks, strict=True)):
             with poptorch.Block(f"Block{number}", ipu_id=ipu):
                 x = block(x if number else self.entered(images))
+                if self.options.keeps(number) and self.training:
+                    x = poptorch.recomputationCheckpoint(x)
                 if number < last:
-                    if self.options.checkpoint_layers and self.training:
-                        x = poptorch.recomputationCheckpoint(x)
                     continue
                 scores = self.classifier(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
                 if labels is None:
@@ -215,6 +250,11 @@ def throughput(options: ResNet50Options, machine: str | Machine | None = None) -
 
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    presets = {"pretraining": pretraining(), "inference": ResNet50Options(norm="folded"), "resnext101": resnext101()}
+    presets = {
+        "mlperf": mlperf(),
+        "pretraining": pretraining(),
+        "inference": ResNet50Options(norm="folded"),
+        "resnext101": resnext101(),
+    }
     options = options_of_case(case, presets)
     return program_of_case(lambda: model(options), options, batch(options, "meta"))

@@ -26,6 +26,7 @@ from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
 from .graph import Graph, Ir, derived
 from .op import Op
 from .printing import format_schedule
+from .recompute import Recomputation
 from .replicas import ReplicaGrouping
 from .schedule import check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
@@ -58,6 +59,7 @@ __all__ = [
     "Ir",
     "IrError",
     "Op",
+    "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
     "ShapeError",

@@ -16,6 +16,7 @@ from .context import CONTEXT
 from .errors import IrError
 from .graph import Graph
 from .op import Op
+from .recompute import Recomputation, replay
 from .schedule import schedule
 from .tensor import Constant, Tensor
 
@@ -43,6 +44,11 @@ class Derivative:
     graph: Graph
     inputs: list[Connection] = field(default_factory=list)
     outputs: list[Connection] = field(default_factory=list)
+
+    @property
+    def forward_values(self) -> list[Tensor]:
+        """The forward tensors whose values the gradient graph has to be given, by id."""
+        return [connection.tensor for connection in self.inputs if not connection.is_gradient]
 
 
 def gradient_name(tensor: Tensor) -> str:
@@ -111,6 +117,7 @@ def differentiate(
     *,
     add_class: type[Op],
     known: dict[Graph, Derivative] | None = None,
+    recomputation: Recomputation | None = None,
 ) -> Derivative:
     """Build the gradient graph of ``forward``.
 
@@ -120,6 +127,8 @@ def differentiate(
         required: inputs whose gradients are wanted (default: all floating-point inputs).
         add_class: op class that adds two gradients of the same tensor.
         known: derivatives of called graphs to use.
+        recomputation: forward ops of ``forward`` itself (a call counts as one) that the gradient graph runs again;
+            their results are not among its inputs.
 
     Raises:
         IrError: an in-place op, a tensor that is no output or input of the graph, or a required gradient that does not
@@ -149,10 +158,12 @@ def differentiate(
                 )
             derivative.graph.add_output(grads[tensor])
             derivative.outputs.append(Connection(tensor, True))
-    for source, image in builder.forward_inputs():
+    images = dict(builder.forward_inputs())
+    given = images if recomputation is None else replay(forward, derivative.graph, images, recomputation)
+    for source, image in sorted(given.items(), key=lambda item: item[0].id):
         derivative.graph.inputs.append(image)
         derivative.inputs.append(Connection(source, False))
-    _stitch(forward, [source for source, _ in builder.forward_inputs()])
+    _stitch(forward, derivative.forward_values)
     return derivative
 
 

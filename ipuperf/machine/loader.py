@@ -16,6 +16,7 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 from ipuperf.machine.errors import MachineError
@@ -40,10 +41,14 @@ def load_machine(name_or_path: str | Path) -> Machine:
     missing or contradict each other; the message names file and dotted key.
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
-        path = Path(name_or_path)
-    else:
-        path = _preset(name_or_path, "machine", "load_machine")
-    return _build(_stack(path))
+        return _build(_stack(Path(name_or_path)))
+    return _built_in(name_or_path)
+
+
+@cache
+def _built_in(name: str) -> Machine:
+    """A preset; its file is part of the package and does not change while a program runs."""
+    return _build(_stack(_preset(name, "machine", "load_machine")))
 
 
 def preset_ipus() -> dict[str, int]:

@@ -16,15 +16,17 @@ from .activations import (
     TanhGrad,
 )
 from .base import Environment, Kernel, Op
+from .batch_norm import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
 from .collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
     ReplicatedAllReduceInplace,
     ReplicatedReduceScatter,
 )
-from .comparisons import GreaterEqual, Less, LessEqual, Minimum, NotEqual
+from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from .control import Call, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
+from .cumsum import CumSum
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,
@@ -41,26 +43,20 @@ from .elementwise import (
     Equal,
     Fmod,
     Greater,
-    Maximum,
     Mul,
     Or,
     Pow,
     Sub,
     Where,
 )
+from .extrema import Maximum, Minimum
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
-from .gather import CumSum, Gather, GatherGrad, OneHot, ScatterReduce, ScatterReduceGrad, TopK
+from .gather import Gather, GatherGrad, OneHot
 from .gradients import autodiff
+from .group_norm import GroupNormalization, GroupNormalizationGrad
 from .ipu_copy import IpuCopy
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
-from .norms import (
-    BatchNormalization,
-    BatchNormalizationGrad,
-    BatchNormalizationInference,
-    GroupNormalization,
-    GroupNormalizationGrad,
-)
 from .optimiser import (
     Accumulate,
     AccumulatorScale,
@@ -93,6 +89,7 @@ from .reduce import (
     ReduceSumSquare,
 )
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
+from .scatter import ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
     ConcatInplace,
@@ -109,6 +106,7 @@ from .shape import (
 from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
 from .streams import HostLoad, HostStore
+from .topk import TopK
 from .unary import (
     Abs,
     Cast,

@@ -1,23 +1,20 @@
-"""Comparisons beside Equal and Greater, and the element-wise minimum.
+"""Comparisons beside Equal and Greater.
 
 Their cycle tables stand here: PopLibs ``lib/popops/popopsCycleEstimators.hpp``, ``binaryOpPerfInfo`` and
-``broadcastOpPerfInfo`` (cycles per 4 elements and worker; ``MINIMUM`` is in :mod:`ipuperf.ops.vertices`).
+``broadcastOpPerfInfo`` (cycles per 4 elements and worker).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor
 
-from . import shape, vertices
-from .base import Environment, Kernel, Op
-from .binding import Step, operands, sequence
-from .elementwise import Binary, Equal, Where, elementwise_work, meta_shape_of, sum_to, zero
+from . import vertices
+from .elementwise import Binary
 from .work import Vertices, Work
 
 #: Cycles per 4 elements of BinaryOp1D, by operation and kind of type.
@@ -96,49 +93,3 @@ class NotEqual(_Comparison):
     type = "NotEqual"
     ufunc = np.not_equal
     vertex = "NOT_EQUAL"
-
-
-class Minimum(Op):
-    """Element-wise minimum of one or more operands, broadcast together (upstream type ``Min``)."""
-
-    type = "Min"
-
-    def infer(self) -> list[TensorSpec]:
-        """Broadcast of all shapes."""
-        self.require(len(self.inputs) > 0, "needs at least 1 operand")
-        dtype = self.same_dtype(*self.inputs)
-        out = self.broadcast(*self.inputs)
-        return [TensorSpec(out, dtype, meta_shape_of(out, self.inputs))]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """One ufunc call per further operand."""
-        arrays, out = operands(inputs, outputs[0])
-        if len(arrays) == 1:
-            return partial(np.copyto, out, arrays[0])
-        steps: list[Step] = [partial(np.minimum, arrays[0], arrays[1], out=out)]
-        steps += [partial(np.minimum, out, a, out=out) for a in arrays[2:]]
-        return sequence(steps)
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` where an operand equals the minimum, else 0; operands that tie all receive it, as upstream."""
-        grad = grads[0]
-        assert grad is not None
-        out = builder.forward(self.outputs[0])
-        nothing = zero(builder, out.dtype)
-        result: list[Tensor | None] = []
-        for tensor in self.inputs:
-            chosen = builder.op(Equal, [builder.forward(tensor), out])
-            result.append(sum_to(builder, builder.op(Where, [chosen, grad, nothing]), tensor.shape))
-        return result
-
-    def work(self) -> list[Work]:
-        """One binary compute set per further operand, in place after the first."""
-        out = self.outputs[0]
-        first = self.inputs[0].shape
-        if len(self.inputs) == 1:
-            return list(shape.copy_work(out))
-        works: list[Work] = []
-        for index, tensor in enumerate(self.inputs[1:]):
-            lhs = first if index == 0 else out.shape
-            works += elementwise_work("MINIMUM", out.dtype, lhs, tensor.shape, out.shape, in_place=index > 0)
-        return works

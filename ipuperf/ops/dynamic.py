@@ -381,7 +381,8 @@ class DynamicUpdateToUpdateGrad(Dynamic):
 class IncrementMod(Op):
     """``(t + increment) mod modulus`` for uint32 and int32; the remainder has the sign of the sum, as popops Rem.
 
-    Attributes ``increment``, ``modulus`` (whole numbers, modulus at least 1).
+    Attributes ``increment``, ``modulus`` (whole numbers that the type can hold, modulus at least 1). As on the device
+    the sum is taken in the type of t, so it wraps round where the type ends.
     """
 
     type: ClassVar[str] = "IncrementMod"
@@ -392,11 +393,14 @@ class IncrementMod(Op):
         tensor = self.inputs[0]
         if tensor.dtype.name not in ("uint32", "int32"):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are uint32, int32")
-        for name, least in (("increment", 0 if tensor.dtype.name == "uint32" else None), ("modulus", 1)):
+        bounds = np.iinfo(tensor.dtype.numpy)
+        for name, least in (("increment", int(bounds.min)), ("modulus", 1)):
             value = self.attributes[name]
-            if float(value) != int(value) or (least is not None and value < least):
-                wanted = "a whole number" + (f" of at least {least}" if least is not None else "")
-                raise IrError(f"{self.where()}: {name}={value!r}; {wanted} is needed")
+            if float(value) != int(value) or not least <= int(value) <= bounds.max:
+                raise IrError(
+                    f"{self.where()}: {name}={value!r}; a whole number from {least} to {bounds.max} is needed "
+                    f"({tensor.dtype.name})"
+                )
             self.attributes[name] = int(value)
         return [self.like(tensor)]
 

@@ -17,7 +17,7 @@ from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorS
 
 from . import reduce, shape, unary, vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, align, given, operands, sequence
+from .binding import align, given, operands, sequence
 from .work import Work
 
 
@@ -254,51 +254,6 @@ class Or(Binary):
     ufunc = np.logical_or
     vertex = "LOGICAL_OR"
     allowed = "bool"
-
-
-class Maximum(Op):
-    """Element-wise maximum of one or more operands, broadcast together (upstream type ``Max``)."""
-
-    type = "Max"
-
-    def infer(self) -> list[TensorSpec]:
-        """Broadcast of all shapes."""
-        self.require(len(self.inputs) > 0, "needs at least 1 operand")
-        dtype = self.same_dtype(*self.inputs)
-        out = self.broadcast(*self.inputs)
-        return [TensorSpec(out, dtype, meta_shape_of(out, self.inputs))]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """One ufunc call per further operand."""
-        arrays, out = operands(inputs, outputs[0])
-        if len(arrays) == 1:
-            return partial(np.copyto, out, arrays[0])
-        steps: list[Step] = [partial(np.maximum, arrays[0], arrays[1], out=out)]
-        steps += [partial(np.maximum, out, a, out=out) for a in arrays[2:]]
-        return sequence(steps)
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` where an operand equals the maximum, else 0; operands that tie all receive it, as upstream."""
-        grad = given(grads)
-        out = builder.forward(self.outputs[0])
-        nothing = zero(builder, out.dtype)
-        result = []
-        for tensor in self.inputs:
-            chosen = builder.op(Equal, [builder.forward(tensor), out])
-            result.append(sum_to(builder, builder.op(Where, [chosen, grad, nothing]), tensor.shape))
-        return result
-
-    def work(self) -> list[Work]:
-        """One binary compute set per further operand, in place after the first."""
-        out = self.outputs[0]
-        first = self.inputs[0].shape
-        if len(self.inputs) == 1:
-            return list(shape.copy_work(out))
-        works: list[Work] = []
-        for index, tensor in enumerate(self.inputs[1:]):
-            lhs = first if index == 0 else out.shape
-            works += elementwise_work("MAXIMUM", out.dtype, lhs, tensor.shape, out.shape, in_place=index > 0)
-        return works
 
 
 class AddLhsInplace(Op):

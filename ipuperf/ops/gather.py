@@ -1,9 +1,8 @@
-"""Gather (embedding lookup), its gradient, scatter with a reduction, one-hot encoding, top-k and running sums.
+"""Gather (embedding lookup), its gradient and one-hot encoding.
 
-Upstream: PopART ``willow/src/op`` (``gather.cpp``, ``scatterreduce.cpp``, ``onehot.cpp``, ``topk.cpp``,
-``cumsum.cpp``); popops ``multiSlice`` and ``multiUpdateAdd``. The device does not check indices; here one outside of
-the axis raises :class:`~ipuperf.ops.dynamic.DynamicIndexError` unless ``zero_out_of_range`` (PopART's
-``zeroOutOfRangeIndices``) is set.
+Upstream: PopART ``willow/src/op`` (``gather.cpp``, ``onehot.cpp``); popops ``multiSlice`` and ``multiUpdateAdd``. The
+device does not check indices; here one outside of the axis raises :class:`~ipuperf.ops.dynamic.DynamicIndexError`
+unless ``zero_out_of_range`` (PopART's ``zeroOutOfRangeIndices``) is set.
 Sums are made in a fixed order (that of the updates) in float32, also for fp16, which the device accumulates in fp16.
 """
 
@@ -16,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, INT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
 from . import elementwise as ew
 from . import reduce, shape, vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
-from .work import MatMul, Vertices, Work
+from .work import Vertices, Work
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+
 
 INDEX_TYPES = ("int32", "uint32", "int64")
 
@@ -85,14 +85,14 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Verti
 # -- indices -----------------------------------------------------------------------------------------------------------
 
 
-def _check_indices(op: Op, tensor: Tensor) -> None:
+def check_indices(op: Op, tensor: Tensor) -> None:
     if tensor.dtype.name not in INDEX_TYPES:
         raise DTypeError(
             f"{op.where()}: indices {tensor.id!r} are {tensor.dtype.name}; allowed are {', '.join(INDEX_TYPES)}"
         )
 
 
-def _axis(op: Op, rank: int) -> int:
+def axis_of(op: Op, rank: int) -> int:
     """The attribute ``axis`` (default 0), not negative."""
     axis = int(op.attributes.get("axis", 0))
     op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
@@ -114,7 +114,7 @@ def _zeroing(op: Op) -> bool:
     return bool(op.attributes.get("zero_out_of_range", False))
 
 
-def _raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
+def raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
     """``array`` in C order and its own type: itself, or a temporary and the step that fills it."""
     if array.flags.c_contiguous:
         return array, []
@@ -122,7 +122,7 @@ def _raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.
     return copy, [partial(np.copyto, copy, array)]
 
 
-def _bind_indices(
+def bind_indices(
     op: Op, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool
 ) -> tuple[np.ndarray, list[Step]]:
     """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range."""
@@ -159,8 +159,8 @@ class Gather(Op):
         """The data's shape with the indices' shape in the place of the axis."""
         self.require(len(self.inputs) == 2, f"needs data and indices, got {len(self.inputs)} operands")
         data, indices = self.inputs
-        _check_indices(self, indices)
-        axis = _axis(self, len(data.shape))
+        check_indices(self, indices)
+        axis = axis_of(self, len(data.shape))
         _padding(self, data.shape[axis])
         return [TensorSpec(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.dtype)]
 
@@ -174,8 +174,8 @@ class Gather(Op):
         """One ``take`` per replica."""
         before, size, after, count = self.sizes
         zeroing, out = _zeroing(self), outputs[0]
-        data, steps = _raw_contiguous(inputs[0], env, slot=0)
-        rows, fetch = _bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
+        data, steps = raw_contiguous(inputs[0], env, slot=0)
+        rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
         replicas = len(out)
@@ -235,10 +235,10 @@ class GatherGrad(Op):
         """The gathered tensor's shape."""
         grad, indices = self.inputs
         self.floating(grad)
-        _check_indices(self, indices)
+        check_indices(self, indices)
         rank = len(grad.shape) - len(indices.shape) + 1
         self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
-        axis = _axis(self, rank)
+        axis = axis_of(self, rank)
         found = grad.shape[axis : axis + len(indices.shape)]
         self.require(
             found == indices.shape,
@@ -253,7 +253,7 @@ class GatherGrad(Op):
         axis, size, count = self.attributes["axis"], self.attributes["size"], self.inputs[1].spec.elements
         zeroing, replicas = _zeroing(self), len(inputs[0])
         grad, steps = contiguous(inputs[0], env, slot=0)
-        rows, fetch = _bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
+        rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         out, after = result_buffer(outputs[0], env, slot=2)
         shape_ = self.outputs[0].shape
         before, width = math.prod(shape_[:axis]), math.prod(shape_[axis + 1 :])
@@ -326,171 +326,6 @@ def _add_rows(table: np.ndarray, updates: np.ndarray, rows: np.ndarray, env: Env
     return steps
 
 
-# -- scatter -----------------------------------------------------------------------------------------------------------
-
-REDUCTIONS = ("sum", "none")
-
-
-class ScatterReduce(Op):
-    """Elements of ``data`` combined into a result whose ``axis`` has ``axis_size`` elements, at ``indices``.
-
-    Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
-    the ``initial values`` (the result's shape; zeros without them). Attributes ``axis`` (default -1), ``axis_size``,
-    ``reduction``: ``sum``, or ``none`` (written; of several the last counts). Upstream has ``max``, ``min`` and ``mul``
-    too, which are refused.
-    """
-
-    type = "ScatterReduce"
-
-    def infer(self) -> list[TensorSpec]:
-        """The data's shape with ``axis_size`` on the axis."""
-        self.require(len(self.inputs) in (2, 3), f"needs 2 or 3 operands, got {len(self.inputs)}")
-        data, indices = self.inputs[:2]
-        self.floating(data)
-        _check_indices(self, indices)
-        self.attributes.setdefault("axis", -1)
-        axis = _axis(self, len(data.shape))
-        if self.reduction not in REDUCTIONS:
-            raise IrError(f"{self.where()}: reduction={self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
-        self.require(
-            self.index_shape() is not None,
-            f"indices {indices.shape} do not fit data {data.shape}: its shape, one that broadcasts to it, or "
-            f"({data.shape[axis]},) is needed",
-        )
-        size = int(self.attributes["axis_size"])
-        self.require(size >= 1, f"axis_size {size}; at least 1 is needed")
-        out = (*data.shape[:axis], size, *data.shape[axis + 1 :])
-        if len(self.inputs) == 3:
-            self.same_dtype(data, self.inputs[2])
-            self.require(self.inputs[2].shape == out, f"initial values {self.inputs[2].shape}; {out} is needed")
-        return [TensorSpec(out, data.dtype)]
-
-    @property
-    def reduction(self) -> str:
-        """``sum`` or ``none``."""
-        return self.attributes.setdefault("reduction", "sum")
-
-    def index_shape(self) -> tuple[int, ...] | None:
-        """The indices' shape with the data's rank; None when it does not fit."""
-        return broadcast_index(self.inputs[0].shape, self.inputs[1].shape, self.attributes["axis"])
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Start values, then one update through flat positions; in float32 for fp16."""
-        data, steps = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
-        positions, fetch = _positions(self, inputs[1], data.shape, self.attributes["axis_size"], env)
-        steps += fetch
-        start = inputs[2] if len(inputs) == 3 else np.zeros((), out.dtype)
-        steps.append(partial(np.copyto, out, start))
-        target, flat = out.reshape(-1), positions.reshape(-1)
-        if self.reduction == "sum":
-            steps.append(partial(np.add.at, target, flat, data.reshape(-1)))
-        else:
-            steps.append(partial(target.put, flat, data.reshape(-1), "clip"))
-        return sequence([*steps, *after])
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """For a sum: the gradient at the indices; the gradient itself for the initial values."""
-        if self.reduction != "sum":
-            raise IrError(f"{self.where()}: reduction={self.reduction!r} has no gradient; use 'sum'")
-        grad, index = given(grads), builder.forward(self.inputs[1])
-        shape_, axis = self.inputs[0].shape, self.attributes["axis"]
-        found: list[Tensor | None] = [builder.op(ScatterReduceGrad, [grad, index], axis=axis, shape=shape_), None]
-        return [*found, grad] if len(self.inputs) == 3 else found
-
-    def work(self) -> list[Work]:
-        """Start values, then updates: of whole slices for indices along the axis only, else of single elements
-        (PopART popx/op/scatterreducex.cpp)."""
-        data, out = self.inputs[0].spec, self.outputs[0].spec
-        start: list[Work] = [vertices.fill(out.dtype, out.elements)]
-        if len(self.inputs) == 3:
-            start = shape.copy_work(self.outputs[0])
-        if not data.elements:
-            return start
-        count, rows, width = _update_sizes(self.index_shape() or (), out, self.attributes["axis"], data.elements)
-        return [*start, multi_update_add(out.dtype, count, rows, width)]
-
-
-def broadcast_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
-    """The shape in which indices broadcast to the data (rank as the data, 1 where they repeat); None when they do not
-    fit. 1-D indices lie along ``axis``."""
-    if len(index) == 1 and len(data) > 1:
-        index = (*([1] * axis), index[0], *([1] * (len(data) - axis - 1)))
-    fits = len(index) == len(data) and index[axis] == data[axis]
-    return index if fits and all(i in (1, d) for i, d in zip(index, data, strict=True)) else None
-
-
-def _update_sizes(index: Sequence[int], table: TensorSpec, axis: int, updates: int) -> tuple[int, int, int]:
-    """Updates, rows of the table and elements of a row: whole slices when the indices lie along the axis only."""
-    if math.prod(index) == index[axis]:
-        return index[axis], table.shape[axis], table.elements // table.shape[axis]
-    return updates, table.elements, 1
-
-
-def _positions(
-    op: Op, indices: np.ndarray, data: Sequence[int], size: int, env: Environment
-) -> tuple[np.ndarray, list[Step]]:
-    """Flat positions, in a table with ``size`` elements on the axis, of all elements of ``data`` (``(R, ...)``), and
-    the steps that compute them."""
-    axis = op.attributes["axis"] + 1
-    rows, steps = _bind_indices(op, indices, size, env, 2, check=True)
-    shaped = broadcast_index(tuple(data[1:]), tuple(indices.shape[1:]), axis - 1)
-    assert shaped is not None  # checked by infer
-    width = math.prod(data[axis + 1 :])
-    fixed = np.zeros((1,) * len(data), np.int64)
-    stride = 1
-    for i in range(len(data) - 1, -1, -1):
-        if i != axis:
-            fixed = fixed + (np.arange(data[i]) * stride).reshape([-1 if j == i else 1 for j in range(len(data))])
-        stride *= size if i == axis else data[i]
-    positions = env.scratch(tuple(data), np.int64, slot=3)
-    view = rows.reshape(len(rows), *shaped)
-    return positions, [
-        *steps,
-        partial(np.multiply, view, np.int64(width), view),
-        partial(np.add, view, fixed, positions),
-    ]
-
-
-class ScatterReduceGrad(Op):
-    """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
-    (of the data)."""
-
-    type = "ScatterReduceGrad"
-
-    def infer(self) -> list[TensorSpec]:
-        """The data's shape."""
-        grad, indices = self.inputs
-        _check_indices(self, indices)
-        axis = _axis(self, len(grad.shape))
-        wanted = tuple(self.attributes["shape"])
-        self.require(
-            broadcast_index(wanted, indices.shape, axis) is not None,
-            f"indices {indices.shape} do not fit data of shape {wanted}",
-        )
-        return [TensorSpec(wanted, grad.dtype)]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """One ``take`` through flat positions."""
-        out, size = outputs[0], self.inputs[0].shape[self.attributes["axis"]]
-        grad, steps = _raw_contiguous(inputs[0], env, slot=0)
-        positions, fetch = _positions(self, inputs[1], out.shape, size, env)
-        target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=1)
-        steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
-        if target is not out:
-            steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
-
-    def work(self) -> list[Work]:
-        """One MultiSlice compute set."""
-        out, axis = self.outputs[0].spec, self.attributes["axis"]
-        index = broadcast_index(out.shape, self.inputs[1].shape, axis) or ()
-        if not out.elements:
-            return []
-        count, _, width = _update_sizes(index, self.inputs[0].spec, axis, out.elements)
-        return [multi_slice(out.dtype, count, width)]
-
-
 # -- one-hot -----------------------------------------------------------------------------------------------------------
 
 
@@ -506,12 +341,12 @@ class OneHot(Op):
     def infer(self) -> list[TensorSpec]:
         """The indices' shape with the new axis, the values' type."""
         indices, values = self.inputs
-        _check_indices(self, indices)
+        check_indices(self, indices)
         self.require(values.shape == (2,), f"values have shape {values.shape}; (2,) is needed: off, on")
         depth = int(self.attributes["depth"])
         self.require(depth >= 1, f"depth {depth}; at least 1 is needed")
         self.attributes.setdefault("axis", -1)
-        axis = _axis(self, len(indices.shape) + 1)
+        axis = axis_of(self, len(indices.shape) + 1)
         return [TensorSpec((*indices.shape[:axis], depth, *indices.shape[axis:]), values.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -544,138 +379,3 @@ class OneHot(Op):
         """One EncodeOneHot compute set."""
         index, out = self.inputs[0].spec, self.outputs[0].spec
         return [vertices.one_hot(out.dtype, index.elements, self.attributes["depth"])] if out.elements else []
-
-
-# -- the largest elements ----------------------------------------------------------------------------------------------
-
-
-def compare_and_swap(dtype: DType, elements: int) -> Vertices:
-    """One pass of a bitonic network over pairs of keys with their indices (popops BitonicTopK).
-
-    No estimate was found in public PopLibs; assumed is a loop of 10 cycles for a pair (two loads of key and index each,
-    comparison, selection, two stores of each) and the overhead of an in-place binary vertex: low confidence.
-    """
-    cycles = vertices.tile_cycles(lambda m, chip: 58 + 10 * vertices.ceil_div(m, 2), 11)
-    name = f"popops::CompareAndSwapAtDistance<{vertices.poplar_type(dtype)},unsigned int>"
-    return Vertices(name, elements, cycles, elements // 2, low_confidence=True)
-
-
-class TopK(Op):
-    """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
-
-    They are always in order (``sorted`` false, which leaves the order open, only makes the device faster); of equal
-    elements the first comes first.
-    """
-
-    type = "TopK"
-
-    def infer(self) -> list[TensorSpec]:
-        """The operand's shape with ``k`` on the axis, twice."""
-        tensor = self.inputs[0]
-        self.attributes.setdefault("axis", -1)
-        axis = _axis(self, len(tensor.shape))
-        k, length = int(self.attributes["k"]), tensor.shape[axis]
-        self.require(1 <= k <= length, f"k={k}; allowed are 1 to {length}, the length of axis {axis}")
-        shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
-        return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
-
-    @property
-    def largest(self) -> bool:
-        """Whether the largest elements are wanted."""
-        return bool(self.attributes.get("largest", True))
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
-        source, (values, positions) = inputs[0], outputs
-        axis, k = self.attributes["axis"] + 1, self.attributes["k"]
-        first = tuple([slice(None)] * axis + [slice(k)])
-        length, largest = source.shape[axis], self.largest
-
-        def run() -> None:
-            if largest:
-                order = length - 1 - np.flip(np.flip(source, axis).argsort(axis, kind="stable"), axis)
-            else:
-                order = source.argsort(axis, kind="stable")
-            chosen = order[first]
-            np.copyto(positions, chosen, casting="same_kind")
-            np.copyto(values, np.take_along_axis(source, chosen, axis))
-
-        return run
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradient of the values at their positions, 0 elsewhere."""
-        index, axis = builder.forward(self.outputs[1]), self.attributes["axis"]
-        size = self.inputs[0].shape[axis]
-        return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
-
-    def work(self) -> list[Work]:
-        """A bitonic network: sequences of K (k rounded up to a power of two) are sorted, then merged two by two, of
-        which the better half goes on; at the end the rest is sorted if wanted. Smallest: negated before and after
-        (PopART popx/op/topkx.cpp)."""
-        source, out = self.inputs[0].spec, self.outputs[0].spec
-        if not source.elements:
-            return []
-        length, steps = source.shape[self.attributes["axis"]], (self.attributes["k"] - 1).bit_length()
-        lines, held = source.elements // length, length
-        works: list[Work] = [compare_and_swap(source.dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
-        while held > 1 << steps:
-            works.append(compare_and_swap(source.dtype, lines * held))
-            held = max(-(-held // 2), 1 << steps)
-            if held > 1 << steps or self.attributes.get("sorted", True):
-                works += [compare_and_swap(source.dtype, lines * held) for _ in range(steps)]
-        if self.largest:
-            return works
-        before, after = (vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements))
-        return [before, *works, after]
-
-
-# -- running sums ------------------------------------------------------------------------------------------------------
-
-
-class CumSum(Op):
-    """Running sums along ``axis`` (attribute, default 0); ``exclusive`` leaves the element itself out, ``reverse`` sums
-    from the end. In float32 for fp16."""
-
-    type = "CumSum"
-
-    def infer(self) -> list[TensorSpec]:
-        """Like the operand."""
-        tensor = self.inputs[0]
-        self.floating(tensor)
-        _axis(self, len(tensor.shape))
-        return [TensorSpec(tensor.shape, tensor.dtype)]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """One accumulation over the (turned) axis, shifted by one when exclusive."""
-        axis = self.attributes["axis"] + 1
-        source, before = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
-        line, target = (np.moveaxis(a, axis, 0) for a in (source, out))
-        if self.attributes.get("reverse", False):
-            line, target = line[::-1], target[::-1]
-        if not self.attributes.get("exclusive", False):
-            return sequence([*before, partial(np.add.accumulate, line, 0, None, target), *after])
-        steps: list[Step] = [*before, partial(target[:1].fill, 0)]
-        if len(line) > 1:
-            steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
-        return sequence([*steps, *after])
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Running sums of the gradient from the other end."""
-        attributes: dict[str, Any] = {
-            "axis": self.attributes["axis"],
-            "exclusive": bool(self.attributes.get("exclusive", False)),
-            "reverse": not self.attributes.get("reverse", False),
-        }
-        return [builder.op(CumSum, [given(grads)], **attributes)]
-
-    def work(self) -> list[Work]:
-        """A product with a triangular matrix of ones (PopART popx/op/cumsumx.cpp; its constant is not counted as
-        memory), and copies when the axis is not the last."""
-        spec, axis = self.outputs[0].spec, self.attributes["axis"]
-        if not spec.elements:
-            return []
-        length = spec.shape[axis]
-        product = MatMul(1, spec.elements // length, length, length, spec.dtype, spec.dtype, FLOAT32)
-        turn = [] if axis == len(spec.shape) - 1 else shape.copy_work(self.outputs[0])
-        return [*turn, product, *turn]

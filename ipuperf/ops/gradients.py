@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipuperf.ir import Derivative, Graph, Tensor, differentiate
+from ipuperf.ir import Derivative, Graph, Recomputation, Tensor, differentiate
 
 from .elementwise import Add
 
@@ -14,6 +14,7 @@ def autodiff(
     provided: Sequence[Tensor] | None = None,
     required: Sequence[Tensor] | None = None,
     known: dict[Graph, Derivative] | None = None,
+    recomputation: Recomputation | None = None,
 ) -> Derivative:
     """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
 
@@ -22,8 +23,9 @@ def autodiff(
         provided: outputs whose gradients will be given (default all).
         required: inputs whose gradients are wanted (default all floating-point inputs).
         known: derivatives of called graphs, made beforehand.
+        recomputation: forward ops that the gradient graph runs again.
 
     Raises:
         IrError: see :func:`ipuperf.ir.differentiate`.
     """
-    return differentiate(graph, provided, required, add_class=Add, known=known)
+    return differentiate(graph, provided, required, add_class=Add, known=known, recomputation=recomputation)

@@ -3,6 +3,7 @@
 from .build import Pipeline, build_pipeline
 from .model import (
     Activation,
+    CombinedRule,
     Data,
     HostInput,
     Offload,
@@ -14,9 +15,12 @@ from .model import (
     Training,
     UpdateRule,
 )
+from .recomputation import RECOMPUTATIONS, recomputing
 
 __all__ = [
+    "RECOMPUTATIONS",
     "Activation",
+    "CombinedRule",
     "Data",
     "HostInput",
     "Offload",
@@ -29,4 +33,5 @@ __all__ = [
     "Training",
     "UpdateRule",
     "build_pipeline",
+    "recomputing",
 ]

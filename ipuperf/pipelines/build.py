@@ -11,12 +11,13 @@ are put aside by an on-tile copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir import UINT32, Constant, Ir, Recomputation, Stream, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ops import Accumulate, CopyVarUpdate, HostLoad, HostStore, Init, autodiff
 from ipuperf.ops.control import reached_by_gradients
 from ipuperf.schedules import Cell, Timetable
@@ -100,7 +101,9 @@ def build_pipeline(
     """
     if copies not in ("every step", "when needed"):
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
-    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step")
+    _check_outputs(outputs, parts, timetable)
+    periods = math.lcm(*(output.every for output in outputs))
+    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step", periods=periods)
     return builder.build(outputs, repeats)
 
 
@@ -117,6 +120,7 @@ class Builder:
         seed: int,
         *,
         every_step: bool,
+        periods: int = 1,
     ) -> None:
         self.ir = ir
         self.parts = list(parts)
@@ -124,7 +128,7 @@ class Builder:
         self.training = training
         self.offload = offload
         self.main = Scope(ir.main_graph)
-        self.program = program_of(timetable)
+        self.program = program_of(timetable, periods)
         self._seed = seed
         self._seeds: list[Variable] = []
         _check(self.parts, timetable, training)
@@ -191,7 +195,6 @@ class Builder:
 
     def build(self, outputs: Sequence[StageOutput], repeats: int) -> Pipeline:
         """Everything, in order."""
-        _check_outputs(outputs, self.parts)
         stages = [Stage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)]
         for part in self.parts:
             place(part.graph, part.ipu)
@@ -238,7 +241,7 @@ class Builder:
                 if isinstance(source, HostInput):
                     source.stream.transfers = every
         for output in outputs:
-            output.stream.transfers = every if output.returned == "all" else 1
+            output.stream.transfers = every // output.every if output.returned == "all" else 1
 
     def _concurrent(self, part: StageGraph) -> bool:
         return sum(other.stage == part.stage for other in self.parts) > 1
@@ -288,7 +291,8 @@ class Builder:
                 continue
             before = len(part.graph.outputs)
             stage.provided = provided
-            stage.derivative = autodiff(part.graph, provided, required)
+            again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
+            stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
             place(stage.derivative.graph, part.ipu)
             for tensor in part.graph.outputs[before:]:
                 tensor.ipu = part.ipu
@@ -454,6 +458,8 @@ class Emitter:
             if output.part != stage.part:
                 continue
             value = fresh["F", stage.part, ("output", output.output)]
+            if output.returned == "all" and (cell.micro_batch + 1) % output.every:
+                continue
             if output.returned == "all":
                 scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=output.stream)
             elif output.returned == "sum":
@@ -512,6 +518,7 @@ def _check(parts: Sequence[StageGraph], timetable: Timetable, training: Training
             raise PipelineError(
                 f"stage {part.stage}: {len(part.sources)} sources for the {len(part.graph.inputs)} inputs of its graph"
             )
+        _check_recomputation(part, timetable)
         for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
             spec = _spec_of(source, parts, number)
             if spec is not None and spec != tensor.spec:
@@ -522,6 +529,21 @@ def _check(parts: Sequence[StageGraph], timetable: Timetable, training: Training
             raise PipelineError(
                 f"the loss is computed in stage {last}; it has to be in the last, {timetable.stages - 1}"
             )
+
+
+def _check_recomputation(part: StageGraph, timetable: Timetable) -> None:
+    """Raise unless what a stage recomputes is its own and not recomputed by the schedule."""
+    for op in part.recomputed:
+        if op.graph is not part.graph:
+            raise PipelineError(f"stage {part.stage} recomputes {op.where()}, which is not in {part.graph.name!r}")
+    for tensor in part.checkpoints:
+        if tensor.graph is not part.graph:
+            raise PipelineError(f"stage {part.stage} has checkpoint {tensor.id!r}, which is not in {part.graph.name!r}")
+    if part.recomputed and any(cell.kind == "R" and cell.stage == part.stage for cell in timetable.when):
+        raise PipelineError(
+            f"stage {part.stage} recomputes {len(part.recomputed)} ops inside its backward pass, but the schedule "
+            f"{timetable.name} runs its whole forward again; leave out one of the two"
+        )
 
 
 def _spec_of(source: object, parts: Sequence[StageGraph], number: int) -> TensorSpec | None:
@@ -542,7 +564,7 @@ def _spec_of(source: object, parts: Sequence[StageGraph], number: int) -> Tensor
     raise PipelineError(f"stage {parts[number].stage}: unknown source {source!r}")
 
 
-def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph]) -> None:
+def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph], timetable: Timetable) -> None:
     for output in outputs:
         stream: Stream = output.stream
         value = parts[output.part].graph.outputs[output.output]
@@ -553,3 +575,10 @@ def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph]) 
             )
         if output.returned not in ("all", "final", "sum"):
             raise PipelineError(f"result {value.id!r}: returned={output.returned!r}; allowed are all, final, sum")
+        count = timetable.micro_batches
+        if output.every < 1 or count % output.every or (output.every > 1 and output.returned != "all"):
+            raise PipelineError(
+                f"result {value.id!r}: every={output.every} of {count} micro-batches with "
+                f"returned={output.returned!r}; allowed are 1 and, with returned='all', other divisors of the number "
+                "of micro-batches"
+            )

@@ -6,13 +6,13 @@ All of it refers to one :class:`~ipuperf.ir.Ir`. The graphs are forward graphs w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from ipuperf.ir import Constant, DType, Graph, IrError, Stream, Tensor, Variable
+from ipuperf.ir import Constant, DType, Graph, IrError, Op, Stream, Tensor, Variable
 
 
 class PipelineError(IrError):
@@ -61,7 +61,10 @@ class StageGraph:
         sources: where each graph input comes from.
         updates: ``{output index: variable}``: state that takes the output's value after each forward (running
             statistics); a recomputed forward does not write it again.
-        checkpoints: tensors of the graph to stash in addition to the inputs when the forward is recomputed.
+        checkpoints: tensors of the graph to keep in addition to the inputs when the forward is recomputed.
+        recomputed: ops of the graph that run again inside the backward pass, each right before the first gradient op
+            that needs it, so that only their operands from elsewhere and the checkpoints wait for the backward pass. A
+            schedule with recomputation cells runs the whole forward again by itself: then leave it empty.
     """
 
     graph: Graph
@@ -70,6 +73,7 @@ class StageGraph:
     sources: Sequence[Source]
     updates: Mapping[int, Variable] = field(default_factory=dict)
     checkpoints: Sequence[Tensor] = ()
+    recomputed: Collection[Op] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,14 @@ class StageOutput:
         stream: device-to-host stream of the result's shape.
         returned: ``all``: one slice per micro-batch; ``final``: that of the last micro-batch of the run; ``sum``: the
             sum over the micro-batches of the run.
+        every: with ``all``, only every so many micro-batches are sent, from the ``every``-th of a weight update on.
     """
 
     part: int
     output: int
     stream: Stream
     returned: str = "all"
+    every: int = 1
 
 
 class UpdateRule(Protocol):
@@ -117,6 +123,26 @@ class UpdateRule(Protocol):
         ...
 
 
+class CombinedRule(Protocol):
+    """An optimiser of which a state is the gradient accumulator too."""
+
+    def combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
+        """Name and first value of that state of ``variable``, and a factor on the gradients added to it; None: the
+        variable has a separate accumulator."""
+        ...
+
+    def build_combined(
+        self, parameter: Variable, weight: Tensor, accumulated: Tensor, scalars: Mapping[str, Tensor], replicas: int
+    ) -> None:
+        """Create the ops that change ``weight`` and ``accumulated`` in place.
+
+        ``accumulated`` is the sum over the replicas of the state after the gradients were added, each replica's share
+        scaled as the weight update asks for; afterwards it has to be the share of one of ``replicas`` replicas in the
+        next sum.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Training:
     """How a pipeline trains.
@@ -130,6 +156,9 @@ class Training:
         replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
         loss_scale: factor on the loss's gradient, undone at the update.
         accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
+        max_grad_norm: limit of the norm of all gradients of a weight update together.
+        combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
+            micro-batches), the rule that works so; None: they are always two.
     """
 
     loss_part: int
@@ -140,6 +169,8 @@ class Training:
     replica_reduction: str = "mean"
     loss_scale: float = 1.0
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
+    max_grad_norm: float = float("inf")
+    combined: CombinedRule | None = None
 
 
 @dataclass(frozen=True)

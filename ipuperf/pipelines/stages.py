@@ -34,6 +34,7 @@ from ipuperf.ops import (
 
 from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
 from .routine import Routine
+from .scope import Scope
 
 if TYPE_CHECKING:
     from .build import Builder
@@ -336,7 +337,7 @@ class StageWriter:
         return total
 
 
-def remote_load(routine: Routine, buffer: RemoteBuffer, entry: Tensor | int, ipu: int, name: str) -> Tensor:
+def remote_load(routine: Scope, buffer: RemoteBuffer, entry: Tensor | int, ipu: int, name: str) -> Tensor:
     """A tensor with the contents of an entry of ``buffer``."""
     spec = TensorSpec(tuple(buffer.shape), buffer.dtype, tuple(buffer.meta_shape))
     empty = routine.op(Init, [], name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined",
@@ -345,12 +346,12 @@ def remote_load(routine: Routine, buffer: RemoteBuffer, entry: Tensor | int, ipu
     return routine.op(RemoteLoad, [empty, index], name, ipu=ipu, buffer=buffer).outputs[0]
 
 
-def remote_store(routine: Routine, buffer: RemoteBuffer, entry: Tensor | int, value: Tensor, ipu: int) -> None:
+def remote_store(routine: Scope, buffer: RemoteBuffer, entry: Tensor | int, value: Tensor, ipu: int) -> None:
     """Write ``value`` to an entry of ``buffer``."""
     routine.op(RemoteStore, [value, entry_of(routine, entry)], ipu=ipu, outputs=0, buffer=buffer)
 
 
-def entry_of(routine: Routine, entry: Tensor | int) -> Tensor:
+def entry_of(routine: Scope, entry: Tensor | int) -> Tensor:
     """An entry number as a tensor."""
     if isinstance(entry, Tensor):
         return entry

@@ -2,12 +2,16 @@
 
 Gradients of the micro-batches are added to an accumulator per parameter; after the last micro-batch each IPU reduces
 its accumulators over the replicas, scales them, updates its parameters and clears the accumulators. A single
-micro-batch needs no accumulator. Every tensor has its own collective here; lowering merges them where it is asked to.
+micro-batch needs no accumulator. Where the norm of all gradients is limited, all of them are reduced before the first
+parameter changes (:mod:`.clipping`), and those in Streaming Memory are all loaded then. Every tensor has its own
+collective here; lowering merges them where it is asked to.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +29,7 @@ from ipuperf.ops import (
     ReplicatedReduceScatter,
 )
 
+from .clipping import Reduced, check_limit, clip
 from .model import PipelineError, Training
 from .routine import Routine
 from .stages import remote_load, remote_store
@@ -34,6 +39,17 @@ if TYPE_CHECKING:
     from .scope import Scope
 
 REDUCTIONS = ("sum", "mean", "running_mean")
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """A gradient of the weight update: the accumulator (and where it is stored), and what it is after reduction."""
+
+    variable: Variable
+    ipu: int
+    accumulated: Tensor
+    stored: RemoteBuffer | None
+    reduced: Tensor
 
 
 class Weights:
@@ -47,6 +63,7 @@ class Weights:
     def __init__(self, builder: Builder, training: Training) -> None:
         if training.reduction not in REDUCTIONS:
             raise PipelineError(f"reduction {training.reduction!r}; allowed are {', '.join(REDUCTIONS)}")
+        check_limit(training.max_grad_norm)
         if training.replica_reduction not in ("sum", "mean"):
             raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
         self._builder = builder
@@ -78,7 +95,11 @@ class Weights:
                 routine.give(("weight gradient", variable), grad)
                 continue
             target, stored = self._open(routine, variable, ipu)
-            if self._training.reduction == "running_mean":
+            combined = self._combined(variable)
+            if combined is not None:
+                factor = combined[2] * self._factor(self._builder.ir.replication_factor)
+                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add", factor=factor).outputs[0]
+            elif self._training.reduction == "running_mean":
                 operands = [target, grad, self._count(ipu)]
                 changed = routine.op(Accumulate, operands, ipu=ipu, kind="mean").outputs[0]
             else:
@@ -89,14 +110,25 @@ class Weights:
             one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
             routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
 
+    def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
+        """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
+        offload, rule = self._builder.offload, self._training.combined
+        apart = offload.accumulators or offload.optimiser_state or self._sharded(variable) or self.clips
+        if rule is None or apart or not self.accumulates or self._training.reduction == "running_mean":
+            return None
+        return rule.combined(variable)
+
     def _count(self, ipu: int) -> Tensor:
         """How many micro-batches of this update an IPU has accumulated (for the running mean)."""
         if ipu not in self._counts:
             self._counts[ipu] = self._builder.buffer(TensorSpec((), FLOAT32), ipu, f"accumulated_ipu{ipu}", zero=True)
         return self._counts[ipu]
 
-    def _open(self, routine: Routine, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
+    def _open(self, routine: Scope, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
         """The accumulator here, and the buffer to store it to when it lives in Streaming Memory."""
+        combined = self._combined(variable)
+        if combined is not None:
+            return routine.get(self._state_variable(variable, combined[0], combined[1], ipu)), None
         if variable not in self.accumulators:
             spec = TensorSpec(variable.shape, self.dtype(variable))
             offload = self._builder.offload
@@ -112,43 +144,76 @@ class Weights:
 
     # -- the update --------------------------------------------------------------------------------------------------
 
+    @property
+    def clips(self) -> bool:
+        """Whether the norm of all gradients is limited."""
+        return math.isfinite(self._training.max_grad_norm)
+
     def write_updates(self) -> None:
-        """One routine per IPU that updates all its parameters."""
+        """One routine per IPU that updates all its parameters; none where all gradients meet in between."""
+        if self.clips:
+            return
         for variable, ipu in self._ipus.items():
             if ipu not in self._updates:
                 self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu)
-            self._update(self._updates[ipu], variable, ipu)
+            routine = self._updates[ipu]
+            grad = None if self.accumulates else self._single(routine, variable, ipu)
+            self._update(routine, self._reduced(routine, variable, ipu, grad))
         for ipu, count in self._counts.items():
             self._updates[ipu].op(AccumulatorZero, [count], ipu=ipu)
 
     def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
-        """Call the updates; ``gradients`` are those of a single micro-batch."""
-        values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
-        for routine in self._updates.values():
-            routine.call(scope, values)
+        """Call the updates, or clip and update; ``gradients`` are those of a single micro-batch."""
+        if not self.clips:
+            values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
+            for routine in self._updates.values():
+                routine.call(scope, values)
+            return
+        found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
+        clip(scope, [Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found], self._training.max_grad_norm)
+        for gradient in found:
+            self._update(scope, gradient)
+        for ipu, count in self._counts.items():
+            scope.op(AccumulatorZero, [count], ipu=ipu)
 
-    def _update(self, routine: Routine, variable: Variable, ipu: int) -> None:
-        gradient, stored = self._gradient(routine, variable, ipu)
+    def _single(self, routine: Routine, variable: Variable, ipu: int) -> Tensor:
+        """The gradient of the only micro-batch."""
+        key = ("weight gradient", variable)
+        return routine.argument(key, TensorSpec(variable.shape, variable.dtype), f"gradient_{variable.name}")
+
+    def _reduced(self, scope: Scope, variable: Variable, ipu: int, single: Tensor | None) -> _Gradient:
+        """A gradient reduced over micro-batches (all of them are in ``single`` if given) and replicas."""
+        gradient, stored = self._gradient(scope, variable, ipu, single)
         replicas = self._builder.ir.replication_factor
-        sharded = self._sharded(variable)
-        weight = self._weight(routine, variable, ipu)
-        target = weight
         reduced = gradient
-        if sharded:
-            reduced = self._shard(routine, gradient, "add", ipu)
-            target = self._shard(routine, weight, "local", ipu)
+        if self._sharded(variable):
+            reduced = self._shard(scope, gradient, "add", ipu)
         elif replicas > 1:
             group = self._builder.ir.grouping()
-            reduced = routine.op(ReplicatedAllReduceInplace, [gradient], ipu=ipu, op="add", group=group).outputs[0]
-        factor = self._factor(replicas)
+            reduced = scope.op(ReplicatedAllReduceInplace, [gradient], ipu=ipu, op="add", group=group).outputs[0]
+        factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if factor != 1.0:
-            reduced = routine.op(AccumulatorScale, [reduced], ipu=ipu, factor=factor).outputs[0]
-        state = self._load_state(routine, variable, ipu)
+            reduced = scope.op(AccumulatorScale, [reduced], ipu=ipu, factor=factor).outputs[0]
+        return _Gradient(variable, ipu, gradient, stored, reduced)
+
+    def _update(self, routine: Scope, gradient: _Gradient) -> None:
+        """One parameter's step."""
+        variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
+        sharded = self._sharded(variable)
+        weight = self._weight(routine, variable, ipu)
+        target = self._shard(routine, weight, "local", ipu) if sharded else weight
+        combined = self._combined(variable) is not None
+        state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
             name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
         }
         with routine.ordered(ipu):
-            self._training.rule.build(variable, target, reduced, state, scalars)
+            if combined:
+                assert self._training.combined is not None
+                replicas = self._builder.ir.replication_factor
+                self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
+            else:
+                self._training.rule.build(variable, target, reduced, state, scalars)
         self._store_state(routine, variable, state, ipu)
         if sharded:
             whole = routine.op(ReplicatedAllGather, [target], variable.name, ipu=ipu, mode="shape",
@@ -156,22 +221,22 @@ class Weights:
             weight = routine.op(CopyVarUpdate, [weight, whole], ipu=ipu).outputs[0]
         if variable.remote is not None:
             remote_store(routine, variable.remote[0], variable.remote[1], weight, ipu)
-        if self.accumulates:
-            cleared = routine.op(AccumulatorZero, [gradient], ipu=ipu).outputs[0]
-            if stored is not None:
-                remote_store(routine, stored, 0, cleared, ipu)
+        if self.accumulates and not combined:
+            cleared = routine.op(AccumulatorZero, [gradient.accumulated], ipu=ipu).outputs[0]
+            if gradient.stored is not None:
+                remote_store(routine, gradient.stored, 0, cleared, ipu)
 
-    def _gradient(self, routine: Routine, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
+    def _gradient(
+        self, routine: Scope, variable: Variable, ipu: int, single: Tensor | None
+    ) -> tuple[Tensor, RemoteBuffer | None]:
         """The accumulated gradient in the accumulator's type."""
-        if self.accumulates:
+        if single is None:
             return self._open(routine, variable, ipu)
-        key = ("weight gradient", variable)
-        grad = routine.argument(key, TensorSpec(variable.shape, variable.dtype), f"gradient_{variable.name}")
         if self.dtype(variable) is not variable.dtype:
-            grad = routine.op(Cast, [grad], grad.name, ipu=ipu, dtype=self.dtype(variable)).outputs[0]
-        return grad, None
+            single = routine.op(Cast, [single], single.name, ipu=ipu, dtype=self.dtype(variable)).outputs[0]
+        return single, None
 
-    def _weight(self, routine: Routine, variable: Variable, ipu: int) -> Tensor:
+    def _weight(self, routine: Scope, variable: Variable, ipu: int) -> Tensor:
         if variable.remote is None:
             return routine.get(variable)
         return remote_load(routine, variable.remote[0], variable.remote[1], ipu, variable.name)
@@ -195,13 +260,13 @@ class Weights:
             and variable.spec.elements >= max(offload.min_elements_sharding, replicas)
         )
 
-    def _shard(self, routine: Routine, tensor: Tensor, op: str, ipu: int) -> Tensor:
+    def _shard(self, routine: Scope, tensor: Tensor, op: str, ipu: int) -> Tensor:
         group = self._builder.ir.grouping()
         return routine.op(ReplicatedReduceScatter, [tensor], tensor.name, ipu=ipu, op=op, group=group).outputs[0]
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
-    def _load_state(self, routine: Routine, variable: Variable, ipu: int) -> dict[str, Tensor]:
+    def _load_state(self, routine: Scope, variable: Variable, ipu: int) -> dict[str, Tensor]:
         found = {}
         for name, value in self._training.rule.state(variable).items():
             held = self._state_variable(variable, name, np.asarray(value), ipu)
@@ -211,7 +276,7 @@ class Weights:
                 found[name] = remote_load(routine, held.remote[0], held.remote[1], ipu, held.name)
         return found
 
-    def _store_state(self, routine: Routine, variable: Variable, state: Mapping[str, Tensor], ipu: int) -> None:
+    def _store_state(self, routine: Scope, variable: Variable, state: Mapping[str, Tensor], ipu: int) -> None:
         for name, tensor in state.items():
             held = self.state[variable, name]
             if held.remote is not None:

@@ -90,10 +90,11 @@ def _forward_then_backward(row: tuple[Cell, ...]) -> bool:
     return "B" in kinds and kinds.index("B") > 0
 
 
-def program_of(timetable: Timetable) -> Program:
-    """Find the longest repetition with the timetable's period and make it the loop (none below two iterations)."""
+def program_of(timetable: Timetable, periods: int = 1) -> Program:
+    """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
+    iterations)."""
     windows = windows_of(timetable)
-    period = timetable.period
+    period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
     end = begin + trips * period
     segments: dict[Cell, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,16 @@ import torch
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError
-from ipuperf.pipelines import Offload, Pipeline, PipelineError, StageGraph, StageOutput, Training, build_pipeline
+from ipuperf.pipelines import (
+    Offload,
+    Pipeline,
+    PipelineError,
+    StageGraph,
+    StageOutput,
+    Training,
+    build_pipeline,
+    recomputing,
+)
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import (
     Liveness,
@@ -30,6 +39,7 @@ from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
 from .log import logger
 from .optim import OptimiserSpec
+from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
 from .update_rules import TorchRule
 
@@ -54,6 +64,7 @@ class CompiledModel:
         pipeline: its stages and schedule.
         rule: the optimiser (training).
         streams: the stream of each tensor of the result, None for a constant.
+        kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
         compilation_time: real seconds it took to compile.
     """
@@ -63,6 +74,7 @@ class CompiledModel:
     pipeline: Pipeline
     rule: TorchRule | None
     streams: tuple[Stream | None, ...]
+    kept_period: int
     micro_batches: int
     compilation_time: timedelta
 
@@ -97,7 +109,12 @@ def compile_model(
     parts = _renumbered(exported.parts)
     _apply_precision(parts, options)
     timetable, copies, repeats = plan(options, parts, training)
-    outputs, streams = _outputs(exported, options.resolved_output_mode(training))
+    if training:
+        parts = _recomputing(exported, options, parts)
+    mode = options.resolved_output_mode(training)
+    period = options.output_return_period if mode is OutputMode.EveryN else 1
+    every = period if timetable.micro_batches % period == 0 else 1
+    outputs, streams = _outputs(exported, mode, every)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
     try:
         pipeline = build_pipeline(
@@ -115,7 +132,8 @@ def compile_model(
         raise Error(str(error)) from error
     executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
-    return CompiledModel(exported, executable, pipeline, rule, streams, repeats * timetable.micro_batches, passed)
+    count = repeats * timetable.micro_batches
+    return CompiledModel(exported, executable, pipeline, rule, streams, period // every, count, passed)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
@@ -142,12 +160,17 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
     """What a user could still do about a program that does not fit: only what the options do not ask for already."""
     strategy = options.execution_strategy
     phased = isinstance(strategy, PhasedExecution)
-    pipelined = not phased and not isinstance(strategy, ShardedExecution) and len(exported.parts) > 1
+    pipelined = _pipelined(options, len(exported.parts))
     kinds = {kind: options.TensorLocations.location(kind, not phased) for kind in _KINDS}
     off_chip = "(poptorch.TensorLocationSettings().useOnChipStorage(False))"
     advice = ["a smaller micro-batch", "more stages on more IPUs, or other blocks in the stage of the IPU named above"]
     if training and pipelined and options._Popart.recomputation == "None":
         advice.append("recomputation of the forward pass: leave out _Popart.set('autoRecomputation', 0)")
+    if training and not phased and not pipelined and options._Popart.recomputation in (None, "None"):
+        advice.append(
+            "recomputation between poptorch.recomputationCheckpoint()s: _Popart.set('autoRecomputation', 4), or with "
+            "automatic checkpoints: 1"
+        )
     if training and kinds["optimizer"].on_chip:
         advice.append(f"optimiser state in Streaming Memory: TensorLocations.setOptimizerLocation{off_chip}")
     if training and options.replication_factor > 1 and not kinds["optimizer"].sharded:
@@ -173,7 +196,7 @@ def _check_period(options: Options) -> None:
 def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
     """Stages without ops drop out of the count: numbers follow each other."""
     numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
-    return [StageGraph(p.graph, numbers[p.stage], p.ipu, p.sources, p.updates, p.checkpoints) for p in parts]
+    return [replace(part, stage=numbers[part.stage]) for part in parts]
 
 
 # -- schedule ----------------------------------------------------------------------------------------------------------
@@ -197,7 +220,7 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
     try:
         if isinstance(strategy, PhasedExecution):
             return _phased(strategy, parts, micro_batches, training), "when needed", repeats
-        if isinstance(strategy, ShardedExecution) or stages == 1:
+        if not _pipelined(options, stages):
             table = sharded(stages, micro_batches, inference=not training, devices=devices)
             return table, "when needed", repeats
         _check_pipeline(stages, micro_batches, training)
@@ -206,6 +229,40 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
         return table, "every step", repeats
     except ScheduleError as error:
         raise Error(str(error)) from error
+
+
+def _pipelined(options: Options, stages: int) -> bool:
+    """Whether PopART's pipeline runs the stages; one stage is no pipeline."""
+    return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
+
+
+def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:
+    """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
+
+    In pipelines the schedule recomputes, see :func:`plan`, whole stages whatever the type (a simplification that a
+    warning tells); phases are never annotated (``popart:willow/src/ir.cpp``).
+
+    Raises:
+        Error: a pipeline's recomputation without a pipeline.
+    """
+    how = options._Popart.recomputation or "None"
+    if _pipelined(options, len(parts)):
+        if how not in ("None", "Pipeline"):
+            logger.warning(
+                "poptorch.Options()._Popart.set('autoRecomputation', %d): recomputation %s is done as 3 (Pipeline) in "
+                "a pipeline of several stages",
+                RECOMPUTATION_TYPES.index(how),
+                how,
+            )
+        return parts
+    if how == "Pipeline":
+        raise Error(
+            "_Popart.set('autoRecomputation', 3): recomputation Pipeline without a pipeline of several stages; allowed "
+            "are 0 (None), 1 (Standard), 2 (NormOnly) and 4 (RecomputeAll)"
+        )
+    if isinstance(options.execution_strategy, PhasedExecution) or exported.loss is None:
+        return parts
+    return recomputing(parts, how, exported.loss, explicit=options._Popart.explicit_recomputation)
 
 
 def _check_accumulation(accumulation: int, training: bool) -> None:
@@ -250,8 +307,14 @@ def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batche
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
-    """A stream per tensor of the result. ``EveryN`` sends all micro-batches and the host picks."""
+def _outputs(
+    exported: ExportedModel, mode: OutputMode, every: int
+) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
+    """A stream per tensor of the result.
+
+    ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+    update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+    """
     returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
     graph = exported.ir.main_graph
     outputs: list[StageOutput] = []
@@ -268,7 +331,7 @@ def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutpu
             graph.add(stream)
             known[key] = stream
             how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
-            outputs.append(StageOutput(spec.part, spec.output, stream, how))
+            outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
         streams.append(known[key])
     return outputs, tuple(streams)
 
@@ -277,16 +340,6 @@ def _outputs(exported: ExportedModel, mode: OutputMode) -> tuple[list[StageOutpu
 
 
 def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpec) -> tuple[TorchRule, Training]:
-    if optimiser.max_grad_norm != float("inf"):
-        raise UnsupportedError(
-            f"max_grad_norm={optimiser.max_grad_norm}: clipping by the norm of all gradients is not supported; leave "
-            "it at infinity"
-        )
-    if optimiser.use_combined_accum:
-        logger.warning(
-            "use_combined_accum=True gives the numbers of the combined variant, but accumulator and velocity stay two "
-            "tensors: memory and time are those of the separate variant"
-        )
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
@@ -305,6 +358,8 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
+        max_grad_norm=optimiser.max_grad_norm,
+        combined=rule if optimiser.use_combined_accum else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipuperf.machine import load_machine
+from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, current_settings
 
 _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}
@@ -11,11 +11,17 @@ _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """Whether the simulated machine has ``num_ipus`` IPUs (with machine ``auto``: its largest choice)."""
-    name = current_settings().machine
-    return load_machine(AUTO_MACHINES[-1] if name == AUTO else name).num_ipus >= num_ipus
+    return _machine(AUTO_MACHINES[-1]).num_ipus >= num_ipus
 
 
 def ipuHardwareVersion() -> int:
     """1 for GC2, 2 for GC200, 21 for Bow, -1 for another chip."""
-    name = current_settings().machine
-    return _VERSIONS.get(load_machine(AUTO_MACHINES[0] if name == AUTO else name).chip.name, -1)
+    return _VERSIONS.get(_machine(AUTO_MACHINES[0]).chip.name, -1)
+
+
+def _machine(auto: str) -> Machine:
+    """The machine of the settings in force; ``auto`` stands for one that is not chosen yet."""
+    wanted = current_settings().machine
+    if isinstance(wanted, Machine):
+        return wanted
+    return load_machine(auto if wanted == AUTO else wanted)

@@ -15,23 +15,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ipuperf.ir import Variable
 
+from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, OutputMode
 from .errors import Error, UnsupportedError, require
 from .export import InputSpec, OutputSpec
-from .export_structure import Signature, flatten, rebuild
+from .export_structure import Signature, flatten
 from .hooks import CompileHooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
 from .options import Options
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
 
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
 _NO_BACKWARD = (
@@ -135,33 +139,47 @@ class PoplarExecutor:
                     "Input %s has requires_grad=True: it is detached, because there is no backward pass to inputs.",
                     path,
                 )
-        narrowed = _narrowed(dict(arguments), self._options.samples_factor)
         for note in self._options.effects():
             logger.warning("%s", note)
-        name = (
-            self._options.model_name or f"{type(self._model).__name__}-{'training' if self._training else 'inference'}"
-        )
-        CompileHooks.before()
-        try:
-            with _modes_kept(self._model), _progress(self._options.show_compilation_progress_bar):
-                if not self._training:
-                    self._model.eval()
-                compiled = compile_model(
-                    self._model,
-                    self._options,
-                    (),
-                    narrowed,
-                    training=self._training,
-                    optimiser=self._optimiser,
-                    name=name,
-                )
-        finally:
-            CompileHooks.after()
+        with _progress(self._options.show_compilation_progress_bar):
+            compiled = self._program(arguments, None)
         self._compiled, self._attached = compiled, True
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
         if self._options.profiling_dir is not None:
             self._write_report(Path(self._options.profiling_dir))
+
+    def _program(self, arguments: Mapping[str, Any], name: str | None) -> CompiledModel:
+        """The program for micro-batches of these arguments."""
+        kind = "training" if self._training else "inference"
+        CompileHooks.before()
+        try:
+            with modes_kept(self._model):
+                if not self._training:
+                    self._model.eval()
+                return compile_model(
+                    self._model,
+                    self._options,
+                    (),
+                    first_micro_batch(dict(arguments), self._options.samples_factor),
+                    training=self._training,
+                    optimiser=self._optimiser,
+                    name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
+                )
+        finally:
+            CompileHooks.after()
+
+    def offline_program(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str | None = None) -> CompiledModel:
+        """The program that a call with these arguments runs, made anew and not loaded (nothing of it is kept here).
+
+        Args:
+            args, kwargs: one whole batch; tensors may be on ``meta``.
+            name: in reports; default: from the options or the module.
+
+        Raises:
+            AssertionError, Error: see :meth:`compile`.
+        """
+        return self._program(self._arguments(args, kwargs), name)
 
     def _write_report(self, folder: Path) -> None:
         from ipuperf.report import write_report
@@ -216,7 +234,7 @@ class PoplarExecutor:
             return spec.constant.clone()
         mode = self._options.resolved_output_mode(self._training)
         if mode is OutputMode.EveryN:
-            period = self._options.output_return_period
+            period = self._require().kept_period
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
@@ -365,6 +383,17 @@ class PoplarExecutor:
 
     # -- what the simulation says -------------------------------------------------------------------------------------
 
+    @property
+    def compiled_model(self) -> CompiledModel | None:
+        """What a call runs: the program, its pipeline and, as ``executable``, both on the machine; None before the
+        compilation."""
+        return self._compiled
+
+    @property
+    def simulated_trace(self) -> Trace:
+        """The trace of one call. ``Error`` before the compilation."""
+        return self._require().executable.trace
+
     def cycleCount(self) -> int:
         """Cycles of the tile clock that one call takes on the IPUs, from the first step of any to the last of any; what
         the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out."""
@@ -407,9 +436,7 @@ class PoplarExecutor:
         compiled = self._require()
         inputs = [spec.stream.id for spec in compiled.exported.inputs if spec.stream is not None]
         outputs = [stream.id for stream in compiled.streams if stream is not None]
-        every = self._options.resolved_output_mode(self._training) is OutputMode.EveryN
-        period = self._options.output_return_period if every else 1
-        return Latencies(compiled.executable, inputs, outputs, period)
+        return Latencies(compiled.executable, inputs, outputs, compiled.kept_period)
 
     # -- what is not here ---------------------------------------------------------------------------------------------
 
@@ -492,29 +519,8 @@ def _optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) 
     return torch.optim.SGD(model.parameters(), lr=0.01) if optimizer is None else optimizer
 
 
-def _narrowed(value: Any, factor: int) -> Any:
-    """The first micro-batch of every tensor."""
-
-    def first(tensor: torch.Tensor) -> torch.Tensor:
-        return (tensor if tensor.dim() == 0 else tensor[: tensor.shape[0] // factor]).detach()
-
-    structure, tensors, _ = flatten(value)
-    return rebuild(structure, lambda index: first(tensors[index]))
-
-
 def _no_backward(*args: Any, **kwargs: Any) -> None:
     raise Error(_NO_BACKWARD)
-
-
-@contextmanager
-def _modes_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Afterwards each submodule is in training or evaluation mode as before."""
-    modes = [(member, member.training) for member in module.modules()]
-    try:
-        yield
-    finally:
-        for member, mode in modes:
-            member.training = mode
 
 
 @contextmanager

@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ipuperf.runtime.settings import current_settings, use_settings
 
-from .compilation import CompiledModel, compile_model
+from .compilation import CompiledModel
 from .errors import Error
-from .executor import PoplarExecutor, _modes_kept, _narrowed
-from .hooks import CompileHooks
+from .executor import PoplarExecutor
 from .options import Options
 
 if TYPE_CHECKING:
@@ -57,9 +56,9 @@ def compile_offline(
     """
     if not training and optimizer is not None:
         raise Error("simulate: an inference has no optimiser; leave optimizer out or set training=True")
-    call = _Call(model, options, training=training, optimizer=optimizer)
+    call = PoplarExecutor(model, options, training=training, optimizer=optimizer)
     with _machine_in_force(machine):
-        return call.compiled(args, kwargs, name)
+        return call.offline_program(args, kwargs, name)
 
 
 def simulate(
@@ -86,35 +85,11 @@ def simulate(
     return compiled.executable.trace
 
 
-class _Call(PoplarExecutor):
-    """A model that is compiled and never loaded: it checks and cuts batches as the executor does."""
-
-    def compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> CompiledModel:
-        """The program for micro-batches of this batch."""
-        narrowed = _narrowed(self._arguments(args, kwargs), self._options.samples_factor)
-        kind = "training" if self._training else "inference"
-        CompileHooks.before()
-        with _modes_kept(self._model):
-            if not self._training:
-                self._model.eval()
-            found = compile_model(
-                self._model,
-                self._options,
-                (),
-                narrowed,
-                training=self._training,
-                optimiser=self._optimiser,
-                name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
-            )
-        CompileHooks.after()
-        return found
-
-
 @contextmanager
 def _machine_in_force(machine: str | Machine | None) -> Iterator[None]:
-    """The settings in force, for ``machine`` if given (a machine is as good as a name to what reads them)."""
+    """The settings in force, for ``machine`` if given."""
     if machine is None:
         yield
         return
-    with use_settings(replace(current_settings(), machine=cast(str, machine))):
+    with use_settings(replace(current_settings(), machine=machine)):
         yield

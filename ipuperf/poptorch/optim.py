@@ -79,6 +79,25 @@ class Optimizer:
         allowed = [*getattr(self, "defaults", {}), "loss_scaling"]
         self.variable_attrs = VariableAttributes(variable, allowed)
 
+    def _add_moments(
+        self,
+        given: Mapping[str, Any],
+        loss_scaling: float | None,
+        accumulator: torch.dtype | None,
+        first: torch.dtype | None,
+        second: torch.dtype | None,
+        **additional: Any,
+    ) -> None:
+        """The additional attributes of optimisers with two moments; None stands for float32 and no loss scaling."""
+        self._add(
+            {**given, "loss_scaling": loss_scaling},
+            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+            accum_type=accumulator or torch.float32,
+            first_order_momentum_accum_type=first or torch.float32,
+            second_order_momentum_accum_type=second or torch.float32,
+            **additional,
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         state = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
         return {**state, **{name: getattr(self, name) for name in self._additional}}
@@ -180,12 +199,12 @@ class Adam(Optimizer, torch.optim.Adam):
             maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
         )  # fmt: skip
         torch.optim.Adam.__init__(self, params, **given)
-        self._add(
-            {**given, "loss_scaling": loss_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
-            accum_type=accum_type or torch.float32,
-            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
-            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+        self._add_moments(
+            given,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
 
@@ -222,13 +241,13 @@ class AdamW(Optimizer, torch.optim.AdamW):
             maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
         )  # fmt: skip
         torch.optim.AdamW.__init__(self, params, **given)
-        self._add(
-            {**given, "loss_scaling": loss_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+        self._add_moments(
+            given,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
             bias_correction=True if bias_correction is None else bias_correction,
-            accum_type=accum_type or torch.float32,
-            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
-            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
 
@@ -268,12 +287,12 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             foreach=foreach, maximize=maximize, differentiable=differentiable,
         )  # fmt: skip
         torch.optim.RMSprop.__init__(self, params, **given)
-        self._add(
-            {**given, "loss_scaling": loss_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
-            accum_type=accum_type or torch.float32,
-            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
-            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
+        self._add_moments(
+            given,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
             use_tf_variant=bool(use_tf_variant),
         )
 
@@ -312,13 +331,13 @@ class LAMB(Optimizer, torch.optim.Optimizer):
             "max_weight_norm": MAX_WEIGHT_NORM,
         }
         torch.optim.Optimizer.__init__(self, params, {**defaults, **given})
-        self._add(
-            {**given, "loss_scaling": loss_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
+        self._add_moments(
+            given,
+            loss_scaling,
+            accum_type,
+            first_order_momentum_accum_type,
+            second_order_momentum_accum_type,
             bias_correction=True if bias_correction is None else bias_correction,
-            accum_type=accum_type or torch.float32,
-            first_order_momentum_accum_type=first_order_momentum_accum_type or torch.float32,
-            second_order_momentum_accum_type=second_order_momentum_accum_type or torch.float32,
         )
 
     @torch.no_grad()

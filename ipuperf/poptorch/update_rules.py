@@ -7,8 +7,12 @@ Learning rate, momentum, weight decay and the other numbers are scalars on each 
 runs; betas and epsilon of the Adam family are among them. A number that is 0 when the model is compiled leaves no op.
 
 Differences to ``torch.optim`` that upstream has too: SGD's momentum starts from zero, so that with dampening its first
-step is ``(1 - dampening) g`` and not ``g``. Simplification: SGD's combined variant (``use_combined_accum``) keeps two
-tensors as the separate one does; the numbers are the same.
+step is ``(1 - dampening) g`` and not ``g``.
+
+SGD's combined variant (``use_combined_accum``) has one tensor ``a`` as accumulator and velocity, of the weight's type:
+``a += scaling * g`` in each micro-batch, and in the weight update ``a += scaling * decay * w``,
+``w -= rate * (1 - dampening) / scaling * a``, ``a *= momentum``. The numbers are those of the separate variant. It
+needs momentum, gradient accumulation and both tensors on chip, and is done as the separate one otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import numpy as np
 from ipuperf.ir import CONTEXT, FLOAT32, DType, Tensor, Variable
 from ipuperf.ops import (
     Accumulate,
+    AccumulatorScale,
     AdamUpdater,
     Add,
     Cast,
@@ -118,6 +123,29 @@ class TorchRule:
         else:
             rule = {"sgd": self._sgd, "rmsprop": self._rmsprop}.get(self.spec.kind, self._adam)
             rule(weight, gradient, state, values, options)
+
+    def combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
+        """The velocity of SGD's combined variant, see :class:`~ipuperf.pipelines.CombinedRule`."""
+        options = self.options(variable)
+        if not (self.spec.use_combined_accum and options["momentum"]):
+            return None
+        return "momentum", np.zeros(variable.shape, variable.dtype.numpy), float(options.get("velocity_scaling", 1.0))
+
+    def build_combined(
+        self, parameter: Variable, weight: Tensor, accumulated: Tensor, scalars: Mapping[str, Tensor], replicas: int
+    ) -> None:
+        """One step of SGD's combined variant."""
+        group = self._group_of[parameter]
+        s = {name.rsplit(".", 1)[0]: t for name, t in scalars.items() if name.endswith(f".{group}")}
+        options = self.spec.groups[group].values
+        scaling = float(options.get("velocity_scaling", 1.0))
+        a = accumulated
+        if options["weight_decay"]:
+            decay = _times(s["weight_decay"], scaling, "scaled_decay")
+            a = make(ScaledAddLhsInplace, [a, weight, decay], "decayed", a=1.0, b_input=2)
+        rate = _times(make(Mul, [s["rate"], s["undamped"]], "damped_rate"), 1.0 / scaling, "scaled_rate")
+        make(ScaledAddLhsInplace, [weight, a, rate], "weight", a=1.0, b_input=2)
+        make(AccumulatorScale, [a, _times(s["momentum"], 1.0 / replicas, "momentum_share")], "velocity")
 
     def scalars_of(self, spec: OptimiserSpec) -> dict[str, float]:
         """The scalars with the numbers of another description of the same optimiser.
@@ -346,6 +374,13 @@ def _norm(tensor: Tensor, name: str, sharded: bool) -> Tensor:
     square = make(Mul, [norm, norm], f"{name}_square")
     group = CONTEXT.graph.ir.grouping()
     return make(Sqrt, [make(ReplicatedAllReduceInplace, [square], f"{name}_square", op="add", group=group)], name)
+
+
+def _times(scalar: Tensor, factor: float, name: str) -> Tensor:
+    """A scalar times a number."""
+    if factor == 1.0:
+        return scalar
+    return make(Mul, [scalar, CONTEXT.graph.constant(np.array(factor, np.float32), FLOAT32, "factor")], name)
 
 
 def _wide(tensor: Tensor) -> Tensor:

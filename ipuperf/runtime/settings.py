@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+
     from .executable import Executable
 
 AUTO = "auto"
@@ -25,15 +27,15 @@ class RunSettings:
     """One run of a program.
 
     Attributes:
-        machine: name of a built-in machine, path of a machine file, or ``auto``: the smallest of :data:`AUTO_MACHINES`
-            with enough IPUs.
+        machine: a machine, the name of a built-in one, path of a machine file, or ``auto``: the smallest of
+            :data:`AUTO_MACHINES` with enough IPUs.
         report_directory: where :func:`ipuperf.runtime.executable.write_reports` puts one folder per session;
             None: nowhere.
         strict_memory: a program that does not fit into In-Processor-Memory is an error.
         executables: every executable made under these settings, in order of creation.
     """
 
-    machine: str = AUTO
+    machine: str | Machine = AUTO
     report_directory: Path | None = None
     strict_memory: bool = False
     executables: list[Executable] = field(default_factory=list)

@@ -6,10 +6,10 @@ from typing import Any
 
 from ipuperf.trace import Trace
 
-_WAYS = ("executable", "program", "_compiled")
+_WAYS = ("executable", "program", "compiled_model")
 """Attributes that lead from a front end's object to one with a trace: a PopXL session and a compiled PopTorch model
-hold an ``executable``, a compiled TensorFlow function a ``program`` with one, a PopTorch executor keeps what it has
-compiled in ``_compiled`` (its public names are those of upstream and of the user's module)."""
+hold an ``executable``, a compiled TensorFlow function a ``program`` with one, a PopTorch executor a
+``compiled_model`` with one (None before)."""
 
 
 def trace_of(subject: Any) -> Trace:

@@ -49,7 +49,7 @@ def model(seeds_folder: Path, installed_front_ends: Callable) -> Any:
 @pytest.fixture(scope="module")
 def rows(model: Any) -> Any:
     """Every step of every IPU."""
-    return model._compiled.executable.trace.expand()
+    return model.simulated_trace.expand()
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ def test_the_trace_is_that_of_the_executor(models: SimpleNamespace) -> None:
         module, models.vit.poptorch_options(options), optimizer=models.ipu_run.optimiser_of(module, options)
     )
     executor.compile(*models.vit.batch(options))
-    trace = executor._compiled.executable.trace
+    trace = executor.simulated_trace
     offline = models.vit.simulate(options)
     assert offline.meta == trace.meta
     for table in (

@@ -169,6 +169,12 @@ def test_increment_mod_remainder_has_the_sign_of_the_sum(bench):
     np.testing.assert_array_equal(found, [[-1, 2]])  # C's remainder: -8 % 7 == -1
 
 
+def test_increment_mod_with_the_largest_modulus(bench):
+    largest = 2**32 - 1
+    found = bench.run(IncrementMod, np.array([[0, largest - 1, largest]], np.uint32), increment=1, modulus=largest)
+    np.testing.assert_array_equal(found, [[1, 0, 0]])  # the last sum wraps round to 0
+
+
 def test_increment_mod_work(bench, mk2):
     (work,) = bench.op(IncrementModInplace, np.zeros((1, 1), np.uint32), increment=1, modulus=4).work()
     assert isinstance(work, Vertices)
@@ -181,9 +187,11 @@ def test_increment_mod_work(bench, mk2):
     ("dtype", "attributes", "message"),
     [
         (np.float32, {"increment": 1, "modulus": 4}, "float32; allowed are uint32, int32"),
-        (np.int32, {"increment": 1, "modulus": 0}, "modulus=0; a whole number of at least 1"),
-        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number is needed"),
-        (np.uint32, {"increment": -1, "modulus": 4}, "increment=-1; a whole number of at least 0"),
+        (np.int32, {"increment": 1, "modulus": 0}, "modulus=0; a whole number from 1 to 2147483647"),
+        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number from -2147483648 to 2147483647"),
+        (np.uint32, {"increment": -1, "modulus": 4}, "increment=-1; a whole number from 0 to 4294967295"),
+        (np.uint32, {"increment": 1, "modulus": 2**32}, "modulus=4294967296; a whole number from 1 to 4294967295"),
+        (np.int32, {"increment": 1, "modulus": 2**31}, r"modulus=2147483648; .* is needed \(int32\)"),
     ],
 )
 def test_increment_mod_errors(bench, dtype, attributes, message):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ipuperf import ir
-from ipuperf.ops.comparisons import GreaterEqual, Less, LessEqual, Minimum, NotEqual
+from ipuperf.ops.comparisons import GreaterEqual, Less, LessEqual, NotEqual
+from ipuperf.ops.extrema import Minimum
 from ipuperf.ops.functions import Erf, Expm1, Log1p, Reciprocal, Round
 from ipuperf.ops.logsoftmax import LogSoftmax
 from ipuperf.ops.piecewise import Elu, HardSigmoid, LeakyRelu

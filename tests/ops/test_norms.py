@@ -7,7 +7,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ShapeError, TensorSpec
-from ipuperf.ops import norms
+from ipuperf.ops import normalisation, norms
 from ipuperf.ops.work import Reduction, Vertices
 
 
@@ -248,6 +248,6 @@ def test_pieces_give_the_same(bench, rng, monkeypatch):
         return [*forward, *bench.run(ops.GroupNormalizationGrad, *inputs, outputs=3, num_groups=2)]
 
     whole = both()
-    monkeypatch.setattr(norms, "BLOCK", 1)
+    monkeypatch.setattr(normalisation, "BLOCK", 1)
     for a, b in zip(whole, both(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

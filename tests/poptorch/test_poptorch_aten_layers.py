@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +13,10 @@ torch = pytest.importorskip("torch")
 
 from ipuperf.poptorch.export import export_model  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).parent))
+from atencases import noise, positive  # noqa: E402
+
 F = torch.nn.functional
-
-
-def noise(*shape: int) -> Any:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) + 1))
-
-
-def positive(*shape: int) -> Any:
-    return noise(*shape).abs() + 0.5
-
-
-def labels(high: int, *shape: int) -> Any:
-    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(3))
 
 
 A, B = noise(3, 4), noise(3, 4).flip(0) * 1.5

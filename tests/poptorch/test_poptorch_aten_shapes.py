@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+sys.path.insert(0, str(Path(__file__).parent))
+from atencases import labels, noise  # noqa: E402
 
 F = torch.nn.functional
-
-
-def noise(*shape: int) -> Any:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) + 1))
-
-
-def positive(*shape: int) -> Any:
-    return noise(*shape).abs() + 0.5
-
-
-def labels(high: int, *shape: int) -> Any:
-    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(3))
 
 
 SHAPES = {

@@ -275,10 +275,11 @@ def test_an_optimiser_of_other_parameters() -> None:
         model.compile(*batch(6))
 
 
-def test_clipping_by_the_norm_of_all_gradients() -> None:
+@pytest.mark.parametrize("limit", [float("nan"), 0.0, -1.0])
+def test_clipping_by_no_norm(limit: float) -> None:
     module = Network()
-    optimiser = poptorch.optim.SGD(module.parameters(), lr=0.1, max_grad_norm=1.0)
-    with pytest.raises(poptorch.UnsupportedError, match="max_grad_norm=1.0: clipping .* is not supported"):
+    optimiser = poptorch.optim.SGD(module.parameters(), lr=0.1, max_grad_norm=limit)
+    with pytest.raises(poptorch.Error, match=f"max_grad_norm is {limit}; a number above 0 is needed"):
         poptorch.trainingModel(module, options(), optimiser).compile(*batch(6))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,27 +17,10 @@ from ipuperf import poptorch  # noqa: E402
 from ipuperf.pipelines import Activation, Data, HostInput, Seed  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).parent))
+from exportcases import check_against_torch, noise  # noqa: E402
+
 nn, F = torch.nn, torch.nn.functional
-
-
-def noise(*shape: int) -> Any:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def check_against_torch(
-    stages: Any, module: Any, exported: Any, tensors: list[Any], loss: Any, rtol: float = 2e-3
-) -> Any:
-    """Loss and gradients of all parameters against autograd."""
-    outcome = stages(exported, tensors)
-    position = next(i for i, s in enumerate(exported.outputs) if (s.part, s.output) == exported.loss)
-    np.testing.assert_allclose(outcome.outputs[position], loss.item(), rtol=1e-4)
-    module.zero_grad()
-    loss.backward()
-    grads = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-    assert sorted(outcome.gradients) == sorted(grads) == sorted(exported.parameters)
-    for name, grad in grads.items():
-        np.testing.assert_allclose(outcome.gradients[name], grad.numpy(), rtol=2e-3, atol=2e-5, err_msg=name)
-    return outcome
 
 
 # -- the tutorial ------------------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ def test_the_memory_proportion_of_an_ipu_reaches_convolutions_and_products() -> 
     opts = poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.25})
     model = poptorch.trainingModel(Picture(), opts)
     model(torch.randn(2, 2, 4, 4))
-    graphs = model._compiled.exported.ir.graphs.values()
+    graphs = model.compiled_model.exported.ir.graphs.values()
     planned = [op for graph in graphs for op in graph.ops if op.type.startswith(("Conv", "MatMul"))]
     works = [item for op in planned for item in op.work() if hasattr(item, "available_memory_proportion")]
     assert len(works) >= 4

@@ -61,7 +61,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_strategy(name: str) -> None:
     model = compare(strategy=STRATEGIES[name](), calls=1)
-    table = model._compiled.pipeline.timetable
+    table = model.compiled_model.pipeline.timetable
     if name in SCHEDULES:
         assert (table.name, table.stages, len(table.steps)) == SCHEDULES[name]
     else:

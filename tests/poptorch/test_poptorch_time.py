@@ -31,7 +31,7 @@ def trained() -> Any:
 
 def test_cycles_of_a_call(trained: Any) -> None:
     """What the trace says the IPUs did, without the host's fixed cost before and the outputs it handles after."""
-    rows = trained._compiled.executable.trace.expand()
+    rows = trained.simulated_trace.expand()
     of_host = rows.kind == "host_run"
     first = int(rows[of_host].dur.iloc[0])
     assert trained.cycleCount() == int((rows.start + rows.dur)[~of_host].max()) - first
@@ -64,7 +64,7 @@ def test_perf_counters(pattern: str, mode: tuple[Any, int | None, int]) -> None:
     ready, left = (np.array(counters[f"output{end}"]) for end in ("", "_complete"))
     assert (asked <= complete).all()
     assert (ready < left).all()
-    assert left.max() <= model._compiled.executable.simulated_run_seconds
+    assert left.max() <= model.compiled_model.executable.simulated_run_seconds
     inputs = complete.reshape(2, 12, 2).max(axis=0)
     if mode[0] is Mode.All:
         assert (inputs < ready.reshape(2, 12, 2)).all()

@@ -119,14 +119,14 @@ def test_what_leads_to_a_trace(trace: Any) -> None:
         trace,
         executable,
         Holder(executable=executable),  # a PopXL session
-        Holder(_compiled=Holder(executable=executable), trace=print),  # a PopTorch executor
+        Holder(compiled_model=Holder(executable=executable), trace=print),  # a PopTorch executor
         Holder(program=Holder(executable=executable, trace=print)),  # a compiled TensorFlow function
     ):
         assert trace_of(subject) is trace
 
 
 def test_what_does_not_is_refused() -> None:
-    for subject in (Holder(_compiled=None), Holder(program=Holder(executable=None))):
+    for subject in (Holder(compiled_model=None), Holder(program=Holder(executable=None))):
         with pytest.raises(ValueError, match="Holder is not compiled yet: run it once"):
             trace_of(subject)
     for subject in (None, 3, "model", Holder, Holder(trace=print), Holder(executable=3)):

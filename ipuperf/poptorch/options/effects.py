@@ -116,9 +116,8 @@ LOCATION_EFFECTS: dict[str, Effect] = {
 SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to optimiser state only", (0,))
 
 POPART_EFFECTS: dict[str, Effect] = {
-    "autoRecomputation": Effect(
-        NO_EFFECT, "recomputation is 0 (None) or 3 (Pipeline); every other type is done as Pipeline", (0, 3)
-    ),
+    "autoRecomputation": _APPLIED,
+    "explicitRecomputation": _APPLIED,
     "defaultPrefetchBufferingDepth": _APPLIED,
     "accumulateOuterFragmentSettings.schedule": Effect(
         NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"

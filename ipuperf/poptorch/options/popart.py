@@ -74,6 +74,11 @@ class _PopartOptions(Freezable):
         return None if number is None else RECOMPUTATION_TYPES[int(number)]
 
     @property
+    def explicit_recomputation(self) -> bool:
+        """Whether ``RecomputeAll`` also recomputes what stands between the last checkpoint and the loss."""
+        return bool(self.options.get("explicitRecomputation", False))
+
+    @property
     def prefetch_depth(self) -> int:
         """Depth of the host's stream buffers (PopTorch's default is 1)."""
         return int(self.options.get("defaultPrefetchBufferingDepth", 1))
@@ -124,6 +129,7 @@ def _check_value(key: str, value: Any) -> None:
         require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
     if key.startswith(COLLECTIVES):
         require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
+    if key.startswith(COLLECTIVES) or key == "explicitRecomputation":
         require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
     if key == "defaultPrefetchBufferingDepth":
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

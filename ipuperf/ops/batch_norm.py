@@ -1,0 +1,225 @@
+"""Batch normalisation (PopART ``willow/src/op/batchnorm.cpp``), see :mod:`~ipuperf.ops.normalisation`.
+
+The inverse standard deviation is saved; PopART saves the variance and converts it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import DType, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import elementwise as ew
+from . import unary, vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .normalisation import (
+    Normalisation,
+    Statistics,
+    affine,
+    channelwise,
+    create_gradient,
+    fused,
+    gradient_kernel,
+    gradient_specs,
+    gradient_work,
+    inverse_deviation,
+    moments,
+    paired_reduction,
+    per_channel,
+    statistics_dtype,
+)
+from .work import Work
+
+BATCH_OPERANDS = ("x", "scale", "bias", "running mean", "running variance")
+
+
+class BatchNormalization(Normalisation):
+    """Batch norm in training, with PyTorch's rules.
+
+    Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
+    ``epsilon``, ``momentum`` (weight of the new value, default 0.1). Outputs ``y``, the new running mean and variance
+    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse standard
+    deviation (of the biased variance).
+    """
+
+    type = "BatchNormalization"
+
+    @property
+    def momentum(self) -> float:
+        """Weight of the batch's statistics in the new running ones."""
+        return float(self.attributes["momentum"])
+
+    @property
+    def count(self) -> int:
+        """Values per channel."""
+        return self.inputs[0].spec.elements // max(self.channels, 1)
+
+    def infer(self) -> list[TensorSpec]:
+        """y like x; running statistics as given, saved ones in float32 for fp16."""
+        self.check(BATCH_OPERANDS, 2)
+        self.attributes.setdefault("momentum", 0.1)
+        if not 0 <= self.momentum <= 1:
+            raise IrError(f"{self.where()}: momentum={self.momentum}; a number from 0 to 1 is needed")
+        self.require(
+            self.count > 1, f"training needs more than 1 value per channel; x has shape {self.inputs[0].shape}"
+        )
+        x, _, _, mean, variance = self.inputs
+        saved = TensorSpec((self.channels,), statistics_dtype(x.dtype))
+        return [TensorSpec(x.shape, x.dtype), mean.spec, variance.spec, saved, saved]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Moments, whitening, scale and offset, running statistics; in float32 for fp16."""
+        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
+        x, scale, bias, old_mean, old_variance = (array for array, _ in bound)
+        results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
+        y, new_mean, new_variance, mean, inverse = (array for array, _ in results)
+        over = Statistics(x.shape[0], x.shape[1:], None)
+        squares = env.scratch(over.form, x.dtype, slot=10)
+        variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
+        view, spread = over.view(y), over.spread(inverse)
+        unbiased = self.momentum * self.count / (self.count - 1)
+        return sequence(
+            [
+                *(step for _, steps in bound for step in steps),
+                *moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance)),
+                *inverse_deviation(variance, self.epsilon, inverse),
+                partial(np.multiply, view, spread, view),
+                *affine(channelwise(y), scale, bias),
+                *self._running(old_mean, mean, self.momentum, new_mean, env),
+                *self._running(old_variance, variance, unbiased, new_variance, env),
+                *(step for _, steps in results for step in steps),
+            ]
+        )
+
+    def _running(
+        self, old: np.ndarray, batch: np.ndarray, weight: float, out: np.ndarray, env: Environment
+    ) -> list[Step]:
+        """Steps for ``(1 - momentum) * old + weight * batch``."""
+        term = env.scratch(out.shape, out.dtype, slot=12)
+        return [
+            partial(np.multiply, batch, scalar(weight, out.dtype), term),
+            partial(np.multiply, old, scalar(1 - self.momentum, out.dtype), out),
+            partial(np.add, out, term, out),
+        ]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """One op for x, scale and bias; the running statistics are state, not parameters."""
+        grad = self.only_y(grads)
+        x, scale = (builder.forward(t) for t in self.inputs[:2])
+        mean, inverse = (builder.forward(t) for t in self.outputs[3:])
+        inputs = [x, scale, mean, inverse, grad]
+        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=False), None, None]
+
+    def work(self) -> list[Work]:
+        """PopART popx/op/batchnormx.cpp: statistics, ``scale * inv`` and ``bias - mean * scale * inv`` per channel, one
+        multiplication and one addition per element, variance and running statistics per channel."""
+        x = self.inputs[0].spec
+        dtype, count, channels = x.dtype, x.elements, self.channels
+        return [
+            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, channels),
+            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels),
+            *_multiply_add_work(dtype, count, channels),
+            vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
+            fused("RunningMean", dtype, channels, 2, 3),
+            fused("RunningVariance", dtype, channels, 2, 3),
+        ]
+
+
+def _multiply_add_work(dtype: DType, count: int, channels: int) -> list[Work]:
+    """Fold the statistics into one factor and one summand per channel and apply them."""
+    return [
+        vertices.binary("MULTIPLY", dtype, channels),
+        fused("Addend", dtype, channels, 3, 2),
+        vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
+        vertices.broadcast_inner("ADD", dtype, count, channels, in_place=True),
+    ]
+
+
+class BatchNormalizationGrad(Op):
+    """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
+
+    Attribute ``frozen``: the statistics were constants (inference form), so no gradient flows through them.
+    """
+
+    type = "BatchNormalizationGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale."""
+        return gradient_specs(self)
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """See :func:`gradient_kernel`."""
+        return gradient_kernel(None, inputs, outputs, env, frozen=self.attributes["frozen"])
+
+    def work(self) -> list[Work]:
+        """See :func:`gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""
+        x = self.inputs[0].spec
+        dtype, count, channels = x.dtype, x.elements, x.shape[1]
+        if not count:
+            return [vertices.fill(dtype, 2 * channels)]
+        if not self.attributes["frozen"]:
+            convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
+            return [convert, *gradient_work(dtype, count, channels, channels, grouped=False)]
+        return [
+            vertices.broadcast_inner("SUBTRACT", dtype, count, channels),
+            vertices.broadcast_inner("MULTIPLY", dtype, count, channels, in_place=True),
+            vertices.binary("MULTIPLY", dtype, count),
+            paired_reduction(("ADD", "ADD"), dtype, count, channels),
+            vertices.binary("MULTIPLY", dtype, channels),
+            vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
+        ]
+
+
+class BatchNormalizationInference(Normalisation):
+    """Batch norm with given statistics: ``(x - mean) / sqrt(variance + epsilon) * scale + bias``.
+
+    Inputs as :class:`BatchNormalization`; the only output is ``y``. Upstream it is the same operation type with one
+    output. The gradient (PyTorch's in ``eval`` mode; PopART has none) leaves the statistics alone.
+    """
+
+    type = "BatchNormalization"
+
+    def infer(self) -> list[TensorSpec]:
+        """Like x."""
+        self.check(BATCH_OPERANDS, 2)
+        return [TensorSpec(self.inputs[0].shape, self.inputs[0].dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Inverse deviation per channel, then whiten, scale and offset."""
+        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
+        x, scale, bias, mean, variance = (array for array, _ in bound)
+        y, after = result_buffer(outputs[0], env, slot=5)
+        inverse = env.scratch(variance.shape, variance.dtype, slot=6)
+        source, target = channelwise(x), channelwise(y)
+        return sequence(
+            [
+                *(step for _, steps in bound for step in steps),
+                *inverse_deviation(variance, self.epsilon, inverse),
+                partial(np.subtract, source, per_channel(mean, source), target),
+                partial(np.multiply, inverse, scale, inverse),
+                *affine(target, inverse, bias),
+                *after,
+            ]
+        )
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """As in training without the terms of the statistics; the inverse deviation is computed again."""
+        grad = self.only_y(grads)
+        x, scale, _, mean, variance = (builder.forward(t) for t in self.inputs)
+        total = builder.op(ew.Add, [variance, ew.number(builder, self.epsilon, variance.dtype)])
+        deviation = builder.op(unary.Sqrt, [total])
+        inverse = builder.op(ew.Div, [ew.number(builder, 1, variance.dtype), deviation])
+        inputs = [x, scale, mean, inverse, grad]
+        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=True), None, None]
+
+    def work(self) -> list[Work]:
+        """PopART popx/op/batchnormx.cpp: inverse deviation, then as in training."""
+        x = self.inputs[0].spec
+        if not x.elements:
+            return []
+        convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", x.dtype, self.channels)
+        return [convert, *_multiply_add_work(x.dtype, x.elements, self.channels)]

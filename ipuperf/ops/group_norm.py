@@ -1,0 +1,124 @@
+"""Group normalisation (PopART ``willow/src/op/groupnorm.cpp``); layer norm is group norm with one group, instance norm
+has one group per channel. See :mod:`~ipuperf.ops.normalisation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, result_buffer, sequence
+from .normalisation import (
+    Normalisation,
+    Statistics,
+    affine,
+    channelwise,
+    create_gradient,
+    gradient_kernel,
+    gradient_specs,
+    gradient_work,
+    inverse_deviation,
+    moments,
+    paired_reduction,
+    sample_blocks,
+    statistics_dtype,
+)
+from .work import Work
+
+
+class GroupNormalization(Normalisation):
+    """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` consecutive channels of a sample.
+
+    Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``. Outputs
+    ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
+    """
+
+    type = "GroupNormalization"
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels."""
+        return int(self.attributes["num_groups"])
+
+    def infer(self) -> list[TensorSpec]:
+        """y like x, two statistics per sample and group."""
+        self.check(("x", "scale", "bias"), 2)
+        self.require(
+            self.groups >= 1 and self.channels % self.groups == 0,
+            f"num_groups={self.groups} must be at least 1 and divide the {self.channels} channels",
+        )
+        x = self.inputs[0]
+        saved = TensorSpec((x.shape[0] * self.groups,), statistics_dtype(x.dtype))
+        return [TensorSpec(x.shape, x.dtype), saved, saved]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
+        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
+        x, scale, bias = (array for array, _ in bound)
+        (y, after), (mean, after_mean), (inverse, after_inverse) = (
+            result_buffer(a, env, slot=3 + i) for i, a in enumerate(outputs)
+        )
+        steps: list[Step] = [step for _, fill in bound for step in fill]
+        for r, samples in sample_blocks(x):
+            one, rows = slice(r, r + 1), slice(samples.start * self.groups, samples.stop * self.groups)
+            block, result = x[one, samples], y[one, samples]
+            over = Statistics(1, block.shape[1:], self.groups)
+            squares = env.scratch(over.form, x.dtype, slot=6)
+            view, spread = over.view(result), over.spread(inverse[one, rows])
+            steps += [
+                *moments(over, over.view(block), view, squares, over.spread(mean[one, rows]), spread),
+                *inverse_deviation(spread, self.epsilon, spread),
+                partial(np.multiply, view, spread, view),
+                *affine(channelwise(result), scale[one], bias[one]),
+            ]
+        return sequence([*steps, *after, *after_mean, *after_inverse])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """One op for all three, from x and the saved statistics."""
+        grad = self.only_y(grads)
+        x, scale = (builder.forward(t) for t in self.inputs[:2])
+        mean, inverse = (builder.forward(t) for t in self.outputs[1:])
+        return create_gradient(builder, GroupNormalizationGrad, [x, scale, mean, inverse, grad], num_groups=self.groups)
+
+    def work(self) -> list[Work]:
+        """lib/poplin/Norms.cpp:127-250: sums of values and squares, inverse deviation, whiten, scale, offset."""
+        x = self.inputs[0].spec
+        dtype, count, rows = x.dtype, x.elements, self.outputs[1].spec.elements
+        if not count:
+            return []
+        row = count // rows
+        return [
+            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, row),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+            vertices.broadcast_inner("MULTIPLY", dtype, count, self.channels, in_place=True),
+            vertices.broadcast_inner("ADD", dtype, count, self.channels, in_place=True),
+        ]
+
+
+class GroupNormalizationGrad(Op):
+    """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``num_groups``."""
+
+    type = "GroupNormalizationGrad"
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale."""
+        return gradient_specs(self)
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """See :func:`gradient_kernel`."""
+        return gradient_kernel(int(self.attributes["num_groups"]), inputs, outputs, env)
+
+    def work(self) -> list[Work]:
+        """See :func:`gradient_work`."""
+        x = self.inputs[0].spec
+        if not x.elements:
+            return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
+        return gradient_work(x.dtype, x.elements, x.shape[1], self.inputs[2].spec.elements, grouped=True)

@@ -1,0 +1,322 @@
+"""What group and batch normalisation share: rules, statistics, gradients, costs.
+
+Upstream: ``popnn::gn`` / ``popnn::bn`` (``lib/poplin/Norms.cpp``), onto which PopART lowers both. Differences from
+upstream, each by choice:
+
+* statistics are computed in two passes (what PopART's ``enableStableNorm`` asks for); the cost is that of the default,
+  which sums values and squares together;
+* saved statistics are float32 for fp16 operands (PopART's have the operand's type).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import FLOAT16, FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .work import Reduction, Vertices, Work
+
+
+def statistics_dtype(dtype: DType) -> DType:
+    """Type of saved statistics: float32 for float16, otherwise the operand's type."""
+    return FLOAT32 if dtype == FLOAT16 else dtype
+
+
+#: Elements of the pieces in which group norm runs, so that intermediates stay in the level-2 cache.
+BLOCK = 1 << 16
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs: int, run: int = 1) -> Reduction:
+    """Two reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
+
+    ``run`` is as in :class:`~ipuperf.ops.work.Reduction`.
+    """
+    first, second = (vertices.reduction(name, dtype, inputs, outputs) for name in names)
+    return Reduction(
+        f"popops::Reduce<{'+'.join(names)},{vertices.poplar_type(dtype)}>",
+        inputs,
+        2 * outputs,
+        dtype,
+        lambda count, chip: first.cycles(count, chip) + second.cycles(count, chip),
+        first.flops + second.flops,
+        run=run,
+    )
+
+
+def fused(name: str, dtype: DType, elements: int, operands: int, operations: int) -> Vertices:
+    """A generated expression vertex (lib/popops/ExpressionGenerator.cpp:320-335): ``20 + operands * (m // v + m mod v)
+    * operations`` per worker. The estimate is upstream's guess, hence low confidence."""
+
+    def thread(m: np.ndarray, chip: object) -> np.ndarray:
+        vector = vertices.vector_width(dtype, chip)  # type: ignore[arg-type]
+        return 20 + operands * (m // vector + m % vector) * operations
+
+    vertex = f"popops::map::{name}<{vertices.poplar_type(dtype)}>"
+    cycles = vertices.tile_cycles(thread, 0)
+    return Vertices(vertex, elements, cycles, operations * elements, low_confidence=True)
+
+
+def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grouped: bool) -> list[Work]:
+    """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
+
+    ``statistics`` values are spread over rows (group norm) or over channels (batch norm).
+    """
+    row = count // max(statistics, 1)
+
+    def spread(name: str, in_place: bool) -> Vertices:
+        if grouped:
+            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place)
+        return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place)
+
+    return [
+        spread("SUBTRACT", False),
+        spread("MULTIPLY", True),
+        vertices.binary("MULTIPLY", dtype, count),
+        paired_reduction(("ADD", "ADD"), dtype, count, channels),
+        vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
+        vertices.binary("MULTIPLY", dtype, count),
+        paired_reduction(("ADD", "ADD"), dtype, count, statistics, row if grouped else 1),
+        spread("MULTIPLY", True),
+        vertices.binary("ADD", dtype, count, in_place=True),
+        spread("ADD", True),
+        spread("MULTIPLY", True),
+    ]
+
+
+# -- shared rules and arrays -------------------------------------------------------------------------------------------
+
+
+class Normalisation(Op):
+    """Base: operands ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``, ...; attribute ``epsilon``."""
+
+    @property
+    def epsilon(self) -> float:
+        """What is added to the variance."""
+        return float(self.attributes["epsilon"])
+
+    @property
+    def channels(self) -> int:
+        """Length of axis 1."""
+        return self.inputs[0].shape[1]
+
+    def check(self, names: Sequence[str], parameters: int) -> None:
+        """Check operands: ``parameters`` tensors after x have its type and one element per channel; the rest
+        (running statistics) may also be float32."""
+        self.require(
+            len(self.inputs) == len(names), f"needs {len(names)} operands ({', '.join(names)}), got {len(self.inputs)}"
+        )
+        x = self.inputs[0]
+        self.floating(*self.inputs)
+        self.require(len(x.shape) >= 2, f"x has shape {x.shape}; axes (batch, channels, ...) are needed")
+        self.same_dtype(*self.inputs[: 1 + parameters])
+        for name, tensor in zip(names[1:], self.inputs[1:], strict=True):
+            self.require(
+                tensor.shape == (self.channels,),
+                f"{name} has shape {tensor.shape}; ({self.channels},) is needed, one element per channel of {x.shape}",
+            )
+        for name, tensor in zip(names[1 + parameters :], self.inputs[1 + parameters :], strict=True):
+            if tensor.dtype not in (x.dtype, statistics_dtype(x.dtype)):
+                allowed = " or ".join(sorted({x.dtype.name, statistics_dtype(x.dtype).name}))
+                raise DTypeError(f"{self.where()}: {name} {tensor.id!r} is {tensor.dtype.name}; allowed: {allowed}")
+        self.attributes.setdefault("epsilon", 1e-5)
+        if not self.epsilon >= 0:
+            raise IrError(f"{self.where()}: epsilon={self.epsilon}; a number of at least 0 is needed")
+
+    def only_y(self, grads: Sequence[Tensor | None]) -> Tensor:
+        """The gradient of y; saved and running statistics have no gradient."""
+        for tensor, grad in zip(self.outputs[1:], grads[1:], strict=True):
+            if grad is not None:
+                raise IrError(f"{self.where()}: {tensor.id!r} is a statistic and cannot be differentiated; use y only")
+        if grads[0] is None:
+            raise IrError(f"{self.where()}: no gradient of y is given")
+        return grads[0]
+
+
+def channelwise(array: np.ndarray) -> np.ndarray:
+    """``(R, N, C, ...)`` as ``(R, N, C, S)``, or ``(R, N, C)`` without further axes."""
+    if array.ndim == 3:
+        return array
+    return array.reshape(*array.shape[:3], math.prod(array.shape[3:]))
+
+
+def per_channel(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """``(R, C)`` to broadcast against :func:`channelwise` arrays."""
+    return array.reshape(array.shape[0], 1, array.shape[1], *([1] * (like.ndim - 3)))
+
+
+def _per_channel_sum(array: np.ndarray, out: np.ndarray) -> Step:
+    """Sum a :func:`channelwise` array over all but replicas and channels into ``(R, C)``."""
+    return partial(np.add.reduce, array, (1, 3) if array.ndim == 4 else 1, None, out)
+
+
+class Statistics:
+    """Which elements share a mean: rows of ``M`` elements (group norm) or channels (batch norm).
+
+    ``view`` gives the array that is reduced over ``axes``, ``spread`` the statistics to broadcast against it.
+    """
+
+    def __init__(self, replicas: int, x_shape: Sequence[int], groups: int | None) -> None:
+        batch, channels, *rest = x_shape
+        self.replicas = replicas
+        if groups is None:
+            self.form: tuple[int, ...] = (replicas, batch, channels, math.prod(rest))
+            self.kept: tuple[int, ...] = (replicas, 1, channels, 1)
+            self.axes: tuple[int, ...] = (1, 3)
+            self.count = batch * math.prod(rest)
+        else:
+            self.count = channels // groups * math.prod(rest)
+            self.form = (replicas, batch * groups, self.count)
+            self.kept = (replicas, batch * groups, 1)
+            self.axes = (2,)
+
+    def view(self, array: np.ndarray) -> np.ndarray:
+        """A contiguous ``(R, *x.shape)`` array in the form that is reduced."""
+        return array.reshape(self.form)
+
+    def spread(self, statistics: np.ndarray) -> np.ndarray:
+        """``(R, statistics)`` with axes of length 1."""
+        return statistics.reshape(self.kept)
+
+    def mean(self, array: np.ndarray, out: np.ndarray) -> list[Step]:
+        """Steps that average ``array`` (in :attr:`form`) into ``out`` (in :attr:`kept`)."""
+        return [
+            partial(np.add.reduce, array, self.axes, None, out, True),
+            partial(np.divide, out, scalar(max(self.count, 1), out.dtype), out),
+        ]
+
+
+def moments(
+    over: Statistics, x: np.ndarray, centred: np.ndarray, squares: np.ndarray, mean: np.ndarray, variance: np.ndarray
+) -> list[Step]:
+    """Steps for the mean and the biased variance, and ``x - mean``; all in the forms of ``over``."""
+    return [
+        *over.mean(x, mean),
+        partial(np.subtract, x, mean, centred),
+        partial(np.multiply, centred, centred, squares),
+        *over.mean(squares, variance),
+    ]
+
+
+def inverse_deviation(variance: np.ndarray, epsilon: float, out: np.ndarray) -> list[Step]:
+    """Steps for ``1 / sqrt(variance + epsilon)``."""
+    return [
+        partial(np.add, variance, scalar(epsilon, out.dtype), out),
+        partial(np.sqrt, out, out),
+        partial(np.reciprocal, out, out),
+    ]
+
+
+def affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> list[Step]:
+    """Steps for ``y = y * scale + bias`` per channel; ``y`` as :func:`channelwise`."""
+    return [
+        partial(np.multiply, y, per_channel(scale, y), y),
+        partial(np.add, y, per_channel(bias, y), y),
+    ]
+
+
+def gradient_kernel(
+    groups: int | None,
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    env: Environment,
+    frozen: bool = False,
+) -> Kernel:
+    """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``.
+
+    With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``; when the
+    statistics are ``frozen`` (constants) ``inv * d``.
+    """
+    bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
+    results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
+    steps: list[Step] = [step for _, fill in bound for step in fill]
+    x, scale, mean, inverse, grad = (array for array, _ in bound)
+    dx, dscale, dbias = (array for array, _ in results)
+    if groups is None:
+        over = Statistics(len(x), x.shape[1:], None)
+        steps += _gradient_steps(over, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env, frozen)
+    else:
+        steps += _gradient_by_samples(groups, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env)
+    return sequence([*steps, *(step for _, rounding in results for step in rounding)])
+
+
+def _gradient_by_samples(
+    groups: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
+) -> list[Step]:
+    """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
+    x, scale, mean, inverse, grad = inputs
+    dx, dscale, dbias = outputs
+    part = env.scratch((2, 1, x.shape[2]), x.dtype, slot=11)
+    steps: list[Step] = [partial(dscale.fill, 0), partial(dbias.fill, 0)]
+    for r, samples in sample_blocks(x):
+        one, rows = slice(r, r + 1), slice(samples.start * groups, samples.stop * groups)
+        block = x[one, samples]
+        over = Statistics(1, block.shape[1:], groups)
+        given_ = (block, scale[one], mean[one, rows], inverse[one, rows], grad[one, samples])
+        steps += _gradient_steps(over, given_, (dx[one, samples], part[0], part[1]), env, frozen=False)
+        steps += [partial(np.add, a[one], b, a[one]) for a, b in zip((dscale, dbias), part, strict=True)]
+    return steps
+
+
+def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
+    """Replica and samples of pieces of ``(R, N, ...)`` of about :data:`BLOCK` elements."""
+    replicas, batch = x.shape[:2]
+    step = max(1, BLOCK // max(x[:1, :1].size, 1))
+    return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
+
+
+def _gradient_steps(
+    over: Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
+) -> list[Step]:
+    """Steps of :func:`gradient_kernel` on contiguous arrays of working type."""
+    x, scale, mean, inverse, grad = inputs
+    dx, dscale, dbias = outputs
+    white = env.scratch(x.shape, x.dtype, slot=8)
+    work = env.scratch(x.shape, x.dtype, slot=9)
+    line = env.scratch(over.kept, x.dtype, slot=10)
+    white_o, work_o, dx_o = (over.view(a) for a in (white, work, dx))
+    work_c, dx_c, grad_c = (channelwise(a) for a in (work, dx, grad))
+    spread = over.spread(inverse)
+    steps: list[Step] = [
+        partial(np.subtract, over.view(x), over.spread(mean), white_o),
+        partial(np.multiply, white_o, spread, white_o),
+        partial(np.multiply, grad, white, work),
+        _per_channel_sum(work_c, dscale),
+        _per_channel_sum(grad_c, dbias),
+        partial(np.multiply, grad_c, per_channel(scale, grad_c), dx_c),
+    ]
+    if not frozen:
+        steps += [
+            partial(np.multiply, dx, white, work),
+            *over.mean(work_o, line),
+            partial(np.multiply, white_o, line, white_o),
+            *over.mean(dx_o, line),
+            partial(np.subtract, dx_o, line, dx_o),
+            partial(np.subtract, dx_o, white_o, dx_o),
+        ]
+    return [*steps, partial(np.multiply, dx_o, spread, dx_o)]
+
+
+def create_gradient(
+    builder: GradientBuilder, op_class: type[Op], inputs: Sequence[Tensor], **attributes: object
+) -> list[Tensor]:
+    """The three outputs of a normalisation's gradient op."""
+    names = ["x_grad", "scale_grad", "bias_grad"]
+    return builder.graph.create(op_class, inputs, names, **attributes).outputs
+
+
+def gradient_specs(op: Op) -> list[TensorSpec]:
+    """Specs of a normalisation gradient; the gradient of y must look like x."""
+    x, scale, grad = op.inputs[0], op.inputs[1], op.inputs[4]
+    op.same_dtype(x, scale, grad)
+    op.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
+    parameter = TensorSpec(scale.shape, scale.dtype)
+    return [TensorSpec(x.shape, x.dtype), parameter, parameter]

@@ -1,0 +1,103 @@
+"""The largest elements along the last axis.
+
+Upstream: PopART ``willow/src/op/topk.cpp``, which sorts with a bitonic network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import given
+from .gather import axis_of
+from .scatter import ScatterReduce
+from .work import Vertices, Work
+
+if TYPE_CHECKING:
+    pass
+
+
+def compare_and_swap(dtype: DType, elements: int) -> Vertices:
+    """One pass of a bitonic network over pairs of keys with their indices (popops BitonicTopK).
+
+    No estimate was found in public PopLibs; assumed is a loop of 10 cycles for a pair (two loads of key and index each,
+    comparison, selection, two stores of each) and the overhead of an in-place binary vertex: low confidence.
+    """
+    cycles = vertices.tile_cycles(lambda m, chip: 58 + 10 * vertices.ceil_div(m, 2), 11)
+    name = f"popops::CompareAndSwapAtDistance<{vertices.poplar_type(dtype)},unsigned int>"
+    return Vertices(name, elements, cycles, elements // 2, low_confidence=True)
+
+
+class TopK(Op):
+    """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
+
+    They are always in order (``sorted`` false, which leaves the order open, only makes the device faster); of equal
+    elements the first comes first.
+    """
+
+    type = "TopK"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's shape with ``k`` on the axis, twice."""
+        tensor = self.inputs[0]
+        self.attributes.setdefault("axis", -1)
+        axis = axis_of(self, len(tensor.shape))
+        k, length = int(self.attributes["k"]), tensor.shape[axis]
+        self.require(1 <= k <= length, f"k={k}; allowed are 1 to {length}, the length of axis {axis}")
+        shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
+        return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
+
+    @property
+    def largest(self) -> bool:
+        """Whether the largest elements are wanted."""
+        return bool(self.attributes.get("largest", True))
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
+        source, (values, positions) = inputs[0], outputs
+        axis, k = self.attributes["axis"] + 1, self.attributes["k"]
+        first = tuple([slice(None)] * axis + [slice(k)])
+        length, largest = source.shape[axis], self.largest
+
+        def run() -> None:
+            if largest:
+                order = length - 1 - np.flip(np.flip(source, axis).argsort(axis, kind="stable"), axis)
+            else:
+                order = source.argsort(axis, kind="stable")
+            chosen = order[first]
+            np.copyto(positions, chosen, casting="same_kind")
+            np.copyto(values, np.take_along_axis(source, chosen, axis))
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient of the values at their positions, 0 elsewhere."""
+        index, axis = builder.forward(self.outputs[1]), self.attributes["axis"]
+        size = self.inputs[0].shape[axis]
+        return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
+
+    def work(self) -> list[Work]:
+        """A bitonic network: sequences of K (k rounded up to a power of two) are sorted, then merged two by two, of
+        which the better half goes on; at the end the rest is sorted if wanted. Smallest: negated before and after
+        (PopART popx/op/topkx.cpp)."""
+        source, out = self.inputs[0].spec, self.outputs[0].spec
+        if not source.elements:
+            return []
+        length, steps = source.shape[self.attributes["axis"]], (self.attributes["k"] - 1).bit_length()
+        lines, held = source.elements // length, length
+        works: list[Work] = [compare_and_swap(source.dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
+        while held > 1 << steps:
+            works.append(compare_and_swap(source.dtype, lines * held))
+            held = max(-(-held // 2), 1 << steps)
+            if held > 1 << steps or self.attributes.get("sorted", True):
+                works += [compare_and_swap(source.dtype, lines * held) for _ in range(steps)]
+        if self.largest:
+            return works
+        before, after = (vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements))
+        return [before, *works, after]

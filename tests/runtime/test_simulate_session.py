@@ -1,0 +1,52 @@
+"""``ipuperf.simulate_session``: the trace that the session's own executable has, whatever it was made with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import ipuperf
+from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec
+from ipuperf.machine import Machine, load_machine
+from ipuperf.ops import HostLoad, HostStore, Init, Sin
+from ipuperf.runtime.executable import Executable, choose_machine
+from ipuperf.runtime.settings import RunSettings
+
+
+def program(trips: int = 4) -> Ir:
+    """Load, compute, store, several times in a row."""
+    ir = Ir()
+    main, spec = ir.main_graph, TensorSpec((64, 64), FLOAT32)
+    come, go = main.add(Stream("come", spec, main, "h2d")), main.add(Stream("go", spec, main, "d2h"))
+    for _ in range(trips):
+        empty = main.create(Init, [], ["x"], shape=spec.shape, dtype=FLOAT32, init="undefined").outputs[0]
+        x = main.create(HostLoad, [empty], ["x"], stream=come).outputs[0]
+        y = main.create(Sin, [x], ["y"]).outputs[0]
+        main.create(HostStore, [y], [], stream=go)
+    return ir
+
+
+@pytest.mark.parametrize("pattern", ["full", "single_pipeline"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_sync_pattern_and_prefetch_depth_are_those_of_the_executable(pattern: str, depth: int) -> None:
+    executable = Executable(program(), "gc200-1", sync_pattern=pattern, prefetch_depth=depth, settings=RunSettings())
+    trace = ipuperf.simulate_session(SimpleNamespace(executable=executable))
+    for table in ("runs", "instances"):
+        mine, theirs = trace.columns(table), executable.trace.columns(table)
+        np.testing.assert_array_equal(mine["dur"], theirs["dur"])
+
+
+def test_a_given_prefetch_depth_counts() -> None:
+    shallow, deep = (Executable(program(), "gc200-1", prefetch_depth=n, settings=RunSettings()) for n in (0, 1))
+    assert shallow.trace.summary()["total_cycles"] > deep.trace.summary()["total_cycles"]
+    found = ipuperf.simulate_session(SimpleNamespace(executable=shallow), prefetch_depth=1)
+    assert found.summary()["total_cycles"] == deep.trace.summary()["total_cycles"]
+
+
+def test_a_preset_is_read_once_and_settings_take_a_machine() -> None:
+    assert load_machine("gc200-1") is load_machine("gc200-1") is choose_machine("auto", 1, 1)
+    machine = load_machine("pod4")
+    assert isinstance(machine, Machine)
+    assert Executable(program(1), settings=RunSettings(machine=machine)).machine is machine

@@ -45,6 +45,9 @@ LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 #: State of the vertices of one compute set on a tile: one vertex of 8 bytes with 4 edges of 4 bytes.
 VERTEX_STATE_BYTES = 24
 
+#: State of the vertex of one on-tile copy: 8 bytes, and an edge of 4 bytes for each end.
+COPY_STATE_BYTES = 16
+
 #: Set-up of one on-tile copy: 80-160 cycles in the reference (section 2.4).
 COPY_SETUP_CYCLES = 120
 

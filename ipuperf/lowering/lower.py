@@ -9,8 +9,8 @@ stash or buffer is known only after lowering, so for programs that have them a d
 Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become one exchange (:mod:`.merging`).
 
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
-them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); code is never shared
-between functions; element-wise ops are not fused.
+them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); element-wise ops are
+not fused.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Lowering(Places):
         known: what is known about the program's graphs and ops.
         wishes: layouts for variables and Init results, found by a draft (its ``wishes``).
         draft: only find out where tensors lie; no steps are made.
+        outlining: see :func:`lower`.
 
     Attributes:
         ops: the op table.
@@ -72,12 +73,14 @@ class Lowering(Places):
         wishes: Mapping[Tensor, Layout] | None = None,
         *,
         draft: bool = False,
+        outlining: float | None = None,
     ) -> None:
         super().__init__(ir, machine, wishes)
         self.name = name
         self.sync_pattern = sync_pattern
         self.known = known
         self.draft = draft
+        self.outlining = outlining
         self.ipus = ipus_per_replica(ir)
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
@@ -253,6 +256,7 @@ def lower(
     name: str = "program",
     strict_memory: bool = False,
     sync_pattern: str = "single_pipeline",
+    outlining: float | None = None,
 ) -> DeviceProgram:
     """Compile ``ir`` for ``machine``.
 
@@ -265,6 +269,8 @@ def lower(
             "Sync patterns"): ``single_pipeline`` none but itself, ``full`` all, ``replica_and_ladder`` those of its
             side of the ladder (the IPUs with even numbers, those with odd ones). Only host I/O follows the pattern;
             copies between IPUs synchronise those that take part, and other replicas never stand with this one.
+        outlining: stretches of ops that occur again and are worth more than this share their code (:mod:`.outlining`);
+            None: none do.
 
     Raises:
         MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU, an
@@ -280,7 +286,7 @@ def lower(
         draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
         draft.lower_graph(ir.main_graph, {})
         wishes = draft.wishes
-    program = Lowering(ir, machine, name, sync_pattern, known, wishes).program()
+    program = Lowering(ir, machine, name, sync_pattern, known, wishes, outlining=outlining).program()
     problems = [line for line in program.warnings if line.startswith("does not fit")]
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))

@@ -126,6 +126,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             name=name,
             sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
             prefetch_depth=options._Popart.prefetch_depth,
+            outlining=options._Popart.outlining,
         )
         if executable.settings.strict_memory:
             _ = executable.device_program

@@ -64,6 +64,7 @@ class Executable:
         settings: settings to use (default: those in force); the executable is added to their list.
         sync_pattern: see :func:`ipuperf.lowering.lower`.
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
+        outlining: see :func:`ipuperf.lowering.lower`.
 
     Raises:
         MachineError: the program's replicas do not fit the machine.
@@ -78,8 +79,10 @@ class Executable:
         settings: RunSettings | None = None,
         sync_pattern: str = "single_pipeline",
         prefetch_depth: int = 1,
+        outlining: float | None = None,
     ) -> None:
         self.sync_pattern = sync_pattern
+        self.outlining = outlining
         self.prefetch_depth = prefetch_depth
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
@@ -103,8 +106,14 @@ class Executable:
         """The program lowered for the machine."""
         from ipuperf.lowering import lower
 
-        strict = self.settings.strict_memory
-        return lower(self.ir, self.machine, name=self.name, strict_memory=strict, sync_pattern=self.sync_pattern)
+        return lower(
+            self.ir,
+            self.machine,
+            name=self.name,
+            strict_memory=self.settings.strict_memory,
+            sync_pattern=self.sync_pattern,
+            outlining=self.outlining,
+        )
 
     @cached_property
     def trace(self) -> Trace:

@@ -123,6 +123,10 @@ POPART_EFFECTS: dict[str, Effect] = {
     "accumulateOuterFragmentSettings.schedule": Effect(
         NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"
     ),
+    "enableOutlining": _APPLIED,
+    "outlineThreshold": _APPLIED,
+    "outlineSequenceBreakCost": Effect(NO_EFFECT, "ops are outlined one by one, no sequence is broken", (10000.0,)),
+    "enableOutliningCopyCostPruning": Effect(NO_EFFECT, "copies into outlined functions take no time", (True,)),
     "engineOptions": _APPLIED,
     "partialsTypeMatMuls": _APPLIED,
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],

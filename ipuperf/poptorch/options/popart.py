@@ -68,6 +68,14 @@ class _PopartOptions(Freezable):
         return None if number is None else RECOMPUTATION_TYPES[int(number)]
 
     @property
+    def outlining(self) -> float | None:
+        """Value from which repeated stretches share their code (``outlineThreshold``); None: ``enableOutlining`` is
+        False."""
+        if not self.options.get("enableOutlining", True):
+            return None
+        return max(0.0, float(self.options.get("outlineThreshold", 1.0)))
+
+    @property
     def prefetch_depth(self) -> int:
         """Depth of the host's stream buffers (PopTorch's default is 1)."""
         return int(self.options.get("defaultPrefetchBufferingDepth", 1))
@@ -99,5 +107,10 @@ def _check_value(key: str, value: Any) -> None:
     if choices is not None:
         listed = ", ".join(f"{n} {name}" for n, name in enumerate(choices))
         require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
+    if key == "enableOutlining":
+        require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
+    if key == "outlineThreshold":
+        real = number or isinstance(value, float)
+        require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")
     if key == "defaultPrefetchBufferingDepth":
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

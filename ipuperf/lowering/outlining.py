@@ -4,8 +4,8 @@ PopART's ``SubgraphOutline`` (on by default, ``SessionOptions.enableOutlining``)
 that occur again with equal ops, and makes a function of those whose value exceeds ``outlineThreshold`` (1 by default).
 An op of high value (matrix products, convolutions, norms, collectives, remote transfers, and weight updates of
 replicated programs) counts 1000, any other 0.1 (``Op::getHighSubgraphValue``, ``getLowSubgraphValue``), so that a
-product is shared alone, and a ReLU only next to one or among ten others. Host I/O and copies between IPUs are never shared. PopXL leaves
-outlining to the user, who calls graphs.
+product is shared alone, and a ReLU only next to one or among ten others. Host I/O and copies between IPUs are never
+shared. PopXL leaves outlining to the user, who calls graphs.
 
 A call costs control code and, for each tensor that a stretch reads from outside, the vertices of the copy into the
 function's input.

@@ -80,6 +80,7 @@ def build_pipeline(
     repeats: int = 1,
     seed: int = 0,
     copies: str = "every step",
+    recompute: str = "in one piece",
 ) -> Pipeline:
     """Fill the main graph of ``ir`` with ``repeats`` runs of a pipeline.
 
@@ -92,6 +93,9 @@ def build_pipeline(
         offload: what lives in Streaming Memory or is sharded.
         repeats: weight updates (device iterations) of a run.
         seed: of everything random.
+        recompute: how stages whose forward the timetable repeats do it, with values that wait or not: ``in one piece``
+            before the backward; ``interleaved`` with it, from checkpoint to checkpoint; ``always``: interleaved, and
+            stages without repeated forward, too, do it up to their last checkpoint.
         copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
             PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
 
@@ -100,7 +104,11 @@ def build_pipeline(
     """
     if copies not in ("every step", "when needed"):
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
-    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step")
+    if recompute not in ("in one piece", "interleaved", "always"):
+        raise PipelineError(f"recompute={recompute!r}; allowed are 'in one piece', 'interleaved' and 'always'")
+    builder = Builder(
+        ir, parts, timetable, training, offload, seed, every_step=copies == "every step", recompute=recompute
+    )
     return builder.build(outputs, repeats)
 
 
@@ -117,7 +125,9 @@ class Builder:
         seed: int,
         *,
         every_step: bool,
+        recompute: str,
     ) -> None:
+        self._recompute = recompute
         self.ir = ir
         self.parts = list(parts)
         self.timetable = timetable
@@ -286,7 +296,7 @@ class Builder:
             required = [t for t, _ in stage.trained] + stage.wanted
             if not required:
                 continue
-            before = len(part.graph.outputs)
+            before = stage.own = len(part.graph.outputs)
             stage.provided = provided
             stage.derivative = autodiff(part.graph, provided, required)
             place(stage.derivative.graph, part.ipu)
@@ -304,7 +314,12 @@ class Builder:
 
     def _write(self, stage: Stage) -> None:
         number = stage.description.stage
-        recomputes = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
+        repeated = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
+        marked = bool(stage.description.checkpoints) and self._recompute == "always"
+        interleaved = stage.derivative is not None and (
+            (repeated and self._recompute != "in one piece") or (marked and not repeated)
+        )
+        recomputes = repeated and not interleaved
         reader = "R" if recomputes else "B"
         direct = not self.program.crosses("F", reader, number)
         if recomputes and self.program.crosses("R", "B", number):
@@ -318,11 +333,15 @@ class Builder:
             direct=direct,
             immediate=immediate,
             recomputes=recomputes and stage.derivative is not None,
+            interleaved=interleaved,
+            follows=interleaved and not repeated,
         )
+        if interleaved:
+            writer.drop_outputs()
         writer.make_stashes()
         writer.write_forward()
         if stage.derivative is not None:
-            if recomputes:
+            if writer.recomputes:
                 writer.write_recompute()
             writer.write_backward()
 

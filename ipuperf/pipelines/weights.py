@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, DType, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ir import FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Accumulate,
     AccumulatorScale,
@@ -71,23 +71,28 @@ class Weights:
     # -- accumulation ------------------------------------------------------------------------------------------------
 
     def accumulate(self, routine: Routine, grads: Sequence[tuple[Variable, Tensor]], ipu: int) -> None:
-        """Add gradients to their accumulators in a backward routine."""
+        """Add gradients to their accumulators in a backward routine, each as soon as it is there."""
+        mean = self._training.reduction == "running_mean"
+        made: dict[Variable, list[Op]] = {}
         for variable, grad in grads:
             self._ipus[variable] = ipu
             if not self.accumulates:
                 routine.give(("weight gradient", variable), grad)
                 continue
             target, stored = self._open(routine, variable, ipu)
-            if self._training.reduction == "running_mean":
-                operands = [target, grad, self._count(ipu)]
-                changed = routine.op(Accumulate, operands, ipu=ipu, kind="mean").outputs[0]
-            else:
-                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add").outputs[0]
+            operands = [target, grad, self._count(ipu)] if mean else [target, grad]
+            kind = "mean" if mean else "add"
+            op = routine.op(Accumulate, operands, ipu=ipu, free=stored is None, kind=kind)
+            for before in made.setdefault(variable, []):
+                routine.graph.constrain(before, op)
+            made[variable].append(op)
             if stored is not None:
-                remote_store(routine, stored, 0, changed, ipu)
-        if grads and self.accumulates and self._training.reduction == "running_mean":
+                remote_store(routine, stored, 0, op.outputs[0], ipu)
+        if made and mean:
             one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
-            routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
+            counted = routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
+            for op in (op for ops in made.values() for op in ops):
+                routine.graph.constrain(op, counted)
 
     def _count(self, ipu: int) -> Tensor:
         """How many micro-batches of this update an IPU has accumulated (for the running mean)."""

@@ -110,12 +110,21 @@ def compile_model(
             repeats=repeats,
             seed=options.random_seed or 0,
             copies=copies,
+            recompute="always" if _recomputes(options, exported, training) else "interleaved",
         )
     except PipelineError as error:
         raise Error(str(error)) from error
     executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
     return CompiledModel(exported, executable, pipeline, rule, streams, repeats * timetable.micro_batches, passed)
+
+
+def _recomputes(options: Options, exported: ExportedModel, training: bool) -> bool:
+    """Whether checkpoints mean something: in training, if ``autoRecomputation`` says so or, by default, in a pipeline
+    on several IPUs."""
+    asked = options._Popart.recomputation
+    pipelined = not isinstance(options.execution_strategy, (ShardedExecution, PhasedExecution))
+    return training and (asked != "None" if asked is not None else pipelined and len(exported.parts) > 1)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:

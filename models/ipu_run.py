@@ -130,6 +130,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
         found.TensorLocations.setActivationLocation(off_chip)
     if not options.recompute:
         found._Popart.set("autoRecomputation", 0)
+    elif len(options.layers_per_ipu) == 1:
+        found._Popart.set("autoRecomputation", 4)  # by default, models on one IPU do not recompute
     return found
 
 

@@ -59,8 +59,13 @@ class _Held:
         for name, active in self.vertices.items():
             vertex_code[:active] += code.vertex_code_bytes(name)
         constants = np.zeros(tiles, dtype=np.int64)
+        tile = 0
         for vector, count in self.constants.items():
-            constants += vector.dense() * count
+            if vector.active == 1:  # PopART puts one after the other on the next tile
+                np.add.at(constants, np.arange(tile, tile + count) % tiles, vector.max)
+                tile += count
+            else:
+                constants += vector.dense() * count
         parts.update({"vertexCode": vertex_code, "constant": constants})
         return {
             name: TileVector.of(np.broadcast_to(np.asarray(value, dtype=np.int64), (tiles,)))

@@ -117,7 +117,7 @@ SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to
 
 POPART_EFFECTS: dict[str, Effect] = {
     "autoRecomputation": Effect(
-        NO_EFFECT, "recomputation is 0 (None) or 3 (Pipeline); every other type is done as Pipeline", (0, 3)
+        NO_EFFECT, "only the model's recomputationCheckpoint marks count, no type chooses any itself", (0, 3, 4)
     ),
     "defaultPrefetchBufferingDepth": _APPLIED,
     "accumulateOuterFragmentSettings.schedule": Effect(

@@ -201,7 +201,7 @@ class Lowering(Places):
         }
         memory = MemoryModel(self, main, self.ipus).report()
         warnings = [f"low confidence: {name}" for name in self.low_confidence]
-        warnings += memory_warnings(memory, self.machine)
+        warnings += memory_warnings(memory, self.machine, outlined=self.outlining is not None)
         return DeviceProgram(
             name=self.name,
             machine=self.machine.name,

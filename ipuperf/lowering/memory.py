@@ -107,6 +107,7 @@ class MemoryModel:
             argmax_tile={ipu: found.where for ipu, found in totals.items()},
             peak={ipu: found.peak for ipu, found in totals.items()},
             bytes_per_tile=self.chip.bytes_per_tile,
+            step_ops={ipu: tuple(ops) for ipu, ops in profile.ops.items()},
         )
 
     def _always_live(self) -> dict[int, dict[str, TileVector]]:

@@ -263,7 +263,8 @@ class Superstepper:
         zeros in, vertices, partials in, reduction (or cast). The rearrangement of the result is put together with that
         of the operands."""
         self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
-        for _ in range(plan.serial):
+        once = self.out.code
+        for number in range(plan.serial):
             self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
             self.planned_exchange(f"{name}/transform", plan.bytes_transform, plan.transform_exchange, plan)
             self.planned_compute("poplin::Transform", transform, plan)
@@ -273,6 +274,8 @@ class Superstepper:
             self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
             self.planned_compute("poplin::ConvReduce" if plan.reduce_stages else "popops::Cast", plan.reduce, plan)
             self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
+            once = self.out.code if number == 0 else once
+        self.out.code = once  # the serial passes are a loop: their code is there once
         self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
         if plan.method == "VMAC":
             self.out.low_confidence.append(plan.vertex)

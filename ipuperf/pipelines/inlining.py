@@ -69,7 +69,7 @@ def interleave(graph: Graph, again: Mapping[Op, Op], stretch: Mapping[Op, int], 
     the earliest stretch that it depends on.
     """
     where: dict[Op, int] = {}
-    for op, copy in reversed(again.items()):
+    for op, copy in reversed(list(again.items())):
         if op not in stretch:
             continue
         readers = [where[other] for t in copy.outputs for other in t.consumers if other in where]

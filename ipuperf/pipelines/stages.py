@@ -171,7 +171,8 @@ class StageWriter:
         derivative = self.stage.derivative
         if derivative is None:
             return []
-        return [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
+        found = [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
+        return [tensor for tensor in found if not isinstance(tensor, Constant)]
 
     def waiting(self) -> list[Tensor]:
         """Forward tensors that are put aside at the end of the forward."""
@@ -362,6 +363,8 @@ class StageWriter:
         again = ancestors(self.needed(), {*images, *data}, schedule(self.graph))
         read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}
         images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
+        constants = [t for t in read if isinstance(t, Constant)]
+        images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
         return images, copy_ops(again, routine.graph, images, self.ipu)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:

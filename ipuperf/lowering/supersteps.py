@@ -125,8 +125,9 @@ class Superstepper:
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
-    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None) -> None:
-        """A sync and an exchange phase in which each tile receives ``bytes_in``."""
+    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None, sent: int | None = None) -> None:
+        """A sync and an exchange phase in which each tile receives ``bytes_in``; ``sent``: bytes that each tile sends,
+        to several others (:func:`~.code.exchange_code`)."""
         if bytes_in.total == 0:
             return
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
@@ -139,7 +140,7 @@ class Superstepper:
                 self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
             )
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
-        self.out.code += code.exchange_code(bytes_in)
+        self.out.code += code.exchange_code(bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
         """A compute phase."""
@@ -262,13 +263,14 @@ class Superstepper:
         """The phases of a plan, in each serial pass: rearrangement (of ``transform`` cycles on the tiles), operands and
         zeros in, vertices, partials in, reduction (or cast). The rearrangement of the result is put together with that
         of the operands."""
-        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
+        held = -(-sum(tensor.spec.bytes for tensor in self.op.inputs) // plan.tiles)
+        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan, held)
         once = self.out.code
         for number in range(plan.serial):
             self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
             self.planned_exchange(f"{name}/transform", plan.bytes_transform, plan.transform_exchange, plan)
             self.planned_compute("poplin::Transform", transform, plan)
-            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan)
+            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan, held)
             self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
             self.planned_compute(plan.vertex, plan.compute, plan, flops // plan.serial)
             self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
@@ -294,9 +296,12 @@ class Superstepper:
         rate = min(size, self.chip.memcpy_bytes_per_cycle)
         self.planned_compute("poplin::FlipWeights", code.COPY_SETUP_CYCLES - (-share * 5 // (4 * rate)), plan)
 
-    def planned_exchange(self, name: str, size: int, cycles: int, plan: ConvolutionPlan) -> None:
-        """An exchange in which each tile of the plan receives ``size`` bytes; none for no bytes."""
-        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles)
+    def planned_exchange(
+        self, name: str, size: int, cycles: int, plan: ConvolutionPlan, sent: int | None = None
+    ) -> None:
+        """An exchange in which each tile of the plan receives ``size`` bytes (``sent``: see :meth:`exchange`); none for
+        no bytes."""
+        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles, sent=sent)
 
     def planned_compute(self, vertex: str, cycles: int, plan: ConvolutionPlan, flops: int = 0) -> None:
         """A compute phase on the tiles of the plan; none for no cycles."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor
+from ipuperf.ops import Transpose
 
 
 def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu: int) -> dict[Op, Op]:
     """Copies of ``ops`` in ``graph``, on ``ipu``: ``{op: copy}``.
 
     ``images`` holds the operands there and gets the results; constants are copied on first use. What orders the ops in
-    their own graph orders the copies.
+    their own graph orders the copies. A transposition that undoes another one is left out (PopART's view
+    simplification).
     """
     copies: dict[Op, Op] = {}
     with CONTEXT.detached(), CONTEXT.on_ipu(ipu):
@@ -25,6 +27,10 @@ def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu:
                 if tensor not in images and isinstance(tensor, Constant):
                     images[tensor] = graph.constant(tensor.data, tensor.dtype, tensor.name)
             operands = [images[tensor] for tensor in op.inputs]
+            undone = _undone(op, operands)
+            if undone is not None:
+                images[op.outputs[0]] = undone
+                continue
             made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
             made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
             images.update(zip(op.outputs, made.outputs, strict=True))
@@ -34,6 +40,15 @@ def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu:
             if before in copies:
                 graph.constrain(copies[before], made)
     return copies
+
+
+def _undone(op: Op, operands: Sequence[Tensor]) -> Tensor | None:
+    """What a copy of ``op`` would give back when it transposes a transposed tensor into what that was."""
+    if type(op) is not Transpose or type(operands[0].producer) is not Transpose:
+        return None
+    first = operands[0].producer
+    order = [first.attributes["permutation"][axis] for axis in op.attributes["permutation"]]
+    return first.inputs[0] if order == sorted(order) else None
 
 
 def ancestors(wanted: Iterable[Tensor], known: Collection[Tensor], order: Sequence[Op]) -> list[Op]:

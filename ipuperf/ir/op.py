@@ -64,6 +64,11 @@ class Op:
         """Subgraphs that this op executes."""
         return ()
 
+    def movable(self) -> bool:
+        """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes
+        nothing, and no other IPU, replica, host or memory outside waits for it."""
+        return not self.modified_inputs() and not self.called_graphs() and self.fixed_ipu() is None
+
     def fixed_ipu(self) -> int | None:
         """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
         return None

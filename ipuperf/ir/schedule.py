@@ -2,12 +2,16 @@
 
 The order is a topological one over data flow and constraints. Among ready ops the one that lowers the number of live
 bytes most (or raises it least) comes first, ties by op id: the same greedy aim, minimal liveness, as the upstream
-scheduler, without its later shifting passes (a simplification named in ``docs/accuracy.md``).
+scheduler. One pass then moves ops that take memory long before it is needed (the transposed weights of all layers)
+down to their first reader; the upstream scheduler shifts stretches of ops, either way, until nothing improves (a
+simplification named in ``docs/accuracy.md``).
 """
 
 from __future__ import annotations
 
 import heapq
+
+import numpy as np
 
 from .errors import AmbiguityError, CycleError
 from .graph import Graph, derived
@@ -65,6 +69,27 @@ class _Liveness:
                 freed += self._freeable.get(owner, 0)
         return self._allocated.get(op, 0) - freed
 
+    def after(self, order: list[Op]) -> np.ndarray:
+        """Bytes live after each op of ``order``, less those that live throughout."""
+        last: dict[Tensor, int] = {}
+        for index, op in enumerate(order):
+            last.update(dict.fromkeys(self.reads[op], index))
+        change = [self._allocated.get(op, 0) for op in order]
+        for owner, index in last.items():
+            change[index] -= self._freeable.get(owner, 0)
+        return np.cumsum(np.array(change, dtype=np.int64))
+
+    def gain(
+        self, op: Op, first: tuple[int, int], place: dict[Op, tuple[int, int]], readers: dict[Tensor, list[Op]]
+    ) -> int:
+        """Bytes that ``op`` allocates less those that nobody else holds until ``first``, its new place."""
+        held = 0
+        for owner in self.reads[op]:
+            size = self._freeable.get(owner, 0)
+            if size and all(other is op or place[other] < first for other in readers[owner]):
+                held += size
+        return self._allocated.get(op, 0) - held
+
     def take(self, op: Op) -> set[Tensor]:
         """Account for ``op``; returns the owners whose remaining reads changed."""
         reads = self.reads[op]
@@ -118,7 +143,39 @@ def schedule(graph: Graph) -> list[Op]:
     if len(order) != len(graph.ops):
         stuck = ", ".join(op.label for op in graph.ops if op not in done)
         raise CycleError(f"graph {graph.name or 'main'!r}: these ops wait for each other: {stuck}")
-    return order
+    return _shifted(order, followers, live)
+
+
+def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) -> list[Op]:
+    """``order`` with ops moved down to their first follower where that shortens what is live.
+
+    Moved are ops of one IPU that call nothing and change nothing: views, and ops whose bytes, over the steps that they
+    come later, are more than what the ops in between, each a step earlier, add to what is live. The last op is looked
+    at first, so that a chain moves as a whole. A place is ``(index of an op that stayed, how many moved ops before
+    it)``, the latter negative.
+    """
+    place = {op: (index, 0) for index, op in enumerate(order)}
+    readers: dict[Tensor, list[Op]] = {}
+    for op in order:
+        for owner in live.reads[op]:
+            readers.setdefault(owner, []).append(op)
+    bytes_after = live.after(order)
+    waiting: dict[int, int] = {}
+    for index in range(len(order) - 1, -1, -1):
+        op = order[index]
+        if not followers[op] or not op.movable():
+            continue
+        first = min([place[other] for other in followers[op]])
+        host = first[0]
+        if host - index <= 1:
+            continue
+        gain = live.gain(op, first, place, readers)
+        between = bytes_after[host - 1] - bytes_after[index]
+        if (gain >= 0 and op.aliases()) or gain * (host - index - 1) > between:
+            waiting[host] = waiting.get(host, 0) + 1
+            place[op] = (host, -waiting[host])
+            bytes_after[index:host] -= gain
+    return sorted(order, key=place.__getitem__)
 
 
 def _any_order(graph: Graph, needs: dict[Op, set[Op]]) -> list[Op]:

@@ -5,6 +5,7 @@ from .convolution_planner import ConvolutionPlan
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
 from .lower import lower
+from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
 from .planner import chip_named, plan_convolution, plan_matmul
 from .program import (
@@ -31,6 +32,7 @@ from .tilevector import TileVector
 
 __all__ = [
     "NO_MERGING",
+    "OUTLINE_THRESHOLD",
     "Call",
     "Collective",
     "CollectiveMerging",

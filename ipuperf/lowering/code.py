@@ -45,6 +45,9 @@ LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 #: State of the vertices of one compute set on a tile: one vertex of 8 bytes with 4 edges of 4 bytes.
 VERTEX_STATE_BYTES = 24
 
+#: State of the vertex of one on-tile copy: 8 bytes, and an edge of 4 bytes for each end.
+COPY_STATE_BYTES = 16
+
 #: Set-up of one on-tile copy: 80-160 cycles in the reference (section 2.4).
 COPY_SETUP_CYCLES = 120
 
@@ -62,18 +65,28 @@ class CodeBytes:
         return CodeBytes(parts)
 
 
-def _instructions(share: TileVector) -> np.ndarray:
-    """Exchange instructions per tile for sending and receiving ``share`` bytes: sends, receive pointers, fixed part."""
+def _instructions(share: TileVector, sent: int | None = None) -> np.ndarray:
+    """Exchange instructions per tile for receiving ``share`` bytes: sends, receive pointers, fixed part.
+
+    ``sent``: bytes that each tile sends, of which every receiver takes all in one piece (a broadcast); None: as much as
+    it receives, in pieces of one send.
+    """
     dense = share.dense()
     chunks = -(-dense // SEND_BYTES)
-    return np.where(dense > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * chunks, EXCHANGE_FIXED_INSTRUCTIONS // 2)
+    if sent is None:
+        moves = 2 * chunks
+    else:
+        moves = -(-sent // SEND_BYTES) + -(-dense // max(SEND_BYTES, sent))
+        moves = np.minimum(moves, 2 * chunks)
+    return np.where(dense > 0, EXCHANGE_FIXED_INSTRUCTIONS + moves, EXCHANGE_FIXED_INSTRUCTIONS // 2)
 
 
-def exchange_code(share: TileVector) -> CodeBytes:
-    """An internal exchange in which each tile receives ``share`` bytes (and sends as much)."""
+def exchange_code(share: TileVector, sent: int | None = None) -> CodeBytes:
+    """An internal exchange in which each tile receives ``share`` bytes and sends as much, or ``sent`` bytes that
+    several tiles receive: the exchange is a broadcast, and each tile's part of it is sent once."""
     return CodeBytes(
         {
-            "internalExchangeCode": _instructions(share) * INSTRUCTION_BYTES,
+            "internalExchangeCode": _instructions(share, sent) * INSTRUCTION_BYTES,
             "controlCode": STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
         }
     )

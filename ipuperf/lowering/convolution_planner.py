@@ -68,8 +68,9 @@ class ConvolutionPlan:
         broadcast: cycles of bringing the inputs to the tiles once before the serial passes (else part of
             ``exchange_operands``); not per pass.
         bytes_transform, bytes_broadcast, bytes_operands, bytes_zeros, bytes_partials: what the exchanges bring in.
-        temp_bytes: what ``availableMemoryProportion`` limits; ``extra_bytes``: the part that comes on top of operands
-            and result, which live anyway.
+        temp_bytes: what ``availableMemoryProportion`` limits; ``extra_bytes``: what comes on top of operands and
+            result, which live anyway: the most of rearranging (with its exchange buffer), of bringing in the operands
+            (rearranged ones still there), of computing, and of adding up partial sums (operands gone).
         reduce_stages: reduction stages (0: none).
         total: cycles of all terms and passes.
         request: what was planned; ``form``: what it became; ``unit``: the vertex.

@@ -291,10 +291,12 @@ def operand_terms(
     once, each = (arrive, none) if serial > 1 else (none, arrive)
     bytes_once, bytes_each = (moved_inputs, none) if serial > 1 else (none, moved_inputs)
     own = partials * kernel.partial_size
-    extra = shift_bytes // 2 + moved_inputs + moved_weights + np.where(depth > 1, 2 * own, 0)
+    sums = np.where((depth > 1) | (kernel.partial_size != types.output), own, 0)
     if kernel.method == "SLIC":
         own = own + ceil(own, grid.piece.groups) + 200
     zeros = zero_weights + zero_inputs
+    arrived = moved_inputs + moved_weights + zeros
+    extra = np.max([shift_bytes, shift_bytes // 2 + arrived, arrived + sums, np.where(depth > 1, 2 * sums, 0)], axis=0)
     terms = {
         "transform_exchange": shift,
         "transform": copy,
@@ -318,7 +320,7 @@ def operand_terms(
         "bytes_zeros": zeros,
         "bytes_partials": np.where(depth > 1, partials * kernel.partial_size, 0),
         "temp_bytes": np.maximum(shift_bytes, zeros + (inputs + weights) * types.input + own),
-        "extra_bytes": extra + zeros,
+        "extra_bytes": extra,
         "total": total,
     }  # fmt: skip
 

@@ -1,45 +1,144 @@
-"""Whether a program fits into the tiles' memory, and what to say if not."""
+"""Whether a program fits into the tiles' memory, and what to say if not: where, how much, what takes it, what helps.
+
+What would help follows from what takes the bytes on the fullest tile at the fullest step (:data:`REMEDIES`); a group
+that takes less than a twentieth of the tile is not named.
+"""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ipuperf.ir import IrError
 
-from .program import MemoryReport
+from .program import MemoryReport, VariableInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ipuperf.machine import Machine
 
+#: A group of contributors smaller than this share of a tile gets no advice.
+WORTH_NAMING = 0.05
 
-def memory_warnings(memory: MemoryReport, machine: Machine) -> list[str]:
-    """One line per IPU that does not fit: which tile, how much over, the largest contributors."""
-    lines = []
+#: What would help against each group of contributors.
+REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "temporaries": "a lower availableMemoryProportion for {op}",
+        "variables": "fewer layers on this IPU (more stages or another split), or variables or optimiser state in "
+        "Streaming Memory, sharded over the replicas (RTS)",
+        "gradient accumulators": "fewer layers on this IPU, accumulators of half precision or in Streaming Memory",
+        "stashed activations": "recomputation with fewer checkpoints, fewer stages after this one, a smaller "
+        "micro-batch, or stashes in Streaming Memory",
+        "activations": "a smaller micro-batch, or recomputation with more checkpoints",
+        "code": "{outlining}",
+    }
+)
+_OUTLINED = "fewer different layers on this IPU: those that are equal share their code already"
+_NOT_OUTLINED = "outlining: equal layers as one graph that is called, or PopART's enableOutlining"
+
+
+def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = False) -> list[str]:
+    """One line per IPU that does not fit: which tile, step and op, how much over, the largest contributors by category
+    and by tensor, what would help.
+
+    Args:
+        outlined: repeated stretches share their code already.
+    """
+    limit, lines = machine.chip.bytes_per_tile, []
     for ipu, series in memory.max_tile.items():
         if not len(series):
             continue
         step = int(series.argmax())
-        over = int(series[step]) - machine.chip.bytes_per_tile
-        if over > 0:
-            tile = int(memory.argmax_tile[ipu][step])
-            lines.append(
-                f"does not fit: IPU {ipu} tile {tile} needs {int(series[step]):,} bytes at program step {step} "
-                f"({memory.step_names[ipu][step]}), {over:,} bytes over the {machine.chip.bytes_per_tile:,} there are; "
-                f"largest: {', '.join(largest_contributors(memory, ipu, step, tile))}"
-            )
+        demand = int(series[step])
+        if demand <= limit:
+            continue
+        tile = int(memory.argmax_tile[ipu][step])
+        op = memory.op_of_step(ipu, step)
+        over = int((_tile_bytes(memory, ipu, step) > limit).sum())
+        tiles = "all tiles" if over == machine.chip.tiles else f"{over:,} of {machine.chip.tiles:,} tiles"
+        lines.append(
+            f"does not fit: IPU {ipu} tile {tile} needs {demand:,} bytes at program step {step} "
+            f"({memory.step_names[ipu][step]}{f' of {op}' if op else ''}), {demand - limit:,} bytes over the {limit:,} "
+            f"there are ({tiles} are over); "
+            f"by category: {_listed(by_category(memory, ipu, step, tile))}; "
+            f"largest: {', '.join(largest_contributors(memory, ipu, step, tile))}; "
+            f"would help: {'; '.join(advice(memory, ipu, step, tile, outlined=outlined))}"
+        )
     return lines
 
 
-def largest_contributors(memory: MemoryReport, ipu: int, step: int, tile: int, count: int = 5) -> list[str]:
-    """What takes most bytes on one tile at one step."""
+def live_at(memory: MemoryReport, ipu: int, step: int) -> list[VariableInfo]:
+    """Tensors and temporaries that are live on an IPU at a program step."""
+    return [v for v in memory.variables if v.ipu == ipu and any(a <= step < b for a, b in v.intervals)]
+
+
+def _tile_bytes(memory: MemoryReport, ipu: int, step: int) -> np.ndarray:
+    always = sum(vector.dense() for vector in memory.categories[ipu].values())
+    return np.asarray(always + sum(v.bytes.dense() for v in live_at(memory, ipu, step)))
+
+
+def by_category(memory: MemoryReport, ipu: int, step: int, tile: int) -> dict[str, int]:
+    """Bytes on one tile at one step by category, the largest first."""
     sizes: dict[str, int] = {}
-    for variable in memory.variables:
-        if variable.ipu == ipu and any(a <= step < b for a, b in variable.intervals):
-            sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(tile)
+    for variable in live_at(memory, ipu, step):
+        sizes[variable.category] = sizes.get(variable.category, 0) + variable.bytes.at(tile)
+    for category, vector in memory.categories[ipu].items():
+        sizes[category] = sizes.get(category, 0) + vector.at(tile)
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _listed(sizes: Mapping[str, int], count: int = 5) -> str:
+    return ", ".join(f"{name} {size:,}" for name, size in list(sizes.items())[:count] if size)
+
+
+def largest_contributors(memory: MemoryReport, ipu: int, step: int, tile: int, count: int = 5) -> list[str]:
+    """What takes most bytes on one tile at one step: tensors, temporaries, categories of code."""
+    sizes: dict[str, int] = {}
+    for variable in live_at(memory, ipu, step):
+        sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(tile)
     for category, vector in memory.categories[ipu].items():
         sizes[category] = vector.at(tile)
     ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     return [f"{name} {size:,}" for name, size in ranked[:count] if size]
+
+
+def groups(memory: MemoryReport, ipu: int, step: int, tile: int) -> dict[str, int]:
+    """Bytes on one tile at one step by the groups of :data:`REMEDIES`, the largest first."""
+    sizes = dict.fromkeys(REMEDIES, 0)
+    for variable in live_at(memory, ipu, step):
+        sizes[_group(variable)] += variable.bytes.at(tile)
+    for category, vector in memory.categories[ipu].items():
+        if category != "constant":
+            sizes["code"] += vector.at(tile)
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def _group(variable: VariableInfo) -> str:
+    if variable.category == "temporary":
+        return "temporaries"
+    if variable.category == "variable":
+        return "variables"
+    name = variable.name.rsplit("/", 1)[-1]
+    if name.startswith("accumulator_"):
+        return "gradient accumulators"
+    return "stashed activations" if "_stash_" in name else "activations"
+
+
+def advice(memory: MemoryReport, ipu: int, step: int, tile: int, *, outlined: bool) -> list[str]:
+    """What would help, for the largest group first."""
+    held = live_at(memory, ipu, step)
+    temporaries = [v for v in held if v.category == "temporary"]
+    largest = max(temporaries, key=lambda v: v.bytes.at(tile), default=None)
+    op = memory.op_of_step(ipu, step) or (largest.name.rsplit("/", 1)[0] if largest else "")
+    words = {"op": op, "outlining": _OUTLINED if outlined else _NOT_OUTLINED}
+    return [
+        f"{REMEDIES[name].format(**words)} ({name} take {size:,} bytes)"
+        for name, size in groups(memory, ipu, step, tile).items()
+        if size >= WORTH_NAMING * memory.bytes_per_tile
+    ]
 
 
 class DoesNotFitError(IrError):

@@ -59,10 +59,17 @@ class _Placed:
 
 @dataclass
 class _Track:
-    """Program steps of one IPU and what lived on it, in order of creation."""
+    """Program steps of one IPU, their ops ("" for none), and what lived on it, in order of creation."""
 
     names: list[str] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
     entries: list[Storage | _Placed] = field(default_factory=list)
+
+    def add(self, steps: Iterable[Step], op: str = "") -> None:
+        """Steps of one op."""
+        names = [step.name for step in steps]
+        self.names += names
+        self.ops += [op] * len(names)
 
     def rows(self) -> np.ndarray:
         """``int64[n, 3]``: kind, first, last of each storage; notes the row of each :class:`Storage`."""
@@ -94,12 +101,14 @@ class Profile:
 
     Attributes:
         names: per IPU, names of the program steps.
+        ops: per IPU, op of each.
         rows: per IPU, ``int64[n, 3]``: kind, first, last of each storage.
         uses: per input, its last use (-1: none).
         outputs: per output, the input it shares storage with, or IPU and row of its storage, or None.
     """
 
     names: Mapping[int, Sequence[str]]
+    ops: Mapping[int, Sequence[str]]
     rows: Mapping[int, np.ndarray]
     uses: tuple[int, ...]
     outputs: tuple[int | tuple[int, int] | None, ...]
@@ -156,6 +165,7 @@ class Liveness:
         """The whole program, step ``upload`` first. ``variables`` live from then to the end."""
         for track in self._tracks.values():
             track.names.append(upload)
+            track.ops.append("")
         held = {tensor: self._storage(tensor, layout, "variable", 1) for tensor, layout in variables.items()}
         variable_storages = list(held.values())
         self._walk(main, held)
@@ -179,6 +189,7 @@ class Liveness:
         places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
         return Profile(
             {ipu: track.names for ipu, track in self._tracks.items()},
+            {ipu: track.ops for ipu, track in self._tracks.items()},
             rows,
             tuple(-1 if storage is None else storage.last for storage in inputs),
             tuple(None if s is None else places.get(s, (s.ipu, s.row)) for s in outputs),
@@ -205,6 +216,7 @@ class Liveness:
         placed = {}
         for ipu, rows in profile.rows.items():
             self._tracks[ipu].names += profile.names[ipu]
+            self._tracks[ipu].ops += profile.ops[ipu]
             placed[ipu] = _Placed(rows, begin[ipu])
             if len(rows):
                 self._tracks[ipu].entries.append(placed[ipu])
@@ -247,10 +259,11 @@ class Liveness:
         op, ipu = item.op, item.ipu
         track = self._tracks[ipu]
         first = len(track.names) - item.joined  # a joined copy happens in the step that is already there
-        track.names += [step.name for step in item.steps.steps]
+        where = f"{op.label} at {op.location}" if op.location else op.label
+        track.add(item.steps.steps, where)
         if item.shared is not None:
             for party in item.shared.participants:
-                self._tracks[party].names.append(item.shared.name)
+                self._tracks[party].add((item.shared,), where)
         last = len(track.names)
         self._use(op.inputs, held)
         aliases = shared_outputs(item)
@@ -277,7 +290,8 @@ class Liveness:
     def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
         op = item.op
         self._pass(item.before)
-        for body, _ in item.calls:  # every trip has the same live set, so one is enough
+        self._use([op.inputs[index] for index in item.copied], held)
+        for body, trips in item.calls:  # every trip has the same live set, so one is enough
             operands = [
                 None if caller not in held else self._copy(body, callee) if index in item.copied else held[caller]
                 for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
@@ -285,7 +299,8 @@ class Liveness:
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)
             self._pass(item.after_trip)
-            self._use(op.inputs, held)
+            if trips > 1:  # the next trip reads them again; else the last use is in the callee
+                self._use(op.inputs, held)
             for caller, storage in zip(op.outputs, results, strict=True):
                 if storage is not None:
                     storage.last = max(storage.last, self._now(storage.ipu))
@@ -294,7 +309,7 @@ class Liveness:
     def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
         """Program steps of each IPU."""
         for ipu, own in steps.items():
-            self._tracks[ipu].names += [step.name for step in own]
+            self._tracks[ipu].add(own)
 
     def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
         """Storage of an operand that is copied for the callee, alive until its last use there."""

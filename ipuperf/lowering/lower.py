@@ -10,8 +10,8 @@ Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become 
 request neighbouring collectives one collective (:mod:`.collective_merging`).
 
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
-them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); code is never shared
-between functions; element-wise ops are not fused.
+them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); element-wise ops are
+not fused.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Lowering(Places):
         found: the draft, if there is one: where tensors lie and which layouts they should have.
         merging: which collectives become one.
         draft: only find out where tensors lie; no steps are made.
+        outlining: see :func:`lower`.
 
     Attributes:
         ops: the op table.
@@ -77,6 +78,7 @@ class Lowering(Places):
         *,
         merging: CollectiveMerging = NO_MERGING,
         draft: bool = False,
+        outlining: float | None = None,
     ) -> None:
         super().__init__(ir, machine, found)
         self.merging = merging
@@ -84,6 +86,7 @@ class Lowering(Places):
         self.sync_pattern = sync_pattern
         self.known = known
         self.draft = draft
+        self.outlining = outlining
         self.ipus: int = found.ipus if found else ipus_per_replica(ir)
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
@@ -201,7 +204,7 @@ class Lowering(Places):
         }
         memory = MemoryModel(self, main, self.ipus).report()
         warnings = [f"low confidence: {name}" for name in self.low_confidence]
-        warnings += memory_warnings(memory, self.machine)
+        warnings += memory_warnings(memory, self.machine, outlined=self.outlining is not None)
         return DeviceProgram(
             name=self.name,
             machine=self.machine.name,
@@ -269,6 +272,7 @@ def lower(
     strict_memory: bool = False,
     sync_pattern: str = "single_pipeline",
     merging: CollectiveMerging = NO_MERGING,
+    outlining: float | None = None,
 ) -> DeviceProgram:
     """Compile ``ir`` for ``machine``.
 
@@ -282,6 +286,8 @@ def lower(
             side of the ladder (the IPUs with even numbers, those with odd ones). Only host I/O follows the pattern;
             copies between IPUs synchronise those that take part, and other replicas never stand with this one.
         merging: which collectives become one; none by default.
+        outlining: stretches of ops that occur again and are worth more than this share their code (:mod:`.outlining`);
+            None: none do.
 
     Raises:
         MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU, an
@@ -296,7 +302,8 @@ def lower(
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
             draft.lower_graph(ir.main_graph, {})
-        program = Lowering(ir, machine, name, sync_pattern, known, draft, merging=merging).program()
+        lowering = Lowering(ir, machine, name, sync_pattern, known, draft, merging=merging, outlining=outlining)
+        program = lowering.program()
     problems = [line for line in program.warnings if line.startswith("does not fit")]
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))

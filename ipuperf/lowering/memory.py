@@ -19,13 +19,14 @@ from . import code
 from .code import CodeBytes
 from .layout import Layout
 from .liveness import Kind, Liveness, Profile, aligned
+from .outlining import outline, value_of
 from .program import MemoryReport, VariableInfo
 from .sweep import sweep
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
     from .lower import Lowering
-    from .lowered import LoweredGraph
+    from .lowered import LoweredGraph, LoweredOp
 
 #: Every program has these leaf steps before and after ``run``'s own: upload and download of weights.
 UPLOAD_STEP = "StreamCopy weights host to device"
@@ -58,8 +59,13 @@ class _Held:
         for name, active in self.vertices.items():
             vertex_code[:active] += code.vertex_code_bytes(name)
         constants = np.zeros(tiles, dtype=np.int64)
+        tile = 0
         for vector, count in self.constants.items():
-            constants += vector.dense() * count
+            if vector.active == 1:  # PopART puts one after the other on the next tile
+                np.add.at(constants, np.arange(tile, tile + count) % tiles, vector.max)
+                tile += count
+            else:
+                constants += vector.dense() * count
         parts.update({"vertexCode": vertex_code, "constant": constants})
         return {
             name: TileVector.of(np.broadcast_to(np.asarray(value, dtype=np.int64), (tiles,)))
@@ -104,15 +110,18 @@ class MemoryModel:
             argmax_tile={ipu: found.where for ipu, found in totals.items()},
             peak={ipu: found.peak for ipu, found in totals.items()},
             bytes_per_tile=self.chip.bytes_per_tile,
+            step_ops={ipu: tuple(ops) for ipu, ops in profile.ops.items()},
         )
 
     def _always_live(self) -> dict[int, dict[str, TileVector]]:
-        """Code of every graph once, vertex code once per type and tile, stack, constants."""
+        """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
+        constants."""
         held = {ipu: _Held() for ipu in self.ipus}
+        ops: dict[int, list[tuple[LoweredOp, float | None]]] = {ipu: [] for ipu in self.ipus}
         for graph, lowered in self.lowering.graphs.items():
             for item in lowered.ops:
                 own = held[item.ipu]
-                own.add_code(item.steps.code)
+                ops[item.ipu].append((item, self._value(item)))
                 for ipu, piece in item.steps.elsewhere.items():
                     held[ipu].add_code(piece)
                 for name, active in item.steps.vertices.items():
@@ -122,7 +131,17 @@ class MemoryModel:
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size))
                     for ipu in self.lowering.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
+        for ipu, own in held.items():
+            outlined = outline(ops[ipu], self.lowering.outlining)
+            for piece in (*outlined.pieces, outlined.call_code()):
+                own.add_code(piece)
         return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+
+    def _value(self, item: LoweredOp) -> float | None:
+        """Value of an op to the outliner; calls end a stretch."""
+        if item.calls:
+            return None
+        return value_of(item.op.type, self.lowering.known.work(item.op), self.lowering.ir.replication_factor)
 
 
 def _variables(kinds: list[Kind], profile: Profile) -> Iterator[VariableInfo]:

@@ -9,7 +9,7 @@ simulation to find out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -255,6 +255,7 @@ class MemoryReport:
         max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
         peak: ``{ipu: int64[tiles]}`` bytes per tile of what is not always live, at the step of the IPU's highest total.
         bytes_per_tile: the limit.
+        step_ops: per IPU, op (with the user's file and line) of each program step, "" where there is none.
     """
 
     categories: Mapping[int, Mapping[str, TileVector]]
@@ -265,6 +266,12 @@ class MemoryReport:
     argmax_tile: Mapping[int, np.ndarray]
     peak: Mapping[int, np.ndarray]
     bytes_per_tile: int
+    step_ops: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def op_of_step(self, ipu: int, step: int) -> str:
+        """The op of a program step, "" if there is none or it is not known."""
+        ops = self.step_ops.get(ipu, ())
+        return ops[step] if step < len(ops) else ""
 
     def always_live_bytes(self, ipu: int = 0) -> int:
         """Always-live bytes of the IPU (code, state, constants ...; variables excluded as PopVision counts them)."""

@@ -126,8 +126,9 @@ class Superstepper:
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
-    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None) -> None:
-        """A sync and an exchange phase in which each tile receives ``bytes_in``."""
+    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None, sent: int | None = None) -> None:
+        """A sync and an exchange phase in which each tile receives ``bytes_in``; ``sent``: bytes that each tile sends,
+        to several others (:func:`~.code.exchange_code`)."""
         if bytes_in.total == 0:
             return
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
@@ -140,7 +141,7 @@ class Superstepper:
                 self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
             )
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
-        self.out.code += code.exchange_code(bytes_in)
+        self.out.code += code.exchange_code(bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
         """A compute phase, after an exchange or, where nothing is exchanged, after the launch of the compute set."""
@@ -266,16 +267,20 @@ class Superstepper:
     def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[Stage]) -> None:
         """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
         partials in, reduction (or cast). The rearrangement of the result stands with that of the operands."""
-        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan)
-        for _ in range(plan.serial):
+        held = -(-sum(tensor.spec.bytes for tensor in self.op.inputs) // plan.tiles)
+        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan, held)
+        once = self.out.code
+        for number in range(plan.serial):
             self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
             self.rearrangement(f"{name}/transform", stages)
-            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan)
+            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan, held)
             self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
             self.planned_compute(plan.vertex, plan.compute, plan, flops // plan.serial)
             self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
             self.planned_compute("poplin::ConvReduce" if plan.reduce_stages else "popops::Cast", plan.reduce, plan)
             self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
+            once = self.out.code if number == 0 else once
+        self.out.code = once  # the serial passes are a loop: their code is there once
         self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
         if plan.method == "VMAC":
             self.out.low_confidence.append(plan.vertex)
@@ -298,9 +303,12 @@ class Superstepper:
             if stage.cycles:
                 self.compute(stage.vertex, TileVector.uniform(stage.cycles, self.chip.tiles, stage.tiles))
 
-    def planned_exchange(self, name: str, size: int, cycles: int, plan: ConvolutionPlan) -> None:
-        """An exchange in which each tile of the plan receives ``size`` bytes; none for no bytes."""
-        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles)
+    def planned_exchange(
+        self, name: str, size: int, cycles: int, plan: ConvolutionPlan, sent: int | None = None
+    ) -> None:
+        """An exchange in which each tile of the plan receives ``size`` bytes (``sent``: see :meth:`exchange`); none for
+        no bytes."""
+        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles, sent=sent)
 
     def planned_compute(self, vertex: str, cycles: int, plan: ConvolutionPlan, flops: int = 0) -> None:
         """A compute phase on the tiles of the plan; none for no cycles."""

@@ -70,6 +70,9 @@ def _wide(dtype: np.dtype) -> np.dtype:
 class _Collective(Op):
     """Base: input 0 is the tensor; attributes ``op`` and ``group``."""
 
+    def movable(self) -> bool:
+        return False
+
     @property
     def group(self) -> ReplicaGrouping:
         """The groups of replicas."""

@@ -55,6 +55,9 @@ def _check_graph(graph: Graph, known: dict[Tensor, int]) -> None:
 class _RemoteOp(Op):
     """Base: inputs ``tensor, offset``; attribute ``buffer``."""
 
+    def movable(self) -> bool:
+        return False
+
     @property
     def buffer(self) -> RemoteBuffer:
         """The remote buffer."""

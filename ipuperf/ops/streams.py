@@ -22,6 +22,9 @@ class _StreamOp(Op):
     direction: ClassVar[str] = ""
     verb: ClassVar[str] = ""
 
+    def movable(self) -> bool:
+        return False
+
     @property
     def stream(self) -> Stream:
         """The stream that is read or written."""

@@ -81,6 +81,7 @@ def build_pipeline(
     repeats: int = 1,
     seed: int = 0,
     copies: str = "every step",
+    recompute: str = "in one piece",
 ) -> Pipeline:
     """Fill the main graph of ``ir`` with ``repeats`` runs of a pipeline.
 
@@ -93,6 +94,9 @@ def build_pipeline(
         offload: what lives in Streaming Memory or is sharded.
         repeats: weight updates (device iterations) of a run.
         seed: of everything random.
+        recompute: how stages whose forward the timetable repeats do it, with values that wait or not: ``in one piece``
+            before the backward; ``interleaved`` with it, from checkpoint to checkpoint; ``always``: interleaved, and
+            stages without repeated forward, too, do it up to their last checkpoint.
         copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
             PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
 
@@ -101,9 +105,14 @@ def build_pipeline(
     """
     if copies not in ("every step", "when needed"):
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
+    if recompute not in ("in one piece", "interleaved", "always"):
+        raise PipelineError(f"recompute={recompute!r}; allowed are 'in one piece', 'interleaved' and 'always'")
     _check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
-    builder = Builder(ir, parts, timetable, training, offload, seed, every_step=copies == "every step", periods=periods)
+    every_step = copies == "every step"
+    builder = Builder(
+        ir, parts, timetable, training, offload, seed, every_step=every_step, periods=periods, recompute=recompute
+    )
     return builder.build(outputs, repeats)
 
 
@@ -121,7 +130,9 @@ class Builder:
         *,
         every_step: bool,
         periods: int = 1,
+        recompute: str,
     ) -> None:
+        self._recompute = recompute
         self.ir = ir
         self.parts = list(parts)
         self.timetable = timetable
@@ -289,7 +300,7 @@ class Builder:
             required = [t for t, _ in stage.trained] + stage.wanted
             if not required:
                 continue
-            before = len(part.graph.outputs)
+            before = stage.own = len(part.graph.outputs)
             stage.provided = provided
             again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
             stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
@@ -308,7 +319,12 @@ class Builder:
 
     def _write(self, stage: Stage) -> None:
         number = stage.description.stage
-        recomputes = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
+        repeated = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
+        marked = bool(stage.description.checkpoints) and self._recompute == "always"
+        interleaved = stage.derivative is not None and (
+            (repeated and self._recompute != "in one piece") or (marked and not repeated)
+        )
+        recomputes = repeated and not interleaved
         reader = "R" if recomputes else "B"
         direct = not self.program.crosses("F", reader, number)
         if recomputes and self.program.crosses("R", "B", number):
@@ -322,11 +338,15 @@ class Builder:
             direct=direct,
             immediate=immediate,
             recomputes=recomputes and stage.derivative is not None,
+            interleaved=interleaved,
+            follows=interleaved and not repeated,
         )
+        if interleaved:
+            writer.drop_outputs()
         writer.make_stashes()
         writer.write_forward()
         if stage.derivative is not None:
-            if recomputes:
+            if writer.recomputes:
                 writer.write_recompute()
             writer.write_backward()
 

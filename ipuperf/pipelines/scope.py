@@ -29,6 +29,7 @@ class Scope:
         self.graph = graph
         self.outer = outer
         self.captured: dict[Tensor, Tensor] = {}
+        self._free: set[Op] = set()
 
     def inner(self, stem: str) -> Scope:
         """A new graph inside this one."""
@@ -55,12 +56,20 @@ class Scope:
             self.graph.constrain(one, other)
 
     def op(
-        self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "t", ipu: int | None = None, **kw: Any
+        self,
+        op_class: type[Op],
+        inputs: Sequence[Tensor],
+        name: str = "t",
+        ipu: int | None = None,
+        *,
+        free: bool = False,
+        **kw: Any,
     ) -> Op:
-        """A new last op of this graph on ``ipu``; operands may be of graphs around it."""
+        """A new last op of this graph on ``ipu`` (``free``: it may come earlier); operands may be of graphs around
+        it."""
         operands = [self.get(t) for t in inputs]
         outputs = kw.pop("outputs", 1)
-        before = self.graph.ops[-1] if self.graph.ops else None
+        before = next((op for op in reversed(self.graph.ops) if op not in self._free), None)
         with CONTEXT.detached():
             names = [name] * outputs if isinstance(outputs, int) else list(outputs)
             if ipu is None:
@@ -68,7 +77,9 @@ class Scope:
             else:
                 with CONTEXT.on_ipu(ipu):
                     op = self.graph.create(op_class, operands, names, **kw)
-        if before is not None:
+        if free:
+            self._free.add(op)
+        elif before is not None:
             self.graph.constrain(before, op)
         return op
 

@@ -3,10 +3,10 @@
 A forward value that the backward needs is passed on directly when both run in the same straight line of the program
 (:class:`~ipuperf.pipelines.windows.Program`), otherwise it waits in a *stash*: a ring of as many slots as there are
 micro-batches in flight, written after the forward and read before the backward (or the recomputation), with a counter
-on the device for each side. With recomputation only a stage's inputs wait, and the forward is executed again.
+on the device for each side. With recomputation only a stage's inputs and checkpoints wait, and the forward is executed
+again: in one piece before the backward, or interleaved with it (:mod:`.inlining`).
 
-Simplification: checkpoints inside a stage are stashed too, and the backward reads them from there, but the
-recomputation does not leave out the ops before them (the same ops run, in one piece instead of several).
+Simplification: in one piece, checkpoints inside a stage are not used: the same ops run again as without them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Derivative, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ir import UINT32, Constant, Derivative, Op, RemoteBuffer, Tensor, TensorSpec, Variable, schedule
 from ipuperf.ops import (
     Add,
     AddLhsInplace,
@@ -32,6 +32,7 @@ from ipuperf.ops import (
     Reshape,
 )
 
+from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
 from .routine import Routine
 from .scope import Scope
@@ -61,6 +62,7 @@ class Stage:
 
     Attributes:
         part: its number.
+        own: outputs of its graph before gradients were asked for.
         derivative: its gradient graph, None when nothing in or before it is trained.
         provided: outputs that get a gradient.
         wanted: inputs (of the graph) whose gradients go to earlier stages.
@@ -86,6 +88,7 @@ class Stage:
         return f"stage{self.description.stage}" + (f"_ipu{self.description.ipu}" if self.concurrent else "")
 
     concurrent: bool = False
+    own: int = 0
 
 
 class StageWriter:
@@ -97,11 +100,22 @@ class StageWriter:
         slots: micro-batches in flight between the forward and the reader of its stash.
         direct: whether forward values reach their reader without a stash.
         immediate: whether, moreover, no copy between IPUs comes between the two.
-        recomputes: whether the forward is executed again before the backward.
+        recomputes: whether the forward is executed again, in one piece, before the backward.
+        interleaved: whether its stretches are executed again within the backward.
+        follows: whether the backward follows so soon that nothing is executed again after the last checkpoint.
     """
 
     def __init__(
-        self, builder: Builder, stage: Stage, slots: int, *, direct: bool, immediate: bool, recomputes: bool
+        self,
+        builder: Builder,
+        stage: Stage,
+        slots: int,
+        *,
+        direct: bool,
+        immediate: bool,
+        recomputes: bool,
+        interleaved: bool,
+        follows: bool,
     ) -> None:
         self.builder = builder
         self.stage = stage
@@ -111,6 +125,12 @@ class StageWriter:
         self.direct = direct
         self.immediate = immediate
         self.recomputes = recomputes
+        self.interleaved = interleaved
+        self.follows = follows
+        changing = {t for t, source in zip(self.graph.inputs, stage.description.sources, strict=True)
+                    if not isinstance(source, Data)}  # fmt: skip
+        self.stretch = stretches(schedule(self.graph), changing, set(stage.description.checkpoints))
+        self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.counters: dict[str, Tensor] = {}
         self.seed: Variable | None = None
@@ -152,17 +172,36 @@ class StageWriter:
         derivative = self.stage.derivative
         if derivative is None:
             return []
-        return [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
+        found = [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
+        return [tensor for tensor in found if not isinstance(tensor, Constant)]
 
     def waiting(self) -> list[Tensor]:
         """Forward tensors that are put aside at the end of the forward."""
         if self.stage.derivative is None:
             return []
-        if not self.recomputes:
-            return self.needed()
+        if not (self.recomputes or self.interleaved):
+            return [t for t in self.needed() if self.direct or not self.of_parameters(t)]
         used = [t for t in self.graph.inputs if not self.fixed(t)]
         marked = [t for t in self.stage.description.checkpoints if t not in used]
-        return used + [t for t in marked if t in self.graph.outputs]
+        found = used + [t for t in marked if t in self.graph.outputs]
+        return found + [t for t in self.needed() if t not in found and self.remains(t)]
+
+    def of_parameters(self, tensor: Tensor) -> bool:
+        """Whether a value follows from parameters alone (a transposed weight): it is made again, not stashed."""
+        return tensor.producer is not None and tensor.producer not in self.stretch
+
+    def remains(self, tensor: Tensor) -> bool:
+        """Whether a value is not computed again: it is made after the last checkpoint of a stage whose backward
+        follows at once (PopART's ``setFinalFwdStageRecomputation``)."""
+        return (
+            self.follows and tensor.producer is not None and self.stretch.get(tensor.producer, 0) == self.last_stretch
+        )
+
+    def drop_outputs(self) -> None:
+        """The forward does not hand out what is computed again."""
+        kept = set(self.waiting())
+        self.graph.outputs[:] = [t for index, t in enumerate(self.graph.outputs) if index < self.stage.own or t in kept]
+        self.graph.version += 1
 
     def make_stashes(self) -> None:
         """Memory for what waits."""
@@ -200,7 +239,7 @@ class StageWriter:
         if self.slots == 1:
             return routine.get(stash.ring)
         row = routine.op(DynamicSlice, [stash.ring, self.slot(routine, "read")], tensor.name, ipu=self.ipu,
-                         axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
+                         free=True, axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
         return self.reshaped(routine, row, tensor.shape)
 
     def slot(self, routine: Routine, side: str) -> Tensor:
@@ -211,12 +250,17 @@ class StageWriter:
 
     def advance(self, routine: Routine, side: str) -> None:
         """Move a counter to the next slot."""
-        if side in self.counters:
-            routine.op(IncrementModInplace, [self.counters[side]], ipu=self.ipu, increment=1, modulus=self.slots)
+        if side not in self.counters:
+            return
+        counter = routine.get(self.counters[side])
+        readers = list(counter.consumers)
+        moved = routine.op(IncrementModInplace, [counter], ipu=self.ipu, increment=1, modulus=self.slots)
+        for reader in readers:
+            routine.graph.constrain(reader, moved)
 
     def reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """``tensor`` in another shape."""
-        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, shape=tuple(shape)).outputs[0]
+        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, free=True, shape=tuple(shape)).outputs[0]
 
     # -- routines ----------------------------------------------------------------------------------------------------
 
@@ -286,32 +330,19 @@ class StageWriter:
             routine.give(("saved", tensor), values[tensor])
 
     def write_backward(self) -> None:
-        """The gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients accumulated."""
+        """The ops of the gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients
+        accumulated; with interleaved recomputation also those of the forward that are computed again."""
         derivative = self.stage.derivative
         assert derivative is not None
         routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu)
         self.stage.backward = routine
-        saved = {}
-        for tensor in self.needed():
-            if self.recomputes:
-                saved[tensor] = routine.argument(("saved", tensor), tensor.spec, tensor.name)
-            else:
-                saved[tensor] = self.waited(routine, tensor)
-        if self.stage.stashes and not self.recomputes:
-            self.advance(routine, "read")
-        operands: list[Tensor] = []
-        for connection in derivative.inputs:
-            if connection.is_gradient:
-                operands.append(self.gradient_of(routine, connection.tensor))
-            elif self.fixed(connection.tensor):
-                source = self.source[connection.tensor]
-                assert isinstance(source, Data)
-                operands.append(self.data(routine, source.tensor))
-            else:
-                operands.append(saved[connection.tensor])
-        names = [t.name for t in derivative.graph.outputs]
-        call = routine.op(Call, operands, ipu=self.ipu, outputs=names, callee=derivative.graph)
-        grads = {c.tensor: t for c, t in zip(derivative.outputs, call.outputs, strict=True)}
+        images, again = self.forward_values(routine)
+        for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
+            tensor = connection.tensor
+            images[image] = self.gradient_of(routine, tensor) if connection.is_gradient else images[tensor]
+        made = copy_ops(schedule(derivative.graph), routine.graph, images, self.ipu)
+        interleave(routine.graph, again, self.stretch, made.values())
+        grads = {c.tensor: images[t] for c, t in zip(derivative.outputs, derivative.graph.outputs, strict=True)}
         self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
         for tensor in self.stage.wanted:
             sent = self.builder.transport.sent(self.stage.part, tensor)
@@ -319,6 +350,23 @@ class StageWriter:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
                 routine.op(CopyVarUpdate, [sent, grads[tensor]], ipu=self.ipu)
+        if self.stage.stashes and not self.recomputes:
+            self.advance(routine, "read")
+
+    def forward_values(self, routine: Routine) -> tuple[dict[Tensor, Tensor], dict[Op, Op]]:
+        """What the backward reads of the forward, in its routine, and the copies of ops that compute it again."""
+        assert self.stage.derivative is not None
+        if self.recomputes:
+            images = {t: routine.argument(("saved", t), t.spec, t.name) for t in self.needed()}
+        else:
+            images = {t: self.waited(routine, t) for t in self.waiting()}
+        data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data)}
+        again = ancestors(self.needed(), {*images, *data}, schedule(self.graph))
+        read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}
+        images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
+        constants = [t for t in read if isinstance(t, Constant)]
+        images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
+        return images, copy_ops(again, routine.graph, images, self.ipu)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:
         """The gradient of an output: the loss's own, or the sum of what arrived from later stages."""

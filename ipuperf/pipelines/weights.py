@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, DType, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ir import FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Accumulate,
     AccumulatorScale,
@@ -88,7 +88,9 @@ class Weights:
     # -- accumulation ------------------------------------------------------------------------------------------------
 
     def accumulate(self, routine: Routine, grads: Sequence[tuple[Variable, Tensor]], ipu: int) -> None:
-        """Add gradients to their accumulators in a backward routine."""
+        """Add gradients to their accumulators in a backward routine, each as soon as it is there."""
+        mean = self._training.reduction == "running_mean"
+        made: dict[Variable, list[Op]] = {}
         for variable, grad in grads:
             self._ipus[variable] = ipu
             if not self.accumulates:
@@ -96,19 +98,21 @@ class Weights:
                 continue
             target, stored = self._open(routine, variable, ipu)
             combined = self._combined(variable)
+            operands = [target, grad, self._count(ipu)] if mean else [target, grad]
+            how: dict[str, Any] = {"kind": "mean" if mean else "add"}
             if combined is not None:
-                factor = combined[2] * self._factor(self._builder.ir.replication_factor)
-                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add", factor=factor).outputs[0]
-            elif self._training.reduction == "running_mean":
-                operands = [target, grad, self._count(ipu)]
-                changed = routine.op(Accumulate, operands, ipu=ipu, kind="mean").outputs[0]
-            else:
-                changed = routine.op(Accumulate, [target, grad], ipu=ipu, kind="add").outputs[0]
+                how["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
+            op = routine.op(Accumulate, operands, ipu=ipu, free=stored is None, **how)
+            for before in made.setdefault(variable, []):
+                routine.graph.constrain(before, op)
+            made[variable].append(op)
             if stored is not None:
-                remote_store(routine, stored, 0, changed, ipu)
-        if grads and self.accumulates and self._training.reduction == "running_mean":
+                remote_store(routine, stored, 0, op.outputs[0], ipu)
+        if made and mean:
             one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
-            routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
+            counted = routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
+            for op in (op for ops in made.values() for op in ops):
+                routine.graph.constrain(op, counted)
 
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""

@@ -127,6 +127,7 @@ def compile_model(
             repeats=repeats,
             seed=options.random_seed or 0,
             copies=copies,
+            recompute="always" if training and _recomputes_in_pipeline(options, parts) else "interleaved",
         )
     except PipelineError as error:
         raise Error(str(error)) from error
@@ -145,6 +146,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
             prefetch_depth=options._Popart.prefetch_depth,
             merging=options._Popart.collective_merging,
+            outlining=options._Popart.outlining,
         )
         if executable.settings.strict_memory:
             _ = executable.device_program
@@ -224,7 +226,7 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
             table = sharded(stages, micro_batches, inference=not training, devices=devices)
             return table, "when needed", repeats
         _check_pipeline(stages, micro_batches, training)
-        recompute = training and options._Popart.recomputation != "None"
+        recompute = training and _recomputes_in_pipeline(options, parts)
         table = popart_pipeline(stages, micro_batches, inference=not training, recompute=recompute, devices=devices)
         return table, "every step", repeats
     except ScheduleError as error:
@@ -234,6 +236,11 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
 def _pipelined(options: Options, stages: int) -> bool:
     """Whether PopART's pipeline runs the stages; one stage is no pipeline."""
     return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
+
+
+def _recomputes_in_pipeline(options: Options, parts: Sequence[StageGraph]) -> bool:
+    """Whether the schedule recomputes stages: in pipelines, unless they are asked not to."""
+    return _pipelined(options, len(parts)) and options._Popart.recomputation != "None"
 
 
 def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:

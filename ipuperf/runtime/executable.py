@@ -64,6 +64,7 @@ class Executable:
         settings: settings to use (default: those in force); the executable is added to their list.
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`.
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
+        outlining: see :func:`ipuperf.lowering.lower`.
 
     Raises:
         MachineError: the program's replicas do not fit the machine.
@@ -79,9 +80,11 @@ class Executable:
         sync_pattern: str = "single_pipeline",
         prefetch_depth: int = 1,
         merging: CollectiveMerging = NO_MERGING,
+        outlining: float | None = None,
     ) -> None:
         self.sync_pattern = sync_pattern
         self.merging = merging
+        self.outlining = outlining
         self.prefetch_depth = prefetch_depth
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
@@ -112,6 +115,7 @@ class Executable:
             strict_memory=self.settings.strict_memory,
             sync_pattern=self.sync_pattern,
             merging=self.merging,
+            outlining=self.outlining,
         )
 
     @cached_property

@@ -309,6 +309,7 @@ def _build(asked: PipelineRequest, traced: _Traced) -> None:
         offload=_offload(asked, training is not None),
         repeats=asked.repeats,
         seed=state().seed,
+        recompute="interleaved" if interleaved_recompute else "in one piece",
     )
     program.pipeline = built
     _observe_outfeed(asked, [stream for _, _, stream in traced.outputs])

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
-from ipuperf.lowering import ipus_per_replica
+from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
 from . import devices
@@ -226,7 +226,14 @@ class Program:
         devices.relabel(self.ir, order)
         for build in self.deferred:
             build()
-        self.executable = Executable(self.ir, name=self.name, merging=devices.collective_merging(state().config))
+        config = state().config
+        outlined = config is None or config.optimizations.enable_graph_outlining
+        self.executable = Executable(
+            self.ir,
+            name=self.name,
+            merging=devices.collective_merging(config),
+            outlining=OUTLINE_THRESHOLD if outlined else None,
+        )
         self.executable.evaluator.load_variables()
         return self.executable
 

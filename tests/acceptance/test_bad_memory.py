@@ -36,8 +36,9 @@ def test_a_program_that_does_not_fit(too_large: popxl.Ir) -> None:
         lower(too_large._ir, machine, strict_memory=True)
     message = str(caught.value)
     found = re.search(
-        r"IPU 0 tile (\d+) needs ([\d,]+) bytes at program step (\d+) \((.+?)\), ([\d,]+) bytes over the 638,976 there "
-        r"are; largest: (.+)",
+        r"IPU 0 tile (\d+) needs ([\d,]+) bytes at program step (\d+) "
+        r"\((.+?) of Add\.\d+ at \S*test_bad_memory\.py:\d+\), ([\d,]+) bytes over the 638,976 there are "
+        r"\(all tiles are over\); by category: intermediate .+; largest: (.+); would help: .+",
         message,
     )
     assert found is not None, message

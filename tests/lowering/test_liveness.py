@@ -71,7 +71,8 @@ class Walk:
 
     def call(self, item, held):
         self.passing(item.before)
-        for body, _ in item.calls:
+        self.use([item.op.inputs[index] for index in item.copied], held)
+        for body, trips in item.calls:
             inner = {}
             for index, (callee, caller) in enumerate(zip(body.graph.inputs, item.op.inputs, strict=True)):
                 if caller in held and index in item.copied:
@@ -81,7 +82,8 @@ class Walk:
                     inner[callee] = held[caller]
             self.graph(body, inner)
             self.passing(item.after_trip)
-            self.use(item.op.inputs, held)
+            if trips > 1:
+                self.use(item.op.inputs, held)
             self.use(body.graph.outputs, inner)
             held.update({o: inner[i] for i, o in zip(body.graph.outputs, item.op.outputs, strict=True) if i in inner})
 

@@ -143,7 +143,7 @@ def test_neutral_values_of_unsupported_options_are_accepted() -> None:
 def test_what_is_without_effect_is_told_once_and_the_last_value_counts() -> None:
     options = poptorch.Options().enableExecutableCaching("/tmp/cache").useIpuId(3)
     options.Precision.enableStochasticRounding(True)
-    options._Popart.set("outlineThreshold", 10.0)
+    options._Popart.set("outlineSequenceBreakCost", 10.0)
     options._Popart.set("autoRecomputation", 3)
     options._Popart.set("engineOptions", {"opt.useAutoloader": "true", "autoReport.all": "true"})
     settings = poptorch.TensorLocationSettings().useIOTilesToLoad(True).useReplicatedTensorSharding(True)
@@ -153,7 +153,7 @@ def test_what_is_without_effect_is_told_once_and_the_last_value_counts() -> None
         "enableExecutableCaching('/tmp/cache')",
         "useIpuId(3)",
         "Precision.enableStochasticRounding(True)",
-        "_Popart.set('outlineThreshold', 10.0)",
+        "_Popart.set('outlineSequenceBreakCost', 10.0)",
         "_Popart.set('engineOptions.opt.useAutoloader', 'true')",
         "setWeightLocation useIOTilesToLoad",
         "setWeightLocation useReplicatedTensorSharding",

@@ -79,6 +79,14 @@ class _PopartOptions(Freezable):
         return bool(self.options.get("explicitRecomputation", False))
 
     @property
+    def outlining(self) -> float | None:
+        """Value from which repeated stretches share their code (``outlineThreshold``); None: ``enableOutlining`` is
+        False."""
+        if not self.options.get("enableOutlining", True):
+            return None
+        return max(0.0, float(self.options.get("outlineThreshold", 1.0)))
+
+    @property
     def prefetch_depth(self) -> int:
         """Depth of the host's stream buffers (PopTorch's default is 1)."""
         return int(self.options.get("defaultPrefetchBufferingDepth", 1))
@@ -129,7 +137,10 @@ def _check_value(key: str, value: Any) -> None:
         require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
     if key.startswith(COLLECTIVES):
         require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
-    if key.startswith(COLLECTIVES) or key == "explicitRecomputation":
+    if key.startswith(COLLECTIVES) or key in ("explicitRecomputation", "enableOutlining"):
         require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
+    if key == "outlineThreshold":
+        real = number or isinstance(value, float)
+        require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")
     if key == "defaultPrefetchBufferingDepth":
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

@@ -1,0 +1,122 @@
+"""Stretches of ops that occur again share their code."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipuperf import ir, ops
+from ipuperf.lowering import OUTLINE_THRESHOLD, lower
+from ipuperf.lowering.outlining import HIGH_VALUE, LOW_VALUE, repeated, value_of
+from ipuperf.machine import load_machine
+from ipuperf.ops import work as w
+
+GC200 = load_machine("gc200-1")
+HIGH, LOW = HIGH_VALUE, LOW_VALUE
+
+
+def slowly(keys, values, threshold):
+    """Every stretch compared with every earlier one."""
+    found = [False] * len(keys)
+    for start, stop in itertools.combinations(range(len(keys) + 1), 2):
+        part = values[start:stop]
+        if None in part or sum(part) <= threshold + 1e-9:
+            continue
+        length = stop - start
+        for other in range(start - length + 1):
+            if keys[other : other + length] == keys[start:stop] and None not in values[other : other + length]:
+                found[start:stop] = [True] * length
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=24), st.sampled_from([0.0, 1.0, 2.0, 3.5]))
+def test_repeated_agrees_with_every_pair_of_stretches(rows, threshold):
+    """Ops of key 0 are worth 2, others 1; some end a stretch."""
+    keys = [key for key, _ in rows]
+    values = [None if key == 3 and ends else 2.0 if key == 0 else 1.0 for key, ends in rows]
+    found, expected = repeated(keys, values, threshold), slowly(keys, values, threshold)
+    assert [a <= b for a, b in zip(found, expected, strict=True)] == [True] * len(keys)
+    if len(set(keys)) == len(keys):
+        assert not any(found)
+
+
+def test_a_product_is_shared_alone_and_others_beside_it_or_in_elevens():
+    layer, values = [1, 2, 3], [LOW, HIGH, LOW]
+    assert repeated(layer * 3, values * 3, 1.0) == [False] * 3 + [True] * 6
+    assert repeated([2, 7, 2], [HIGH, LOW, HIGH], 1.0) == [False, False, True]
+    small = list(range(11))
+    assert repeated(small * 2, [LOW] * 22, 1.0) == [False] * 11 + [True] * 11
+    assert not any(repeated(small[:10] * 2, [LOW] * 20, 1.0)), "ten others are worth the threshold, not more"
+    assert repeated([1, 2, 9, 1, 2], [LOW, HIGH, None, LOW, HIGH], 1.0) == [False, False, False, True, True]
+    assert not any(repeated(layer * 3, values * 3, 5000.0)[:3])
+    assert not any(repeated(layer * 3, values * 3, 5000.0))
+
+
+def test_values_are_those_of_popart():
+    product = w.MatMul(1, 8, 8, 8, ir.FLOAT32, ir.FLOAT32, ir.FLOAT32)
+    assert value_of("MatMul", [product], 1) == HIGH
+    assert value_of("Relu", [], 1) == LOW
+    assert value_of("LayerNorm", [], 1) == HIGH
+    assert (value_of("AdamUpdater", [], 1), value_of("AdamUpdater", [], 4)) == (LOW, HIGH)
+
+
+def layers(count, width=512):
+    """``count`` equal layers, each with its own weights."""
+    program = ir.Ir()
+    main = program.main_graph
+    spec = ir.TensorSpec((width, width), ir.FLOAT32)
+
+    def variable(name):
+        data = np.zeros(spec.shape, np.float32)
+        return main.add(ir.Variable(name, spec, main, data, program.grouping()))
+
+    x = variable("x")
+    for number in range(count):
+        x = main.create(ops.MatMul, [x, variable(f"w{number}")], ["y"]).outputs[0]
+        x = main.create(ops.Tanh, [x], ["y"]).outputs[0]
+    return program
+
+
+def code(program, outlining):
+    lowered = lower(program, GC200, outlining=outlining)
+    parts = lowered.memory.categories[0]
+    return lowered, parts["internalExchangeCode"].total, parts["vertexInstanceState"].total
+
+
+def test_equal_layers_share_their_exchange_code():
+    _, one, _ = code(layers(2), OUTLINE_THRESHOLD)
+    outlined, many, state = code(layers(8), OUTLINE_THRESHOLD)
+    plain, whole, whole_state = code(layers(8), None)
+    assert many == one, "six more layers need no more exchange code"
+    assert whole > 3 * many
+    assert state < whole_state
+    assert outlined.costs() == plain.costs(), "cycles are those of the same steps"
+    assert outlined.memory.peak_not_always_live() == plain.memory.peak_not_always_live()
+
+
+def test_default_is_no_outlining_as_in_popxl():
+    assert lower(layers(3), GC200).memory.always_live_bytes() == code(layers(3), None)[0].memory.always_live_bytes()
+
+
+def test_popart_options():
+    pytest.importorskip("torch")
+    import ipuperf
+
+    ipuperf.install()
+    import poptorch
+
+    options = poptorch.Options()
+    assert options._Popart.outlining == OUTLINE_THRESHOLD
+    options._Popart.set("outlineThreshold", 10.0)
+    assert options._Popart.outlining == 10.0
+    options._Popart.set("enableOutlining", False)
+    assert options._Popart.outlining is None
+    with pytest.raises(AssertionError, match=r"_Popart.set\('enableOutlining', 1\): expected True or False"):
+        options._Popart.set("enableOutlining", 1)
+    with pytest.raises(AssertionError, match=r"_Popart.set\('outlineThreshold', 'low'\): expected a number"):
+        options._Popart.set("outlineThreshold", "low")

@@ -1,0 +1,105 @@
+"""Recomputation interleaved with the backward: the numbers of plain gradient accumulation, and less memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec, Variable, schedule
+from ipuperf.lowering import lower
+from ipuperf.machine import load_machine
+from ipuperf.numerics import Evaluator
+from ipuperf.ops import Mul, ReduceSum, Tanh
+from ipuperf.pipelines import Data, HostInput, PipelineError, StageGraph, StageOutput, Training, build_pipeline
+from ipuperf.pipelines.inlining import stretches
+from ipuperf.schedules import popart_pipeline, sharded
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pipelinecases import ROWS, WIDTH, Momentum, network, plain
+
+
+def marked(stages, **options):
+    """The network with the product of every stage marked as a checkpoint."""
+    net = network(stages, **options)
+    for number, part in enumerate(net.parts):
+        product = part.graph.ops[0].outputs[0]
+        part.graph.add_output(product)
+        net.parts[number] = StageGraph(part.graph, part.stage, part.ipu, part.sources, {}, (product,))
+    return net
+
+
+@pytest.mark.parametrize("recompute", ["in one piece", "interleaved", "always"])
+@pytest.mark.parametrize(
+    "timetable",
+    [popart_pipeline(3, 8, recompute=True), popart_pipeline(2, 5), sharded(3, 4), sharded(1, 3)],
+    ids=["popart_recompute", "popart", "sharded", "one_stage"],
+)
+def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
+    net = marked(timetable.stages)
+    start = [w.data.copy() for w in net.weights]
+    build_pipeline(net.ir, net.parts, timetable, outputs=net.outputs, training=net.training, repeats=2,
+                   recompute=recompute)  # fmt: skip
+    x, target = np.random.default_rng(1).normal(size=(2, 2 * timetable.micro_batches, 1, ROWS, WIDTH))
+    x, target = x.astype(np.float32), target.astype(np.float32)
+    evaluator = Evaluator(net.ir)
+    evaluator.load_variables()
+    found = evaluator.run({net.inputs: x, net.targets: target})[net.losses]
+    evaluator.store_variables()
+    weights, losses = plain(start, [], x[:, 0], target[:, 0], 2, factor=1.0 / timetable.micro_batches)
+    np.testing.assert_allclose(found.reshape(-1), losses, rtol=1e-5)
+    for variable, expected in zip(net.weights, weights, strict=True):
+        np.testing.assert_allclose(variable.data, expected, rtol=1e-4, atol=1e-6)
+
+
+def deep(length, checkpoints):
+    """One stage: ``w`` of 1 KB per tile through ``length`` functions, then the sum of all."""
+    ir = Ir()
+    main = ir.main_graph
+    spec = TensorSpec((1472, 256), FLOAT32)
+    x = main.add(Stream("x", spec, main, "h2d"))
+    losses = main.add(Stream("loss", TensorSpec((), FLOAT32), main, "d2h"))
+    weight = main.add(Variable("w", spec, main, np.ones(spec.shape, np.float32), ir.grouping()))
+    graph = ir.create_named_graph("deep")
+    inputs = [graph.add_input(spec, name) for name in ("x", "w")]
+    value = graph.create(Mul, inputs, ["y"]).outputs[0]
+    order = []
+    for _ in range(length):
+        value = graph.create(Tanh, [value], ["y"]).outputs[0]
+        order.append(value)
+    marks = [order[i] for i in checkpoints]
+    for mark in marks:
+        graph.add_output(mark)
+    graph.add_output(graph.create(ReduceSum, [value], ["loss"], axes=(0, 1), keepdims=False).outputs[0])
+    part = StageGraph(graph, 0, 0, [HostInput(x), Data(weight)], {}, marks)
+    training = Training(0, len(marks), [weight], Momentum())
+    return ir, part, training, [StageOutput(0, len(marks), losses, "all")], order
+
+
+def peak(checkpoints, recompute):
+    ir, part, training, outputs, _ = deep(24, checkpoints)
+    build_pipeline(ir, [part], sharded(1, 4), outputs=outputs, training=training, recompute=recompute)
+    return lower(ir, load_machine("gc200-1")).memory.peak_not_always_live() // (1472 * 1024)
+
+
+def test_checkpoints_bound_what_is_live():
+    """24 values of 1 KB per tile; with checkpoints after each six there are 3 of them and one stretch of 6."""
+    whole, short = peak([5, 11, 17], "in one piece"), peak([5, 11, 17], "always")
+    assert whole >= 24
+    assert whole - 24 + 9 <= short <= whole - 24 + 9 + 2
+
+
+def test_stretches_count_checkpoints():
+    *_, part, _, _, order = deep(12, [3, 7])
+    graph, marks = part.graph, set(part.checkpoints)
+    found = stretches(schedule(graph), {graph.inputs[0]}, marks)
+    assert [found[t.producer] for t in order] == [0] * 4 + [1] * 4 + [2] * 4
+    assert stretches(schedule(graph), (), marks) == {}, "what follows from parameters is in no stretch"
+
+
+def test_unknown_way_to_recompute():
+    net = network(1)
+    with pytest.raises(PipelineError, match="recompute='sometimes'; allowed are 'in one piece', 'interleaved'"):
+        build_pipeline(net.ir, net.parts, sharded(1, 2), training=net.training, recompute="sometimes")

@@ -20,6 +20,7 @@ from ipuperf.ops.work import CallGraph, Work
 
 from .layout import Layout
 from .supersteps import OpSteps, Superstepper
+from .tile_sets import TileSets
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -38,10 +39,11 @@ class Known:
 
     Args:
         machine: where the program runs.
+        io_tiles: tiles of each IPU set aside for I/O.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, io_tiles: int = 0) -> None:
+        self._tile_sets = TileSets(machine, io_tiles)
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
         self._kind_of: dict[Op, int] = {}
@@ -84,11 +86,11 @@ class Known:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
         kind = self._kind(op)
         if kind < 0:
-            return Superstepper(op, -1, layouts, self._machine).run(self.work(op))
+            return self._superstepper(op, layouts).run(self.work(op))
         key = (kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
         pattern = self._patterns.get(key)
         if pattern is None:
-            steps = Superstepper(op, -1, layouts, self._machine).run(self.work(op))
+            steps = self._superstepper(op, layouts).run(self.work(op))
             pattern = _Pattern(steps, tuple(layouts.get(tensor) for tensor in op.outputs))
             self._patterns[key] = pattern
         else:
@@ -96,6 +98,9 @@ class Known:
                 if layout is not None:
                     layouts[tensor] = layout
         return pattern.steps
+
+    def _superstepper(self, op: Op, layouts: dict[Tensor, Layout]) -> Superstepper:
+        return Superstepper(op, -1, layouts, self._tile_sets.machines[self._tile_sets.of(op)])
 
     def _kind(self, op: Op) -> int:
         """A number that ops have in common when they differ in nothing but layouts; -1: an attribute has no hash."""
@@ -114,6 +119,7 @@ def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
     first: dict[Tensor, int] = {}
     return (
         type(op),
+        op.tile_set,
         tuple([(name, type(value), value) for name, value in op.attributes.items()]),
         tuple([(tensor.spec, first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
         tuple([tensor.spec for tensor in op.outputs]),

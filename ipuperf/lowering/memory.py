@@ -7,7 +7,7 @@ state, stack, headers and constants are always live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from .layout import Layout
 from .liveness import Kind, Liveness, Profile, aligned
 from .program import MemoryReport, VariableInfo
 from .sweep import sweep
+from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -106,10 +107,16 @@ class MemoryModel:
     def _always_live(self) -> dict[int, dict[str, TileVector]]:
         """Code of every graph once, vertex code once per type and tile, stack, constants."""
         held = {ipu: _Held() for ipu in self.ipus}
+        sets = self.lowering.tile_sets
+        beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
         for graph, lowered in self.lowering.graphs.items():
             for item in lowered.ops:
-                own = held[item.ipu]
+                own, other = held[item.ipu], beside[item.ipu]
+                if item.tile_set == IO:
+                    own, other = other, own
                 own.add_code(item.steps.code)
+                if item.steps.sender is not None:
+                    other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():
                     held[ipu].add_code(piece)
                 for name, active in item.steps.vertices.items():
@@ -119,7 +126,23 @@ class MemoryModel:
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size))
                     for ipu in self.lowering.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
-        return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+        if not sets.io_tiles:
+            return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+        parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
+        totals = {
+            ipu: [(name, sets.whole(vector, tiles)) for own, tiles in pair
+                  for name, vector in own.total(sets.chip(tiles).tiles).items()]
+            for ipu, pair in parts.items()
+        }  # fmt: skip
+        return {ipu: _joined(own) for ipu, own in totals.items()}
+
+
+def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
+    """Bytes per tile by category, added up."""
+    found: dict[str, TileVector] = {}
+    for name, vector in parts:
+        found[name] = found[name] + vector if name in found else vector
+    return dict(sorted(found.items()))
 
 
 def _variables(kinds: list[Kind], profile: Profile) -> Iterator[VariableInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ipuperf.ir import Constant, Graph, Ir, IrError, Stream, Tensor, Variable
 from ipuperf.ops.base import Op
@@ -14,9 +13,7 @@ from ipuperf.ops.ipu_copy import IpuCopy
 from .layout import Layout, even, linear
 from .placement import home_of, reading_ipu, user_ipu, users
 from .supersteps import positions_of, stack
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
+from .tile_sets import COMPUTE, TileSets
 
 _PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad")
 
@@ -25,17 +22,22 @@ class Places:
     """Homes and layouts, filled while the graphs are walked in execution order.
 
     Args:
+        tile_sets: how the tiles of an IPU are divided.
         wishes: layouts for variables and Init results.
 
     Attributes:
+        machine: the machine as the compute tiles see it.
+        tile_set_of: the tile set of tensors that do not lie on the compute tiles.
         homes: IPU on which each tensor lies; None for constants, which lie wherever they are used.
         storage: for tensors that share storage, the tensor that owns it, through calls.
         wishes: layouts that stashes and buffers should have, by owner of the storage.
     """
 
-    def __init__(self, ir: Ir, machine: Machine, wishes: Mapping[Tensor, Layout] | None = None) -> None:
+    def __init__(self, ir: Ir, tile_sets: TileSets, wishes: Mapping[Tensor, Layout] | None = None) -> None:
         self.ir = ir
-        self.machine = machine
+        self.tile_sets = tile_sets
+        self.machine = tile_sets.machines[COMPUTE]
+        self.tile_set_of: dict[Tensor, str] = {}
         self.parameters = _matmul_parameters(ir)
         self.homes: dict[Tensor, int | None] = {}
         self.storage: dict[Tensor, Tensor] = {}
@@ -56,8 +58,10 @@ class Places:
         """Note where the results of an op on ``ipu`` lie, and what they share storage with.
 
         Raises:
-            IrError: an operand lies on another IPU.
+            IrError: an operand lies on another IPU or another tile set.
         """
+        if self.tile_sets.io_tiles:
+            self._place_on_tiles(op)
         for index, tensor in enumerate(op.inputs):
             home = self.homes.get(tensor)
             if home is not None and home != (wanted := reading_ipu(op, index)):
@@ -71,6 +75,18 @@ class Places:
             if index in aliases:
                 source = op.inputs[aliases[index]]
                 self.storage[tensor] = self.storage.get(source, source)
+
+    def _place_on_tiles(self, op: Op) -> None:
+        """Note the tile set of the results of an op, which has to be that of its operands."""
+        for index, tensor in enumerate(op.inputs):
+            lies, wanted = self.tile_set_of.get(tensor, COMPUTE), self.tile_sets.reading(op, index)
+            if lies != wanted and not isinstance(tensor, Constant):
+                raise IrError(
+                    f"{op.where()}: it is on the {wanted} tiles and its operand {tensor.id!r} lies on the {lies} tiles; "
+                    "copy it there with an IoTileCopy (io_tile_copy), or place the op on those tiles"
+                )
+        for tensor in op.outputs:
+            self.tile_set_of[tensor] = self.tile_sets.of(op)
 
     def wish(self, op: Op, layouts: dict[Tensor, Layout]) -> None:
         """Note the layout that the storage of a stash or of the buffer of a copy should have."""
@@ -109,6 +125,7 @@ class Places:
             IrError: a later call has an operand on another IPU.
         """
         for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+            self._pass_tiles(op, inner, outer, first=first)
             home = self.homes.get(outer)
             if home is None and isinstance(op, Loop) and index < op.carried:
                 home = user_ipu(inner)
@@ -120,6 +137,17 @@ class Places:
                     f"{op.where()}: operand {outer.id!r} lies on IPU {home}, an earlier call of graph {callee.name!r} "
                     f"passes one on IPU {self.homes[inner]} there; use one graph for each placement"
                 )
+
+    def _pass_tiles(self, op: Call | Loop, inner: Tensor, outer: Tensor, *, first: bool) -> None:
+        """As :meth:`pass_operands` for the tile set."""
+        lies = self.tile_set_of.get(outer, COMPUTE)
+        if first:
+            self.tile_set_of[inner] = lies
+        elif lies != self.tile_set_of.get(inner, COMPUTE) and not isinstance(outer, Constant):
+            raise IrError(
+                f"{op.where()}: operand {outer.id!r} lies on the {lies} tiles, an earlier call of the graph passes one "
+                "on other tiles there; use one graph for each"
+            )
 
     def check_carried(self, op: Op, inner: Tensor, result: Tensor) -> None:
         """Raise unless a loop-carried value ends on the IPU where it begins."""

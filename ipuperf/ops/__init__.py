@@ -51,6 +51,7 @@ from .elementwise import (
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import CumSum, Gather, GatherGrad, OneHot, ScatterReduce, ScatterReduceGrad, TopK
 from .gradients import autodiff
+from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
@@ -204,6 +205,7 @@ __all__ = [
     "IncrementMod",
     "IncrementModInplace",
     "Init",
+    "IoTileCopy",
     "IpuCopy",
     "IsFinite",
     "IsInf",

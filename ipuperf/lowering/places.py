@@ -82,7 +82,7 @@ class Places:
             lies, wanted = self.tile_set_of.get(tensor, COMPUTE), self.tile_sets.reading(op, index)
             if lies != wanted and not isinstance(tensor, Constant):
                 raise IrError(
-                    f"{op.where()}: it is on the {wanted} tiles and its operand {tensor.id!r} lies on the {lies} tiles; "
+                    f"{op.where()}: it is on the {wanted} tiles, its operand {tensor.id!r} lies on the {lies} tiles; "
                     "copy it there with an IoTileCopy (io_tile_copy), or place the op on those tiles"
                 )
         for tensor in op.outputs:

@@ -1,7 +1,7 @@
 """Copy between the two tile sets of an IPU: compute tiles and I/O tiles.
 
-Upstream: PopART ``IoTileCopyOp`` (``willow/src/op/iotilecopy.cpp``), ``popxl.ops.io_tile_copy(t)``. Both sets take part,
-so it is where they meet; everything else that runs on one set does not disturb the other.
+Upstream: PopART ``IoTileCopyOp`` (``willow/src/op/iotilecopy.cpp``), ``popxl.ops.io_tile_copy(t)``. Both sets take
+part, so it is where they meet; everything else that runs on one set does not disturb the other.
 """
 
 from __future__ import annotations

@@ -55,9 +55,15 @@ class Scope:
             self.graph.constrain(one, other)
 
     def op(
-        self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "t", ipu: int | None = None, **kw: Any
+        self,
+        op_class: type[Op],
+        inputs: Sequence[Tensor],
+        name: str = "t",
+        ipu: int | None = None,
+        tile_set: str = "compute",
+        **kw: Any,
     ) -> Op:
-        """A new last op of this graph on ``ipu``; operands may be of graphs around it."""
+        """A new last op of this graph on ``tile_set`` of ``ipu``; operands may be of graphs around it."""
         operands = [self.get(t) for t in inputs]
         outputs = kw.pop("outputs", 1)
         before = self.graph.ops[-1] if self.graph.ops else None
@@ -68,6 +74,7 @@ class Scope:
             else:
                 with CONTEXT.on_ipu(ipu):
                     op = self.graph.create(op_class, operands, names, **kw)
+        op.tile_set = tile_set
         if before is not None:
             self.graph.constrain(before, op)
         return op

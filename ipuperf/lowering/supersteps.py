@@ -340,9 +340,10 @@ class Superstepper:
         the exchange's rate): with few I/O tiles those set the pace."""
         tensor, chip = self.op.inputs[0], self.chip
         size = tensor.dtype.size
-        if not self.op.aliases():
-            self.layouts[self.op.outputs[0]] = self.linear(tensor)
-        arriving, leaving = self.layouts[self.op.outputs[0]].bytes(size), self.layouts[tensor].bytes(size)
+        buffer = self.op.inputs[-1] if self.op.aliases() else None
+        target = self.linear(tensor) if buffer is None else self.layouts[buffer]
+        self.layouts[self.op.outputs[0]] = target
+        arriving, leaving = target.bytes(size), self.layouts[tensor].bytes(size)
         cycles = chip.exchange_setup_cycles - (-max(arriving.max, leaving.max) // chip.exchange_bytes_per_cycle)
         name = f"{self.op.type}(to {item.destination})"
         self.out.steps.append(TileSetCopy(self.op_id, name, item.destination, item.bytes, chip.sync_cycles, cycles))

@@ -108,7 +108,7 @@ class HostTraffic:
 
     def _load_buffer(self, scope: Scope, stream: Stream, ipu: int) -> None:
         buffer = self._buffer(stream, ipu)
-        scope.op(HostLoad, [buffer], stream.name, ipu=ipu, tile_set="io", stream=stream)
+        scope.op(HostLoad, [buffer], stream.name, ipu=ipu, tile_set="io", stream=stream, in_place=True)
 
     # -- results -------------------------------------------------------------------------------------------------------
 

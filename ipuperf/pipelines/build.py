@@ -151,7 +151,7 @@ class Builder:
         self.offload = offload
         self.main = Scope(ir.main_graph)
         self.host_io = host_io
-        ir.num_io_tiles = host_io.tiles
+        ir.num_io_tiles = host_io.tiles or ir.num_io_tiles
         self.program = program_of(timetable, peel=host_io.overlaps)
         self._seed = seed
         self._seeds: list[Variable] = []

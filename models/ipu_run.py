@@ -85,6 +85,8 @@ class RunOptions:
             raise ValueError(f"optimiser {self.optimiser!r}; allowed: {', '.join(OPTIMISERS)}")
         if not self.layers_per_ipu or min(self.layers_per_ipu) < 0:
             raise ValueError(f"layers_per_ipu {self.layers_per_ipu}: counts from 0, at least one IPU")
+        if self.io_tiles not in (0, *range(32, 193, 2)):
+            raise ValueError(f"io_tiles {self.io_tiles}: an even number from 32 to 192, or 0 for none")
         if self.io_tiles and len(self.layers_per_ipu) > 1:
             raise ValueError(f"io_tiles {self.io_tiles} with layers_per_ipu {self.layers_per_ipu}: allowed on one IPU")
 

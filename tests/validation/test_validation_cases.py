@@ -73,7 +73,7 @@ def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
         ('id = "A"', 'id = "A"\nreplicas = 0', r"replicas: 0, allowed: a whole number of 1 or more"),
         ('id = "A"', 'id = "A"\npipeline = 3', r"pipeline: 3, allowed: a list"),
         ('id = "A"', 'id = "A"\nprefetch = 0', r"prefetch: 0, allowed: a whole number of 1 or more"),
-        ('id = "A"', 'id = "A"\nio_tiles = 32', r"io = 'none' with io_tiles = 32; overlapped I/O needs a number of I/O"),
+        ('id = "A"', 'id = "A"\nio_tiles = 32', r"io = 'none' with io_tiles = 32; overlapped I/O needs a number"),
         ('id = "A"', 'id = "A"\nio = "overlapped"', r"io = 'overlapped' with io_tiles = 0; overlapped I/O needs"),
         ('id = "A"', 'id = "A"\noffload = ["loss"]', r"offload: 'loss', allowed: optimiser, weights"),
         ('id = "A"', 'id = "A"\noptimiser = "adam"', r"optimiser: 'adam' means nothing to micro-benchmark 'matmul'"),

@@ -2,8 +2,8 @@
 
 Attribute names and types are strict, as upstream. These change what is simulated or computed: ``auto_select_ipus``,
 ``select_ipus``, ``selection_order``, ``allow_recompute``, ``matmuls.poplar_options``,
-``optimizations.minimum_remote_tensor_size``, ``io_tiles`` (nothing is placed on them). All others are recorded: they stand
-for decisions of the Poplar compiler that the cost model does not take.
+``optimizations.minimum_remote_tensor_size``, ``io_tiles`` (nothing is placed on them). All others are recorded: they
+stand for decisions of the Poplar compiler that the cost model does not take.
 """
 
 from __future__ import annotations

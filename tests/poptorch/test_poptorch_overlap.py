@@ -68,7 +68,7 @@ def train(mode, iterations, accumulation, replicas=1):
     return model, [scores, loss, network.first.weight.detach(), network.last.bias.detach()]
 
 
-@pytest.mark.parametrize("iterations", [1, 3, 6])
+@pytest.mark.parametrize("iterations", [1, 5])
 def test_inference_gives_the_same_numbers(iterations):
     _, plain = infer(Mode.NoOverlap, iterations)
     model, found = infer(OUTER, iterations)
@@ -76,9 +76,7 @@ def test_inference_gives_the_same_numbers(iterations):
     assert check(model._compiled.executable.trace) == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "iterations", "accumulation"), [(INNER, 3, 1), (INNER, 2, 5), (OUTER, 1, 1), (OUTER, 2, 2), (OUTER, 3, 4)]
-)
+@pytest.mark.parametrize(("mode", "iterations", "accumulation"), [(INNER, 3, 1), (INNER, 2, 5), (OUTER, 3, 4)])
 def test_training_gives_the_same_numbers(mode, iterations, accumulation):
     _, plain = train(Mode.NoOverlap, iterations, accumulation)
     _, found = train(mode, iterations, accumulation)

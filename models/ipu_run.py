@@ -54,6 +54,10 @@ class RunOptions:
         memory_proportions: available memory proportion of each IPU; the last one also holds for the IPUs after it;
             empty: PopTorch's default.
         merge_collectives: the all-reduces, reduce-scatters and all-gathers of an IPU's weight update become one each.
+        io_tiles: with more than 0, inputs and results are loaded and stored on so many tiles of each IPU while the
+            others compute (one stage only; in training results of every micro-batch go to the host).
+        synthetic: no host I/O, the IPUs work on numbers of their own.
+        prefetch: slices of an input that the host prepares ahead.
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -75,6 +79,9 @@ class RunOptions:
     memory_proportions: tuple[float, ...] = ()
     merge_collectives: bool = False
     return_all: bool = False
+    io_tiles: int = 0
+    synthetic: bool = False
+    prefetch: int = 1
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -83,6 +90,10 @@ class RunOptions:
             raise ValueError(f"optimiser {self.optimiser!r}; allowed: {', '.join(OPTIMISERS)}")
         if not self.layers_per_ipu or min(self.layers_per_ipu) < 0:
             raise ValueError(f"layers_per_ipu {self.layers_per_ipu}: counts from 0, at least one IPU")
+        if self.io_tiles not in (0, *range(32, 193, 2)):
+            raise ValueError(f"io_tiles {self.io_tiles}: an even number from 32 to 192, or 0 for none")
+        if self.io_tiles and len(self.layers_per_ipu) > 1:
+            raise ValueError(f"io_tiles {self.io_tiles} with layers_per_ipu {self.layers_per_ipu}: allowed on one IPU")
 
     @property
     def half(self) -> bool:
@@ -119,7 +130,13 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found = poptorch.Options()
     found.showCompilationProgressBar(False)
     found.autoRoundNumIPUs(True)
-    found.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
+    if options.io_tiles:
+        found.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.AutoIncrement))
+        found.TensorLocations.numIOTiles(options.io_tiles)
+    else:
+        found.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
+    found.enableSyntheticData(options.synthetic)
+    found._Popart.set("defaultPrefetchBufferingDepth", options.prefetch)
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)
     if options.memory_proportions:
@@ -127,7 +144,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     if not options.training:
         return found
     found.Training.gradientAccumulation(options.gradient_accumulation)
-    found.outputMode(poptorch.OutputMode.All if options.return_all else poptorch.OutputMode.Final)
+    every = options.return_all or options.io_tiles
+    found.outputMode(poptorch.OutputMode.All if every else poptorch.OutputMode.Final)
     state = poptorch.TensorLocationSettings().useOnChipStorage(not options.offload_optimiser)
     found.TensorLocations.setOptimizerLocation(state.useReplicatedTensorSharding(options.sharding))
     if options.offload_activations:
@@ -191,6 +209,20 @@ def cast(model: nn.Module, options: RunOptions) -> nn.Module:
     return model
 
 
+def overlap_io(model: nn.Module) -> None:
+    """Mark all inputs and results of ``model`` for overlapped I/O."""
+    mode = poptorch.OverlapMode.OverlapDeviceIterationLoop
+
+    def inputs(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return poptorch.set_overlap_for_input(args, mode), poptorch.set_overlap_for_input(kwargs, mode)
+
+    def results(_: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        return poptorch.set_overlap_for_output(result, mode)
+
+    model.register_forward_pre_hook(inputs, with_kwargs=True)
+    model.register_forward_hook(results)
+
+
 class _WithoutRandomNumbers(TorchFunctionMode):
     """Parameters without data are not initialised: PyTorch would load its compiler to find that there is no work."""
 
@@ -212,6 +244,8 @@ def compiled_of(
     """
     with torch.device("meta"), _WithoutRandomNumbers():
         model = cast(build(), options)
+    if options.io_tiles:
+        overlap_io(model)
     model.train(options.training)
     optimizer = optimiser_of(model, options) if options.training else None
     return poptorch.compile_offline(
@@ -259,7 +293,8 @@ _OPTIMISERS = MappingProxyType({"momentum": "sgd", "adamw": "adamw", "lamb": "la
 _RECOMPUTE = MappingProxyType({"none": (False, False), "standard": (True, False), "checkpoints": (True, True)})
 _STATED_BY_CASE = frozenset(
     {"training", "micro_batch", "gradient_accumulation", "replicas", "layers_per_ipu", "precision", "optimiser",
-     "offload_optimiser", "offload_activations", "sharding", "recompute", "checkpoint_layers"}
+     "io_tiles", "synthetic", "prefetch", "offload_optimiser", "offload_activations", "sharding", "recompute",
+     "checkpoint_layers"}
 )  # fmt: skip
 Chosen = TypeVar("Chosen", bound=RunOptions)
 
@@ -298,7 +333,7 @@ def _how(case: Case) -> dict[str, Any]:
     """How the case runs, as options."""
     training = case.mode == "training"
     _allow(case, "mode", ("training", "inference"))
-    _allow(case, "io", ("streams",))
+    _allow(case, "io", ("streams", "synthetic", "overlapped"))
     _allow(case, "precision", ("f32", "f16.16", "f16.32"))
     _allow(case, "optimiser", tuple(_OPTIMISERS) if training else ("none",))
     _allow(case, "recompute", tuple(_RECOMPUTE) if training else ("none",))
@@ -314,6 +349,9 @@ def _how(case: Case) -> dict[str, Any]:
         "micro_batch": case.micro_batch,
         "gradient_accumulation": case.accumulation,
         "replicas": case.replicas,
+        "io_tiles": case.io_tiles,
+        "synthetic": case.io == "synthetic",
+        "prefetch": case.prefetch,
         "layers_per_ipu": case.pipeline,
         "precision": "32.32" if case.precision == "f32" else case.precision[1:],
         "optimiser": _OPTIMISERS.get(case.optimiser, "sgd"),

@@ -227,6 +227,7 @@ class Ir:
         graphs: subgraphs by name.
         replication_factor: how many replicas run the program (data parallel).
         num_host_transfers: how often the streams are read and written per run.
+        num_io_tiles: tiles of each IPU set aside for ops of the tile set ``io``; with 0 those run with the others.
         weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
             (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
     """
@@ -237,6 +238,7 @@ class Ir:
         self._subgraph_counter = itertools.count()
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
+        self.num_io_tiles = 0
         self.main_graph = Graph(self, "")
         self.graphs: dict[str, Graph] = {}
         self.remote_buffers: list[RemoteBuffer] = []

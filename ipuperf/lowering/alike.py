@@ -20,6 +20,7 @@ from ipuperf.ops.work import CallGraph, Work
 from .collective_merging import NO_MERGING, CollectiveMerging, contiguous
 from .layout import Layout
 from .supersteps import OpSteps, Superstepper
+from .tile_sets import TileSets
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -49,10 +50,11 @@ class Known:
     Args:
         machine: where the program runs.
         merging: which collectives become one; when they are to be moved together, the order of ops follows it.
+        io_tiles: tiles of each IPU set aside for I/O.
     """
 
-    def __init__(self, machine: Machine, merging: CollectiveMerging = NO_MERGING) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, merging: CollectiveMerging = NO_MERGING, io_tiles: int = 0) -> None:
+        self._tile_sets = TileSets(machine, io_tiles)
         self._merging = merging
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
         self._kinds: dict[Hashable, int] = {}
@@ -79,11 +81,11 @@ class Known:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
         facts = self.facts(op)
         if facts.kind < 0:
-            return Superstepper(op, -1, layouts, self._machine).run(facts.works)
+            return self._superstepper(op, layouts).run(facts.works)
         key = (facts.kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
         pattern = self._patterns.get(key)
         if pattern is None:
-            steps = Superstepper(op, -1, layouts, self._machine).run(facts.works)
+            steps = self._superstepper(op, layouts).run(facts.works)
             pattern = _Pattern(steps, tuple(layouts.get(tensor) for tensor in op.outputs))
             self._patterns[key] = pattern
         else:
@@ -102,6 +104,9 @@ class Known:
             facts = self._facts[op] = Facts(works, calls, flops, -1 if calls else self._kind(op, works))
         return facts
 
+    def _superstepper(self, op: Op, layouts: dict[Tensor, Layout]) -> Superstepper:
+        return Superstepper(op, -1, layouts, self._tile_sets.machines[self._tile_sets.of(op)])
+
     def _kind(self, op: Op, works: tuple[Work, ...]) -> int:
         try:
             return self._kinds.setdefault(_signature(op, works), len(self._kinds))
@@ -114,6 +119,7 @@ def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
     first: dict[Tensor, int] = {}
     return (
         type(op),
+        op.tile_set,
         tuple([(name, type(value), value) for name, value in op.attributes.items()]),
         tuple([(*_plain(tensor), first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
         tuple([_plain(tensor) for tensor in op.outputs]),

@@ -243,7 +243,8 @@ class Liveness:
         return self._numbers.setdefault(Kind(name, category, dtype, bytes_each), len(self._numbers))
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
-        bytes_each = aligned(layout.bytes(tensor.dtype.size))
+        tile_set = self._lowering.tile_set_of.get(tensor, "compute")
+        bytes_each = self._lowering.tile_sets.whole(aligned(layout.bytes(tensor.dtype.size)), tile_set)
         home = self._lowering.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)
 
@@ -277,7 +278,8 @@ class Liveness:
                 held[tensor] = storage
                 track.entries.append(storage)
         if item.steps.temp is not None and last > first:
-            kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", aligned(item.steps.temp))
+            temp = self._lowering.tile_sets.whole(aligned(item.steps.temp), item.tile_set)
+            kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
             track.entries.append(Storage(kind, ipu, first, last))
 
     def _use(self, tensors: Iterable[Tensor], held: Mapping[Tensor, Storage]) -> None:

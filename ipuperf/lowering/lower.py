@@ -26,6 +26,7 @@ from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
 from ipuperf.ops.control import Loop, modified_graph_inputs
 from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
 
 from .alike import Known
@@ -38,8 +39,9 @@ from .memory import MemoryModel
 from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
-from .program import Call, DeviceProgram, OpInfo, Repeat, Sequence, Step, StreamCopy
+from .program import Call, DeviceProgram, IoTiles, OpInfo, Repeat, Sequence, Step, StreamCopy
 from .supersteps import OpSteps, local_copy, on_tile_copy
+from .tile_sets import IO, TileSets
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -80,7 +82,7 @@ class Lowering(Places):
         draft: bool = False,
         outlining: float | None = None,
     ) -> None:
-        super().__init__(ir, machine, found)
+        super().__init__(ir, TileSets(machine, ir.num_io_tiles), found)
         self.merging = merging
         self.name = name
         self.sync_pattern = sync_pattern
@@ -126,7 +128,7 @@ class Lowering(Places):
         if self.found is None:
             self.place(op, ipu)
             self.wish(op, layouts)
-        return LoweredOp(op, ipu, steps)
+        return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
     def lower_call(self, op: Op, calls: Iterable[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp:
         """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
@@ -162,9 +164,10 @@ class Lowering(Places):
             copies: list[Step] = []
             if index in changed and not op.by_reference(index):
                 lowered.copied.add(index)
-                copies += on_tile_copy(op_id, inner, layout, self.machine)
+                copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
             if layout != layouts[outer]:
-                copies += local_copy(op_id, f"{op.type}/operand {inner.name}", layout, inner.dtype.size, self.machine)
+                name = f"{op.type}/operand {inner.name}"
+                copies += self.on_tiles(inner, local_copy(op_id, name, layout, inner.dtype.size, self.machine))
             if copies:
                 lowered.before.setdefault(self.home(inner), []).extend(copies)
 
@@ -173,7 +176,11 @@ class Lowering(Places):
         for inner, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
             self.check_carried(lowered.op, inner, result)
             after = lowered.after_trip.setdefault(self.home(inner), [])
-            after += on_tile_copy(op_id, result, body.layouts[inner], self.machine)
+            after += self.on_tiles(inner, on_tile_copy(op_id, result, body.layouts[inner], self.machine))
+
+    def on_tiles(self, tensor: Tensor, steps: list[Step]) -> list[Step]:
+        """Steps that run on the tile set where ``tensor`` lies."""
+        return [IoTiles(-1, "I/O tiles", tuple(steps))] if self.tile_set_of.get(tensor) == IO else steps
 
     def standing(self, step: StreamCopy, ipu: int) -> tuple[int, ...]:
         """IPUs of the replica that stand while ``ipu`` does a stream copy, itself included."""
@@ -194,7 +201,7 @@ class Lowering(Places):
 
     def program(self) -> DeviceProgram:
         """Lower the main graph and assemble the device program."""
-        placement = self.machine.place(self.ir.replication_factor, self.ipus)
+        placement = self.tile_sets.machine.place(self.ir.replication_factor, self.ipus)
         main = self.lower_graph(self.ir.main_graph, {})
         functions = {
             f"{graph.name}@{ipu}": Sequence(-1, graph.name, tuple(steps))
@@ -204,7 +211,7 @@ class Lowering(Places):
         }
         memory = MemoryModel(self, main, self.ipus).report()
         warnings = [f"low confidence: {name}" for name in self.low_confidence]
-        warnings += memory_warnings(memory, self.machine, outlined=self.outlining is not None)
+        warnings += memory_warnings(memory, self.tile_sets.machine, outlined=self.outlining is not None)
         return DeviceProgram(
             name=self.name,
             machine=self.machine.name,
@@ -216,13 +223,17 @@ class Lowering(Places):
             memory=memory,
             streams={s.id: (s.direction, s.spec.bytes) for s in self.ir.streams()},
             warnings=tuple(warnings),
+            io_tiles=self.tile_sets.io_tiles,
         )
 
     def steps_of(self, lowered: LoweredGraph) -> dict[int, list[Step]]:
         """The steps of ``lowered`` on each IPU, calls as :class:`Call` of the callee's function there."""
         steps: dict[int, list[Step]] = {ipu: [] for ipu in range(self.ipus)}
         for item in lowered.ops:
-            steps[item.ipu] += item.steps.steps
+            if item.tile_set == IO and not isinstance(item.op, IoTileCopy):
+                steps[item.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in item.steps.steps]
+            else:
+                steps[item.ipu] += item.steps.steps
             if item.shared is not None:
                 for party in item.shared.participants:
                     steps[party].append(item.shared)
@@ -290,15 +301,15 @@ def lower(
             None: none do.
 
     Raises:
-        MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU, an
-            unknown sync pattern.
+        MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU or
+            tile set, an unknown sync pattern, too many I/O tiles.
     """
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     _check_remote(ir, machine)
     with ir.frozen():
         ir.freeze_check()
-        known, draft = Known(machine, merging), None
+        known, draft = Known(machine, merging, ir.num_io_tiles), None
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
             draft.lower_graph(ir.main_graph, {})

@@ -18,6 +18,7 @@ class LoweredOp:
 
     Attributes:
         shared: a step in which several IPUs take part, after the local ones.
+        tile_set: on which tiles of the IPU it runs (a copy between tile sets: where it goes).
         joined: the op's copy is part of the ``shared`` step of an earlier op.
         before: per IPU, copies of operands before the calls.
         after_trip: per IPU, copies of loop-carried values at the end of each trip.
@@ -30,6 +31,7 @@ class LoweredOp:
     steps: OpSteps
     shared: InterIpuCopy | HostExchange | None = None
     joined: bool = False
+    tile_set: str = "compute"
     calls: list[tuple[LoweredGraph, int]] = field(default_factory=list)
     before: dict[int, list[Step]] = field(default_factory=dict)
     after_trip: dict[int, list[Step]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ state, stack, headers and constants are always live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from .liveness import Kind, Liveness, Profile, aligned
 from .outlining import outline, value_of
 from .program import MemoryReport, VariableInfo
 from .sweep import sweep
+from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -117,11 +118,17 @@ class MemoryModel:
         """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
         constants."""
         held = {ipu: _Held() for ipu in self.ipus}
-        ops: dict[int, list[tuple[LoweredOp, float | None]]] = {ipu: [] for ipu in self.ipus}
+        ops: dict[tuple[int, str], list[tuple[LoweredOp, float | None]]] = {}
+        sets = self.lowering.tile_sets
+        beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
         for graph, lowered in self.lowering.graphs.items():
             for item in lowered.ops:
-                own = held[item.ipu]
-                ops[item.ipu].append((item, self._value(item)))
+                own, other = held[item.ipu], beside[item.ipu]
+                if item.tile_set == IO:
+                    own, other = other, own
+                ops.setdefault((item.ipu, item.tile_set), []).append((item, self._value(item)))
+                if item.steps.sender is not None:
+                    other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():
                     held[ipu].add_code(piece)
                 for name, active in item.steps.vertices.items():
@@ -131,17 +138,33 @@ class MemoryModel:
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size))
                     for ipu in self.lowering.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
-        for ipu, own in held.items():
-            outlined = outline(ops[ipu], self.lowering.outlining)
+        for (ipu, tile_set), items in ops.items():
+            outlined = outline(items, self.lowering.outlining)
             for piece in (*outlined.pieces, outlined.call_code()):
-                own.add_code(piece)
-        return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+                (beside if tile_set == IO else held)[ipu].add_code(piece)
+        if not sets.io_tiles:
+            return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+        parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
+        totals = {
+            ipu: [(name, sets.whole(vector, tiles)) for own, tiles in pair
+                  for name, vector in own.total(sets.chip(tiles).tiles).items()]
+            for ipu, pair in parts.items()
+        }  # fmt: skip
+        return {ipu: _joined(own) for ipu, own in totals.items()}
 
     def _value(self, item: LoweredOp) -> float | None:
         """Value of an op to the outliner; calls end a stretch."""
         if item.calls:
             return None
         return value_of(item.op.type, self.lowering.known.work(item.op), self.lowering.ir.replication_factor)
+
+
+def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
+    """Bytes per tile by category, added up."""
+    found: dict[str, TileVector] = {}
+    for name, vector in parts:
+        found[name] = found[name] + vector if name in found else vector
+    return dict(sorted(found.items()))
 
 
 def _variables(kinds: list[Kind], profile: Profile) -> Iterator[VariableInfo]:

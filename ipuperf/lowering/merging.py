@@ -79,7 +79,9 @@ def merge_exchanges(lowered: LoweredGraph, standing: Callable[[StreamCopy, int],
     for item in lowered.ops:
         steps = item.steps.steps
         step = steps[0] if len(steps) == 1 else None
-        party = standing(step, item.ipu) if isinstance(step, StreamCopy) else ()
+        party: tuple[int, ...] = ()
+        if isinstance(step, StreamCopy) and item.tile_set == "compute":  # I/O tiles make nobody stand
+            party = standing(step, item.ipu)
         if isinstance(step, InterIpuCopy) or (isinstance(step, StreamCopy) and len(party) > 1):
             if group is None or not group.takes(item, step, party, root):
                 group = _Merging(item, step, party)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ipuperf.ir import Constant, Graph, Ir, IrError, Stream, Tensor, Variable
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call, Loop
@@ -13,9 +11,7 @@ from ipuperf.ops.ipu_copy import IpuCopy
 from .layout import Layout, even, linear
 from .placement import home_of, reading_ipu, user_ipu, users
 from .supersteps import positions_of, stack
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
+from .tile_sets import COMPUTE, TileSets
 
 _PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad")
 
@@ -24,19 +20,24 @@ class Places:
     """Homes and layouts, filled while the graphs are walked in execution order.
 
     Args:
-        found: an earlier walk over the same program: homes and storages are as it found them, for they do not depend on
-            layouts, and its ``wishes`` are the layouts of variables and Init results.
+        tile_sets: how the tiles of an IPU are divided.
+        found: an earlier walk over the same program: homes, tile sets and storages are as it found them, for they do
+            not depend on layouts, and its ``wishes`` are the layouts of variables and Init results.
 
     Attributes:
+        machine: the machine as the compute tiles see it.
+        tile_set_of: the tile set of tensors that do not lie on the compute tiles.
         homes: IPU on which each tensor lies; None for constants, which lie wherever they are used.
         storage: for tensors that share storage, the tensor that owns it, through calls.
         wishes: layouts that stashes and buffers should have, by owner of the storage.
     """
 
-    def __init__(self, ir: Ir, machine: Machine, found: Places | None = None) -> None:
+    def __init__(self, ir: Ir, tile_sets: TileSets, found: Places | None = None) -> None:
         self.ir = ir
-        self.machine = machine
+        self.tile_sets = tile_sets
+        self.machine = tile_sets.machines[COMPUTE]
         self.found = found
+        self.tile_set_of: dict[Tensor, str] = found.tile_set_of if found else {}
         self.parameters: set[Tensor] = found.parameters if found else _matmul_parameters(ir)
         self.homes: dict[Tensor, int | None] = found.homes if found else {}
         self.storage: dict[Tensor, Tensor] = found.storage if found else {}
@@ -58,8 +59,10 @@ class Places:
         """Note where the results of an op on ``ipu`` lie, and what they share storage with.
 
         Raises:
-            IrError: an operand lies on another IPU.
+            IrError: an operand lies on another IPU or another tile set.
         """
+        if self.tile_sets.io_tiles:
+            self._place_on_tiles(op)
         for index, tensor in enumerate(op.inputs):
             home = self.homes.get(tensor)
             if home is not None and home != (wanted := reading_ipu(op, index)):
@@ -73,6 +76,18 @@ class Places:
             if index in aliases:
                 source = op.inputs[aliases[index]]
                 self.storage[tensor] = self.storage.get(source, source)
+
+    def _place_on_tiles(self, op: Op) -> None:
+        """Note the tile set of the results of an op, which has to be that of its operands."""
+        for index, tensor in enumerate(op.inputs):
+            lies, wanted = self.tile_set_of.get(tensor, COMPUTE), self.tile_sets.reading(op, index)
+            if lies != wanted and not isinstance(tensor, Constant):
+                raise IrError(
+                    f"{op.where()}: it is on the {wanted} tiles, its operand {tensor.id!r} lies on the {lies} tiles; "
+                    "copy it there with an IoTileCopy (io_tile_copy), or place the op on those tiles"
+                )
+        for tensor in op.outputs:
+            self.tile_set_of[tensor] = self.tile_sets.of(op)
 
     def wish(self, op: Op, layouts: dict[Tensor, Layout]) -> None:
         """Note the layout that the storage of a stash or of the buffer of a copy should have."""
@@ -111,6 +126,7 @@ class Places:
             IrError: a later call has an operand on another IPU.
         """
         for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+            self._pass_tiles(op, inner, outer, first=first)
             home = self.homes.get(outer)
             if home is None and isinstance(op, Loop) and index < op.carried:
                 home = user_ipu(inner)
@@ -128,6 +144,18 @@ class Places:
         for inner, outer in zip(callee.outputs, op.outputs, strict=True):
             self.homes[outer] = self.homes.get(inner)
             self.storage[outer] = self.storage.get(inner, inner)
+            self.tile_set_of[outer] = self.tile_set_of.get(inner, COMPUTE)
+
+    def _pass_tiles(self, op: Call | Loop, inner: Tensor, outer: Tensor, *, first: bool) -> None:
+        """As :meth:`pass_operands` for the tile set."""
+        lies = self.tile_set_of.get(outer, COMPUTE)
+        if first:
+            self.tile_set_of[inner] = lies
+        elif lies != self.tile_set_of.get(inner, COMPUTE) and not isinstance(outer, Constant):
+            raise IrError(
+                f"{op.where()}: operand {outer.id!r} lies on the {lies} tiles, an earlier call of the graph passes one "
+                "on other tiles there; use one graph for each"
+            )
 
     def check_carried(self, op: Op, inner: Tensor, result: Tensor) -> None:
         """Raise unless a loop-carried value ends on the IPU where it begins."""

@@ -201,6 +201,25 @@ class Sequence(Step):
 
 
 @dataclass(frozen=True)
+class IoTiles(Sequence):
+    """Steps that run on the I/O tiles while the compute tiles go on; the two sets meet at each :class:`TileSetCopy`."""
+
+
+@dataclass(frozen=True)
+class TileSetCopy(Step):
+    """One exchange between the compute tiles and the I/O tiles of the IPU, in which both take part.
+
+    Whoever comes first waits; then a sync of ``sync`` cycles and an exchange of ``cycles``, the same for both.
+    ``destination`` is ``io`` or ``compute``.
+    """
+
+    destination: str
+    bytes: int
+    sync: int
+    cycles: int
+
+
+@dataclass(frozen=True)
 class Repeat(Step):
     """``body`` executed ``count`` times."""
 
@@ -297,6 +316,8 @@ class DeviceProgram:
         memory: the memory report.
         streams: per stream name and direction, bytes of one slice on one replica.
         warnings: what the user should know (low-confidence costs, does not fit ...).
+        io_tiles: tiles of each IPU that are set aside for I/O, its last ones. Their steps stand in the tree of the IPU
+            inside :class:`IoTiles`; vectors over tiles in there count from the first I/O tile.
     """
 
     name: str
@@ -309,6 +330,7 @@ class DeviceProgram:
     memory: MemoryReport
     streams: Mapping[str, tuple[str, int]]
     warnings: tuple[str, ...] = ()
+    io_tiles: int = 0
 
     def walk(self, ipu: int = 0) -> Iterator[Step]:
         """Every leaf step that IPU ``ipu`` executes in one run, in order, with calls and repeats expanded."""
@@ -348,6 +370,8 @@ class DeviceProgram:
 
 def _describe(step: Step, depth: int) -> list[str]:
     pad = "  " * depth
+    if isinstance(step, IoTiles):
+        return [f"{pad}I/O tiles:", *(line for inner in step.steps for line in _describe(inner, depth + 1))]
     if isinstance(step, Sequence):
         return [line for inner in step.steps for line in _describe(inner, depth)]
     if isinstance(step, Repeat):
@@ -374,6 +398,7 @@ __all__ = [
     "HostCopy",
     "HostExchange",
     "InterIpuCopy",
+    "IoTiles",
     "IpuTransfer",
     "MemoryReport",
     "OpInfo",
@@ -384,6 +409,7 @@ __all__ = [
     "Step",
     "StreamCopy",
     "Sync",
+    "TileSetCopy",
     "TileVector",
     "VariableInfo",
 ]

@@ -19,6 +19,7 @@ from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic, SliceVertices
+from ipuperf.ops.io_tile_copy import TileSetTransfer
 from ipuperf.ops.ipu_copy import InterIpuTransfer
 
 from . import code, rearrangements
@@ -26,7 +27,7 @@ from .code import CodeBytes
 from .convolution_form import describe
 from .convolution_planner import ConvolutionPlan, plan_convolution, plan_product
 from .layout import Layout, even, linear
-from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync
+from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .rearrangements import Stage
 from .reductions import plan_reduction
 from .tilevector import TileVector
@@ -46,6 +47,7 @@ class OpSteps:
         vertices: vertex types whose code the op needs, with the tiles that hold it.
         low_confidence: names of costs without a primary source.
         elsewhere: always-live code of the op on other IPUs (the sender of a copy between IPUs).
+        sender: always-live code of the op on the other tile set of its IPU (the sender of a copy between them).
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -54,11 +56,12 @@ class OpSteps:
     vertices: dict[str, int] = field(default_factory=dict)
     low_confidence: list[str] = field(default_factory=list)
     elsewhere: dict[int, CodeBytes] = field(default_factory=dict)
+    sender: CodeBytes | None = None
 
     def for_op(self, op_id: int) -> OpSteps:
         """The same for the op of this number in the op table."""
         steps = [step.for_op(op_id) for step in self.steps]
-        return OpSteps(steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere)
+        return OpSteps(steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender)
 
     def need(self, temp: TileVector) -> None:
         """Raise the temporary memory to at least ``temp`` on every tile."""
@@ -207,6 +210,8 @@ class Superstepper:
                 self.inter_ipu(item)
             elif isinstance(item, SliceVertices):
                 self.dynamic_slice(item)
+            elif isinstance(item, TileSetTransfer):
+                self.tile_set_copy(item)
             else:
                 raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
@@ -344,6 +349,21 @@ class Superstepper:
         self.out.elsewhere[item.source] = one_way
         if not self.op.aliases():
             self.layouts[self.op.outputs[0]] = source
+
+    def tile_set_copy(self, item: TileSetTransfer) -> None:
+        """A copy to the other tile set of the IPU, as long as its busiest tile sends or receives (a tile does either at
+        the exchange's rate): with few I/O tiles those set the pace."""
+        tensor, chip = self.op.inputs[0], self.chip
+        size = tensor.dtype.size
+        buffer = self.op.inputs[-1] if self.op.aliases() else None
+        target = self.linear(tensor) if buffer is None else self.layouts[buffer]
+        self.layouts[self.op.outputs[0]] = target
+        arriving, leaving = target.bytes(size), self.layouts[tensor].bytes(size)
+        cycles = chip.exchange_setup_cycles - (-max(arriving.max, leaving.max) // chip.exchange_bytes_per_cycle)
+        name = f"{self.op.type}(to {item.destination})"
+        self.out.steps.append(TileSetCopy(self.op_id, name, item.destination, item.bytes, chip.sync_cycles, cycles))
+        self.out.code += code.exchange_code(arriving)
+        self.out.sender = code.exchange_code(leaving)
 
     def dynamic_slice(self, item: SliceVertices) -> None:
         """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is

@@ -54,6 +54,7 @@ from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot
 from .gradients import autodiff
 from .group_norm import GroupNormalization, GroupNormalizationGrad
+from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
@@ -202,6 +203,7 @@ __all__ = [
     "IncrementMod",
     "IncrementModInplace",
     "Init",
+    "IoTileCopy",
     "IpuCopy",
     "IsFinite",
     "IsInf",

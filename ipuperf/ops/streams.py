@@ -53,7 +53,10 @@ class _StreamOp(Op):
 
 
 class HostLoad(_StreamOp):
-    """Fill the Init'ed tensor (input 0, shared with the output) with the next slice of ``stream``."""
+    """Fill the Init'ed tensor (input 0, shared with the output) with the next slice of ``stream``.
+
+    With the attribute ``in_place`` (default False) the operand is a buffer that others read later: it is changed.
+    """
 
     type: ClassVar[str] = "HostLoad"
     direction: ClassVar[str] = "h2d"
@@ -64,6 +67,9 @@ class HostLoad(_StreamOp):
     def infer(self) -> list[TensorSpec]:
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        return (0,) if self.attributes.get("in_place") else ()
 
     def aliases(self) -> dict[int, int]:
         return {0: 0}

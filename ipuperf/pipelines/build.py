@@ -5,8 +5,12 @@ One weight update (or inference run) is: the windows before the loop, the loop, 
 stores results, copies between IPUs. Everything is an op of the program, so its values, its time and its memory are
 those of any other program; nothing here knows cycles.
 
-Simplifications: overlapped I/O (I/O tiles) is not built; results of a stage that wait for the copies of a later window
-are put aside by an on-tile copy.
+Overlapped I/O is the software pipeline that PopART makes of a loop (``transforms/decomposeloops.cpp``): an I/O buffer
+of its own per stream; each forward first copies its input from there to the compute tiles, and while it runs the I/O
+tiles store the result of the forward before and load the input of the next (:mod:`~ipuperf.pipelines.host_io`).
+
+Simplifications: results of a stage that wait for the copies of a later window are put aside by an on-tile copy;
+timetables with infeed and outfeed cells of their own (TensorFlow's overlapped pipelines) are not built.
 """
 
 from __future__ import annotations
@@ -18,11 +22,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipuperf.ir import UINT32, Constant, Ir, Recomputation, Stream, Tensor, TensorSpec, Variable, dtype_of
-from ipuperf.ops import Accumulate, CopyVarUpdate, HostLoad, HostStore, Init, autodiff
+from ipuperf.ops import Accumulate, CopyVarUpdate, HostStore, Init, autodiff
 from ipuperf.ops.control import reached_by_gradients
 from ipuperf.schedules import Cell, Timetable
 
-from .model import Activation, Data, HostInput, Offload, PipelineError, Seed, StageGraph, StageOutput, Training
+from .host_io import HostTraffic
+from .model import (
+    Activation,
+    Data,
+    HostInput,
+    HostIo,
+    Offload,
+    PipelineError,
+    Seed,
+    StageGraph,
+    StageOutput,
+    Training,
+)
 from .scope import Scope, place
 from .stages import Stage, StageWriter, Stash
 from .transport import Transport
@@ -30,6 +46,7 @@ from .weights import Weights
 from .windows import Program, Window, program_of
 
 _NO_OFFLOAD = Offload()
+_PLAIN_IO = HostIo()
 _SEED_STRIDE = 0x9E3779B9
 """Distance between the seeds of two replicas and stages: 2**32 divided by the golden ratio."""
 
@@ -82,6 +99,7 @@ def build_pipeline(
     seed: int = 0,
     copies: str = "every step",
     recompute: str = "in one piece",
+    host_io: HostIo = _PLAIN_IO,
 ) -> Pipeline:
     """Fill the main graph of ``ir`` with ``repeats`` runs of a pipeline.
 
@@ -99,6 +117,7 @@ def build_pipeline(
             stages without repeated forward, too, do it up to their last checkpoint.
         copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
             PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
+        host_io: overlapped or synthetic host I/O.
 
     Raises:
         PipelineError: parts that contradict the timetable or each other.
@@ -107,12 +126,16 @@ def build_pipeline(
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
     if recompute not in ("in one piece", "interleaved", "always"):
         raise PipelineError(f"recompute={recompute!r}; allowed are 'in one piece', 'interleaved' and 'always'")
+    every_step = copies == "every step"
+    if host_io.overlaps and (every_step or host_io.tiles < 1):
+        raise PipelineError(
+            f"overlapped I/O with {host_io.tiles} I/O tiles and copies={copies!r}; it needs at least 1 I/O tile and "
+            "copies='when needed' (a pipeline's stages cannot be overlapped with I/O)"
+        )
     _check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
-    every_step = copies == "every step"
-    builder = Builder(
-        ir, parts, timetable, training, offload, seed, every_step=every_step, periods=periods, recompute=recompute
-    )
+    builder = Builder(ir, parts, timetable, training, offload, seed, host_io,
+                      every_step=every_step, periods=periods, recompute=recompute)  # fmt: skip
     return builder.build(outputs, repeats)
 
 
@@ -127,6 +150,7 @@ class Builder:
         training: Training | None,
         offload: Offload,
         seed: int,
+        host_io: HostIo,
         *,
         every_step: bool,
         periods: int = 1,
@@ -139,7 +163,9 @@ class Builder:
         self.training = training
         self.offload = offload
         self.main = Scope(ir.main_graph)
-        self.program = program_of(timetable, periods)
+        self.host_io = host_io
+        ir.num_io_tiles = host_io.tiles or ir.num_io_tiles
+        self.program = program_of(timetable, periods, peel=host_io.overlaps)
         self._seed = seed
         self._seeds: list[Variable] = []
         _check(self.parts, timetable, training)
@@ -152,10 +178,11 @@ class Builder:
 
     # -- what the other modules ask ------------------------------------------------------------------------------------
 
-    def buffer(self, spec: TensorSpec, ipu: int, name: str, *, zero: bool) -> Tensor:
+    def buffer(self, spec: TensorSpec, ipu: int, name: str, *, zero: bool, tile_set: str = "compute") -> Tensor:
         """A tensor of the main graph that is written in place; zeros at the start of a run if ``zero``."""
         init = "zero" if zero else "undefined"
-        return self.main.op(Init, [], name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init=init).outputs[0]
+        made = self.main.op(Init, [], name, ipu=ipu, tile_set=tile_set, shape=spec.shape, dtype=spec.dtype, init=init)
+        return made.outputs[0]
 
     def variable(
         self, name: str, data: np.ndarray, ipu: int, *, shard_over: int | None = None, remote: bool = False
@@ -224,13 +251,11 @@ class Builder:
             self.weights.write_updates()
         anchors = self._anchors(outputs)
         self._count_transfers(outputs, repeats)
-        scope = self.main.inner("weight_update" if self.training else "pipeline_run") if repeats > 1 else self.main
-        Emitter(self, stages, outputs, anchors).emit(scope)
-        if repeats > 1:
-            scope.close(trips=repeats)
+        self._emit_runs(Emitter(self, stages, outputs, anchors), repeats)
         for output, anchor in anchors.items():
-            ipu = self.parts[output.part].ipu
-            self.main.op(HostStore, [anchor], ipu=ipu, outputs=0, stream=output.stream)
+            if not self.host_io.synthetic:
+                ipu = self.parts[output.part].ipu
+                self.main.op(HostStore, [anchor], ipu=ipu, outputs=0, stream=output.stream)
         weights = self.weights if self.training is not None else None
         return Pipeline(
             self.ir,
@@ -243,6 +268,21 @@ class Builder:
             weights.scalars if weights else {},
             tuple(self._seeds),
         )
+
+    def _emit_runs(self, emitter: Emitter, repeats: int) -> None:
+        """All runs of the schedule, in a loop; the first and the last on their own where I/O overlaps across runs."""
+        trips = repeats
+        if emitter.traffic.across and repeats > 1:
+            emitter.emit(self.main, last=False)
+            trips -= 2
+        if trips == 1 and trips == repeats:
+            emitter.emit(self.main)
+        elif trips > 0:
+            scope = self.main.inner("weight_update" if self.training else "pipeline_run")
+            emitter.emit(scope, first=trips == repeats, last=trips == repeats)
+            scope.close(trips=trips)
+        if trips < repeats:
+            emitter.emit(self.main, first=False)
 
     def _count_transfers(self, outputs: Sequence[StageOutput], repeats: int) -> None:
         """Slices of each stream in a run."""
@@ -387,10 +427,13 @@ class Emitter:
         self._outputs = outputs
         self._anchors = anchors
         self._last = builder.timetable.micro_batches - 1
+        self.traffic = HostTraffic(builder, self._last)
 
-    def emit(self, scope: Scope) -> None:
-        """One run of the schedule and its weight update."""
+    def emit(self, scope: Scope, *, first: bool = True, last: bool = True) -> None:
+        """One run of the schedule and its weight update; ``first`` and ``last`` say whether no other run comes before
+        or after it that its I/O may overlap with."""
         program = self._builder.program
+        self.traffic.begin(first=first, last=last)
         values: Values = {}
         self._segment(scope, program.before, values)
         if program.trips:
@@ -436,13 +479,11 @@ class Emitter:
     def _load(self, scope: Scope, cell: Cell, stage: Stage, values: Values) -> None:
         """The host inputs of a forward."""
         part = stage.description
-        for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
-            if isinstance(source, HostInput):
-                spec = tensor.spec
-                empty = scope.op(Init, [], tensor.name, ipu=part.ipu, shape=spec.shape, dtype=spec.dtype,
-                                 init="undefined").outputs[0]  # fmt: skip
-                loaded = scope.op(HostLoad, [empty], tensor.name, ipu=part.ipu, stream=source.stream).outputs[0]
-                values["host", stage.part, (cell.micro_batch, tensor)] = loaded
+        sources = zip(part.graph.inputs, part.sources, strict=True)
+        wanted = {tensor: source.stream for tensor, source in sources if isinstance(source, HostInput)}
+        results = [o.stream for o in self._outputs if o.part == stage.part and o.returned == "all"]
+        for tensor, loaded in self.traffic.load(scope, wanted, results, part.ipu, cell.micro_batch).items():
+            values["host", stage.part, (cell.micro_batch, tensor)] = loaded
 
     def _run(self, scope: Scope, cell: Cell, stage: Stage, values: Values, fresh: Values) -> None:
         """Call the routine of a cell."""
@@ -481,7 +522,7 @@ class Emitter:
             if output.returned == "all" and (cell.micro_batch + 1) % output.every:
                 continue
             if output.returned == "all":
-                scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=output.stream)
+                self.traffic.store(scope, value, output.stream, ipu, cell.micro_batch)
             elif output.returned == "sum":
                 scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, kind="add")
             elif self._is_last(cell):

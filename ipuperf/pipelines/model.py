@@ -95,6 +95,30 @@ class StageOutput:
     every: int = 1
 
 
+@dataclass(frozen=True)
+class HostIo:
+    """How inputs and results travel between host and IPUs.
+
+    Attributes:
+        tiles: tiles of each IPU set aside for I/O.
+        inputs, outputs: streams that are loaded and stored on the I/O tiles while the compute tiles work on another
+            micro-batch. The value says how far: False within one weight update (or inference run), True also from one
+            to the next.
+        synthetic: no host I/O at all: inputs are random numbers that lie on the IPU (normally distributed; zeros for
+            integers, which may be indices), results are not sent.
+    """
+
+    tiles: int = 0
+    inputs: Mapping[Stream, bool] = field(default_factory=dict)
+    outputs: Mapping[Stream, bool] = field(default_factory=dict)
+    synthetic: bool = False
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether anything is loaded or stored on the I/O tiles."""
+        return bool(self.inputs or self.outputs)
+
+
 class UpdateRule(Protocol):
     """An optimiser."""
 

@@ -62,11 +62,12 @@ class Scope:
         name: str = "t",
         ipu: int | None = None,
         *,
+        tile_set: str = "compute",
         free: bool = False,
         **kw: Any,
     ) -> Op:
-        """A new last op of this graph on ``ipu`` (``free``: it may come earlier); operands may be of graphs around
-        it."""
+        """A new last op of this graph on ``tile_set`` of ``ipu`` (``free``: it may come earlier); operands may be of
+        graphs around it."""
         operands = [self.get(t) for t in inputs]
         outputs = kw.pop("outputs", 1)
         before = next((op for op in reversed(self.graph.ops) if op not in self._free), None)
@@ -77,6 +78,7 @@ class Scope:
             else:
                 with CONTEXT.on_ipu(ipu):
                     op = self.graph.create(op_class, operands, names, **kw)
+        op.tile_set = tile_set
         if free:
             self._free.add(op)
         elif before is not None:

@@ -90,12 +90,20 @@ def _forward_then_backward(row: tuple[Cell, ...]) -> bool:
     return "B" in kinds and kinds.index("B") > 0
 
 
-def program_of(timetable: Timetable, periods: int = 1) -> Program:
+def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False) -> Program:
     """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
-    iterations)."""
+    iterations).
+
+    ``peel`` writes the first and the last iteration out: those in which overlapped I/O has nothing to store yet and
+    nothing more to load.
+    """
     windows = windows_of(timetable)
     period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
+    if peel:
+        begin, trips = begin + period, trips - 2
+    if trips < 2:
+        begin = trips = 0
     end = begin + trips * period
     segments: dict[Cell, int] = {}
     for index, window in enumerate(windows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError
 from ipuperf.pipelines import (
+    HostIo,
     Offload,
     Pipeline,
     PipelineError,
@@ -34,7 +35,7 @@ from ipuperf.schedules import (
     sharded,
 )
 
-from .enums import OutputMode, ReductionType, SyncPattern
+from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
 from .log import logger
@@ -106,6 +107,7 @@ def compile_model(
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
     )
+    _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
     _apply_precision(parts, options)
     timetable, copies, repeats = plan(options, parts, training)
@@ -128,6 +130,7 @@ def compile_model(
             seed=options.random_seed or 0,
             copies=copies,
             recompute="always" if training and _recomputes_in_pipeline(options, parts) else "interleaved",
+            host_io=_host_io(exported, options, streams, alone=timetable.micro_batches == 1),
         )
     except PipelineError as error:
         raise Error(str(error)) from error
@@ -341,6 +344,58 @@ def _outputs(
             outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
         streams.append(known[key])
     return outputs, tuple(streams)
+
+
+# -- overlapped and synthetic host I/O --------------------------------------------------------------------------------
+
+
+def _check_overlap(exported: ExportedModel, options: Options, training: bool) -> None:
+    """What upstream asks for with overlapped I/O, in its words (``poptorch:source/Compiler.cpp``)."""
+    modes = [spec.overlap for spec in exported.inputs] + [spec.overlap for spec in exported.outputs]
+    if all(mode is OverlapMode.NoOverlap for mode in modes):
+        return
+    strategy = options.execution_strategy
+    if isinstance(strategy, PhasedExecution):
+        raise UnsupportedError(
+            f"overlapped I/O with {type(strategy).__name__} is not supported; allowed: poptorch.ShardedExecution"
+        )
+    if not isinstance(strategy, ShardedExecution):
+        raise Error(
+            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
+            "switch to poptorch.ShardedExecution."
+        )
+    if not options.TensorLocations.num_io_tiles:
+        raise Error(
+            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
+            "poptorch.Options().TensorLocations.numIOTiles."
+        )
+    mode = options.resolved_output_mode(training)
+    if mode not in (OutputMode.Sum, OutputMode.All):
+        raise Error(
+            "Unsupported output mode for overlapped IO. Please switch output mode to poptorch.OutputMode.All or "
+            f"poptorch.OutputMode.Sum. It is {mode.name}"
+        )
+
+
+def _host_io(exported: ExportedModel, options: Options, streams: Sequence[Stream | None], *, alone: bool) -> HostIo:
+    """Where host I/O happens. With ``alone``, one micro-batch per weight update, there is one loop, which both modes
+    overlap. Sums are sent once, at the end of a run, and not overlapped with anything."""
+    tiles = options.TensorLocations.num_io_tiles
+    if options._Popart.synthetic_data:
+        return HostIo(tiles, synthetic=True)
+
+    def chosen(pairs: Iterable[tuple[Stream | None, OverlapMode]]) -> dict[Stream, bool]:
+        return {
+            stream: alone or mode is OverlapMode.OverlapDeviceIterationLoop
+            for stream, mode in pairs
+            if stream is not None and mode is not OverlapMode.NoOverlap
+        }
+
+    return HostIo(
+        tiles,
+        chosen((spec.stream, spec.overlap) for spec in exported.inputs),
+        chosen((stream, spec.overlap) for stream, spec in zip(streams, exported.outputs, strict=True)),
+    )
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ipuperf.pipelines import Data, HostInput, StageGraph
 
 from .aten_lowering import ExportError, ir_dtype, to_numpy
 from .blocks import BlockUse
+from .enums import OverlapMode
 from .errors import Error, UnsupportedError
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
@@ -35,12 +36,14 @@ class InputSpec:
         shape: of a micro-batch.
         dtype: PyTorch's type.
         stream: host stream, None when the model does not use the input.
+        overlap: how far ahead it is loaded on I/O tiles.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     stream: Stream | None
+    overlap: OverlapMode = OverlapMode.NoOverlap
 
     def to_numpy(self, tensor: torch.Tensor) -> np.ndarray:
         """Values of any batch size in the type of the stream (int64 becomes int32, float64 float32)."""
@@ -56,6 +59,7 @@ class OutputSpec:
         shape: of a micro-batch.
         dtype: PyTorch's type, to which :meth:`to_torch` converts back.
         constant: the value when it does not depend on data.
+        overlap: whether it is stored from I/O tiles while the next one is computed.
     """
 
     part: int
@@ -63,6 +67,7 @@ class OutputSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
     constant: torch.Tensor | None = None
+    overlap: OverlapMode = OverlapMode.NoOverlap
 
     def to_torch(self, array: np.ndarray) -> torch.Tensor:
         """A result in PyTorch's type."""
@@ -227,7 +232,7 @@ class _Exporter:
             ir=self.ir,
             parts=stages,
             inputs=[
-                InputSpec(path, tuple(leaf.shape), leaf.dtype, stream)
+                InputSpec(path, tuple(leaf.shape), leaf.dtype, stream, _overlap_of(writer, stream))
                 for path, leaf, stream in zip(self.paths, self.leaves, self.streams, strict=True)
             ],
             outputs=outputs,
@@ -344,7 +349,8 @@ class _Exporter:
         if isinstance(value, torch.Tensor):
             return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
         part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
-        return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype)
+        mode = writer.overlapped.get(node, OverlapMode.NoOverlap)
+        return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype, overlap=mode)
 
     def _updates(self, writer: StageWriter) -> None:
         """Buffers that take a new value after each forward."""
@@ -377,6 +383,10 @@ class _Exporter:
             raise Error("The loss does not depend on the model's parameters")
         assert flow.tensor is not None
         return flow.origin.index, flow.origin.result(flow)
+
+
+def _overlap_of(writer: StageWriter, stream: Stream | None) -> OverlapMode:
+    return OverlapMode.NoOverlap if stream is None else writer.overlapped.get(stream, OverlapMode.NoOverlap)
 
 
 def _ancestors(losses: Mapping[torch.fx.Node, None]) -> set[torch.fx.Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,14 @@ from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGr
 from .aten import RANDOM, handler_of, name_of
 from .aten_lowering import ExportError, Lowering, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
-from .errors import PartitionError, UnsupportedError
+from .enums import OverlapMode
+from .errors import Error, PartitionError, UnsupportedError
 from .export_trace import BLOCK, GRAD, LOSS, Traced, location_of_node, tags_of
 from .partition import Partition
+
+_OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
+_OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
+"""Marks that are no ops: the value they mark stands for them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -190,6 +195,7 @@ class StageWriter:
         self._places: dict[torch.fx.Node, Place] = {}
         self.parts: dict[Place, Part] = {}
         self.checkpoints: list[Flow] = []
+        self.overlapped: dict[Stream | torch.fx.Node, OverlapMode] = {}  # host inputs, and nodes that are results
         self.tags = self._tags()
 
     # -- places ----------------------------------------------------------------------------------------------------
@@ -206,7 +212,7 @@ class StageWriter:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
             tag = tags_of(node).get(BLOCK, tag)
-            if self._constant(node):
+            if self._constant(node) or name_of(node.target) in _OVERLAPS:
                 continue
             if tag is None:
                 raise PartitionError(f"{NO_ACTIVE_BLOCK} ({location_of_node(node)}: {name_of(node.target)})")
@@ -252,7 +258,7 @@ class StageWriter:
         for place in sorted(set(self._places.values())):
             self.part(place)
         for node, flow in self.values.items():
-            used = [self._places[u] for u in node.users if u in self._places]
+            used = [self._places[u] for u in _readers(node) if u in self._places]
             if isinstance(flow, Flow) and isinstance(flow.origin, Stream):
                 flow.home = self.parts[min(used)] if used else self.first_part()
             elif isinstance(flow, Flow) and isinstance(flow.origin, Variable):
@@ -310,7 +316,24 @@ class StageWriter:
         with torch.no_grad():
             return node.target(*args, **kwargs)  # type: ignore[operator]
 
+    def _overlap(self, node: torch.fx.Node) -> Any:
+        """Note a mark for overlapped I/O; the value is the marked one."""
+        source, mode = node.args
+        assert isinstance(source, torch.fx.Node)
+        name, value = name_of(node.target).removeprefix("ipuperf::"), self.values[source]
+        if name_of(node.target) == _OVERLAP_OUTPUT:
+            if not any(user.op == "output" for user in node.users):
+                raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host output")
+            self.overlapped[node] = OverlapMode(mode)
+        elif isinstance(value, Flow) and isinstance(value.origin, Stream):
+            self.overlapped[value.origin] = OverlapMode(mode)
+        else:
+            raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host input")
+        return value
+
     def _lowered(self, node: torch.fx.Node) -> Any:
+        if name_of(node.target) in _OVERLAPS:
+            return self._overlap(node)
         part, location = self.part(self._places[node]), location_of_node(node)
         flows = [f for n in node.all_input_nodes for f in _flows(self.values[n])]
         gradients = tags_of(node).get(GRAD, True)
@@ -367,6 +390,15 @@ class StageWriter:
         if isinstance(result, (list, tuple)):
             return [flow(item, i) for i, item in enumerate(result)]
         return flow(result, 0)
+
+
+def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """Nodes that use a value, also through marks."""
+    for user in node.users:
+        if user.op == "call_function" and name_of(user.target) in _OVERLAPS:
+            yield from _readers(user)
+        else:
+            yield user
 
 
 def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:

@@ -1,9 +1,9 @@
 """The ops of ``poptorch``: what they compute in native PyTorch, and marks that an export finds.
 
-``identity_loss``, ``recomputationCheckpoint``, ``set_available_memory``, ``serializedMatMul``, ``nop`` and
-``ipu_print_tensor`` are PyTorch ops of the library ``ipuperf`` (see :data:`MARKS`), so ``torch.export`` keeps them in
-its graph; natively all but ``identity_loss`` copy their input. Ops without an equivalent here raise
-:class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
+``identity_loss``, ``recomputationCheckpoint``, ``set_available_memory``, ``serializedMatMul``, ``nop``,
+``set_overlap_for_input``, ``set_overlap_for_output`` and ``ipu_print_tensor`` are PyTorch ops of the library
+``ipuperf`` (see :data:`MARKS`), so ``torch.export`` keeps them in its graph; natively all but ``identity_loss`` copy
+their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MARKS = {
     "ipuperf::set_matmul_serialization": "(product, mode: a MatMulSerializationMode value, factor, keep_precision)",
     "ipuperf::nop": "(x)",
     "ipuperf::ipu_print_tensor": "(x, title)",
+    "ipuperf::set_overlap_for_input": "(x, mode: an OverlapMode value)",
+    "ipuperf::set_overlap_for_output": "(x, mode: an OverlapMode value)",
 }
 """The marks as PyTorch ops, with their arguments; each gives one tensor like ``x`` (a loss: reduced). The first two are
 those of :mod:`.aten_marks`."""
@@ -56,6 +58,16 @@ def _ipu_print_tensor(x: torch.Tensor, title: str) -> torch.Tensor:
     return x.clone()
 
 
+@torch.library.custom_op("ipuperf::set_overlap_for_input", mutates_args=())
+def _set_overlap_for_input(x: torch.Tensor, mode: str) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("ipuperf::set_overlap_for_output", mutates_args=())
+def _set_overlap_for_output(x: torch.Tensor, mode: str) -> torch.Tensor:
+    return x.clone()
+
+
 def _pass_through(op: Any, settings: int) -> None:
     """Shape, type and gradient of an op that copies its first input and has ``settings`` more arguments."""
     op.register_fake(lambda x, *_: torch.empty_like(x))
@@ -65,6 +77,8 @@ def _pass_through(op: Any, settings: int) -> None:
 _pass_through(_set_available_memory, 1)
 _pass_through(_set_matmul_serialization, 3)
 _pass_through(_nop, 0)
+_pass_through(_set_overlap_for_input, 1)
+_pass_through(_set_overlap_for_output, 1)
 _ipu_print_tensor.register_fake(lambda x, title: torch.empty_like(x))
 
 
@@ -150,13 +164,15 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
 
 
 def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
-    """How far ahead inputs are copied; only ``NoOverlap`` is supported, and it changes nothing."""
-    return _no_overlap("set_overlap_for_input", input_tensors, mode)
+    """Inputs of the model (a tensor, or tuples, lists and dictionaries of tensors) that are loaded on I/O tiles while
+    the compute tiles work on the micro-batch before: within a weight update (``OverlapAccumulationLoop``) or also from
+    one device iteration to the next. Needs ``TensorLocations.numIOTiles`` and ``ShardedExecution``."""
+    return _overlap("set_overlap_for_input", torch.ops.ipuperf.set_overlap_for_input, input_tensors, mode)
 
 
 def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
-    """How long outputs may be copied; only ``NoOverlap`` is supported, and it changes nothing."""
-    return _no_overlap("set_overlap_for_output", output_tensors, mode)
+    """As :func:`set_overlap_for_input` for results of the model, stored while the next micro-batch is computed."""
+    return _overlap("set_overlap_for_output", torch.ops.ipuperf.set_overlap_for_output, output_tensors, mode)
 
 
 # -- control flow and dynamic indices --------------------------------------------------------------------------------
@@ -292,11 +308,19 @@ def _unsupported(name: str, reason: str) -> NoReturn:
     raise UnsupportedError(f"poptorch.{name} is not supported: {reason}")
 
 
-def _no_overlap(name: str, tensors: Any, mode: object) -> Any:
+def _overlap(name: str, mark: Any, tensors: Any, mode: object) -> Any:
     require(isinstance(mode, OverlapMode), f"{name}: mode {mode!r} given, expected a member of poptorch.OverlapMode")
-    if mode is not OverlapMode.NoOverlap:
-        _unsupported(f"{name} ({mode})", "host I/O does not overlap with compute; allowed is OverlapMode.NoOverlap")
-    return tensors
+    assert isinstance(mode, OverlapMode)
+    if mode is OverlapMode.NoOverlap:
+        return tensors
+    if isinstance(tensors, dict):
+        return {key: _overlap(name, mark, value, mode) for key, value in tensors.items()}
+    if isinstance(tensors, tuple) and hasattr(tensors, "_fields"):
+        return type(tensors)(*(_overlap(name, mark, value, mode) for value in tensors))
+    if isinstance(tensors, list | tuple):
+        return type(tensors)(_overlap(name, mark, value, mode) for value in tensors)
+    _check_tensor(name, tensors)
+    return mark(tensors, mode.value)
 
 
 def _check_tensor(name: str, value: object) -> None:

@@ -67,5 +67,5 @@ def ipu(ipu: int = 0) -> AbstractContextManager[int]:
 
 
 def io_tiles() -> AbstractContextManager[None]:
-    """Place new ops on the tiles set aside for input and output."""
+    """Place new ops on the tiles set aside for input and output (``num_io_tiles`` of the Ir)."""
     return CONTEXT.on_tiles("io")

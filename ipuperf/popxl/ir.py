@@ -68,6 +68,21 @@ class Ir:
         self._ir.num_host_transfers = int(value)
 
     @property
+    def num_io_tiles(self) -> int:
+        """Tiles of each IPU on which ops inside ``popxl.io_tiles()`` run while the others compute; the two meet at
+        ``ops.io_tile_copy``. 0 (default): there are no such tiles, and those ops run with all others. Upstream this is
+        the session option ``numIOTiles``."""
+        return self._ir.num_io_tiles
+
+    @num_io_tiles.setter
+    def num_io_tiles(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"num_io_tiles is {value!r}; a whole number of at least 0 is needed")
+        if self._ir in _SEALED:
+            raise RuntimeError("num_io_tiles cannot be changed after a Session was built from the Ir")
+        self._ir.num_io_tiles = value
+
+    @property
     def replication_factor(self) -> int:
         """Number of replicas; settable until a session is built."""
         return self._ir.replication_factor

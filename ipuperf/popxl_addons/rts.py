@@ -62,7 +62,7 @@ def gather_replica_sharded_tensor(
 
 def _no_io_tiles(use_io_tiles: bool) -> None:
     if use_io_tiles:
-        raise NotImplementedError("use_io_tiles=True is not supported by ipuperf yet (there is no io_tile_copy)")
+        raise NotImplementedError("use_io_tiles=True is not supported: gathers run on the compute tiles")
 
 
 def all_gather_replica_sharded_graph(

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from simpy.events import Event
 
-from ipuperf.lowering.program import Collective, HostCopy, HostExchange, InterIpuCopy, RemoteTransfer, StreamCopy
+from ipuperf.lowering.program import (
+    Collective,
+    HostCopy,
+    HostExchange,
+    InterIpuCopy,
+    RemoteTransfer,
+    StreamCopy,
+    TileSetCopy,
+)
 
 from .network import Label
 from .recorder import Ran
@@ -67,19 +75,23 @@ class World:
 
 
 class IpuProcess:
-    """IPU ``index`` of replica ``replica``, which is IPU ``ipu`` of the machine.
+    """IPU ``index`` of replica ``replica``, which is IPU ``ipu`` of the machine; ``lane`` 1: its I/O tiles alone.
 
     ``number`` is its place among all processes (replica first), which is its path for breaking ties.
     """
 
-    def __init__(self, world: World, number: int, replica: int, index: int, ipu: int, tiles: Tiles | None) -> None:
+    def __init__(
+        self, world: World, number: int, replica: int, index: int, ipu: int, tiles: Tiles | None, lane: int = 0
+    ) -> None:
         self.world = world
         self.number = number
         self.replica = replica
         self.index = index
         self.ipu = ipu
         self.tiles = tiles
-        self.instructions: tuple[Instruction, ...] = world.tree.instructions[index]
+        self.lane = lane
+        lists = world.tree.io_instructions if lane else world.tree.instructions
+        self.instructions: tuple[Instruction, ...] = lists[index]
         self.pc = 0
         self.loops: list[int] = []  # index of the Enter of each open loop
         self.counters: list[int] = []  # its iteration
@@ -97,7 +109,8 @@ class IpuProcess:
     @property
     def name(self) -> str:
         """For messages."""
-        return f"replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
+        tiles = "I/O tiles of " if self.lane else ""
+        return f"{tiles}replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
 
     @property
     def step_name(self) -> str:
@@ -204,6 +217,8 @@ class IpuProcess:
             yield from self._remote(leaf, step)
         elif isinstance(step, HostExchange):
             yield from self._host_exchange(leaf, step)
+        elif isinstance(step, TileSetCopy):
+            yield from self._tile_set_copy(leaf, step)
         else:
             assert isinstance(step, StreamCopy)
             yield from self._stream(leaf, step)
@@ -215,6 +230,21 @@ class IpuProcess:
             )
             self.parts = []
         self.inside = False
+
+    def _tile_set_copy(self, leaf: Leaf, step: TileSetCopy) -> Waiting:
+        """Meet the other tile set (waiting is ``idle``), then sync and exchange together with it."""
+        yield from self.wait(lambda done: self.world.meetings.tile_sets(self, leaf, done))
+        self.close_part("idle")
+        yield from self._sleep(step.sync)
+        self.close_part("sync")
+        yield from self._sleep(step.cycles)
+        receives = (step.destination == "io") == (self.lane == 1)
+        self.close_part("exchange", 0, step.bytes if receives else 0, 0 if receives else step.bytes)
+
+    def takes_over(self, other: IpuProcess) -> None:
+        """What the compute tiles compute from now on is the slice that the I/O tiles have loaded last."""
+        if other.loaded:
+            self.loaded, self.last_stream = dict(other.loaded), other.last_stream
 
     def _remote(self, leaf: Leaf, step: RemoteTransfer) -> Waiting:
         load = step.direction == "load"

@@ -1,4 +1,5 @@
-"""Where IPUs meet: collectives of a replica group, exchanges between the IPUs of a replica, and host exchanges.
+"""Where IPUs meet: collectives of a replica group, exchanges between the IPUs of a replica, and host exchanges; and
+where the two tile sets of an IPU meet.
 
 A meeting begins when its last party arrives; until then the others wait (kind ``sync_external``). Nobody can arrive at
 the next meeting of the same key before leaving this one, so a key (which step, which group; which pairs of IPUs)
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ipuperf.lowering.program import Collective, HostExchange, InterIpuCopy, IpuTransfer
+from ipuperf.lowering.program import Collective, HostExchange, InterIpuCopy, IpuTransfer, TileSetCopy
 
 from .algorithms import Planner
 from .collectives import CollectiveRun
@@ -61,6 +62,7 @@ class Meetings:
         self._copy_starts: dict[CopyKey, int] = {}
         self._host: dict[HostKey, dict[int, Party]] = {}
         self._host_starts: dict[HostKey, int] = {}
+        self._tile_sets: dict[tuple[int, int], Party] = {}
 
     def collective(self, process: IpuProcess, leaf: Leaf, done: Callable[[], None]) -> None:
         """``process`` has arrived at the collective ``leaf``; ``done`` is called when its part is over."""
@@ -159,6 +161,33 @@ class Meetings:
         del self._host_starts[key]
         for index in sorted(parties):
             parties[index][2]()
+
+    def tile_sets(self, process: IpuProcess, leaf: Leaf, done: Callable[[], None]) -> None:
+        """The compute tiles or the I/O tiles of an IPU have arrived at a copy between them; ``done`` is called when
+        both have.
+
+        Raises:
+            SimulationError: the two mean different copies.
+        """
+        step = leaf.step
+        assert isinstance(step, TileSetCopy)
+        first = self._tile_sets.pop((process.replica, process.index), None)
+        if first is None:
+            self._tile_sets[process.replica, process.index] = (process, leaf, done)
+            process.open_wait = f"the {'compute' if process.lane else 'I/O'} tiles at copy {step.name!r}"
+            return
+        other, meant, go = first
+        if meant.step is not step:
+            raise SimulationError(
+                f"{process.name} is at copy {step.name!r} and {other.name} at {meant.step.name!r}; compute tiles and "
+                "I/O tiles have to execute the copies between them in the same order"
+            )
+        other.open_wait = ""
+        if step.destination == "compute":
+            compute, io = (other, process) if process.lane else (process, other)
+            compute.takes_over(io)
+        go()
+        done()
 
     # -- folding -----------------------------------------------------------------------------------------------------
 

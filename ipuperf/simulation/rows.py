@@ -12,7 +12,7 @@ from ipuperf.trace import Words
 
 from .folding import Unfolding
 from .recorder import HostEvent, Moved, Ran
-from .walk import Leaf, Part, ProgramTree
+from .walk import Leaf, Part, ProgramTree, Segment
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -44,6 +44,8 @@ class Executions:
     is ``idle`` until the last IPU is through, and ``host_run`` again while the host handles the last slices. The
     instances of an IPU therefore add up to the run.
 
+    The lane of the I/O tiles shows what they execute and nothing else.
+
     Args:
         processes: the finished processes.
         recorded: rows of each of them.
@@ -68,6 +70,8 @@ class Executions:
         self.end = max(last, unfolding.time(host_end))
         parts = [self._process(p.number, rows, unfolding) for p, rows in zip(processes, recorded, strict=True)]
         for process, finish in zip(processes, finishes, strict=True):
+            if process.lane:
+                continue
             waits = [("host_run", 0, run_cycles), ("idle", finish, last - finish), ("host_run", last, self.end - last)]
             parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -137,8 +141,9 @@ class Executions:
         leaves = [outside(leaf) for leaf in tree.leaves]
         return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
 
-    def steps(self, tiles: int) -> Columns:
-        """Table ``steps``: the segments that were executed, numbered by first appearance."""
+    def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
+        """Table ``steps``: the segments that were executed, numbered by first appearance. Of ``tiles`` tiles the last
+        ``io_tiles`` are those of lane 1."""
         segments = [self._tree.segments[number] for number in self._used.tolist()]
         rows: list[tuple[Any, ...]] = []  # different ones
         of_leaf: dict[int, int] = {}
@@ -149,14 +154,15 @@ class Executions:
                 for number in segment.leaves:
                     if number not in of_leaf:
                         of_leaf[number] = len(rows)
-                        rows.append(_local_row(self._tree.leaves[number], tiles))
+                        rows.append(_local_row(self._tree.leaves[number], tiles, tiles - io_tiles))
                 picked += [of_leaf[number] for number in segment.leaves]
                 durations += segment.durations
             else:
                 leaf = self._tree.leaves[segment.leaves[0]] if segment.leaves else None
                 picked += range(len(rows), len(rows) + len(segment.parts))
                 durations += [part.dur for part in segment.parts]
-                rows += [_part_row(leaf, part, tiles) for part in segment.parts]
+                own_tiles = io_tiles if leaf is not None and leaf.lane else tiles - io_tiles
+                rows += [_part_row(leaf, part, own_tiles) for part in segment.parts]
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         row, dur = np.array(picked, dtype=np.int64), np.array(durations, dtype=np.int64)
         first = np.repeat(np.cumsum(counts) - counts, counts)
@@ -172,16 +178,19 @@ class Executions:
             "segment": np.repeat(np.arange(len(segments)), counts),
             "seq": np.arange(len(row)) - first,
             "rel_start": before[:-1] - before[first],
-            "lane": np.zeros(len(row), dtype=np.int64),
+            "lane": np.repeat(np.array([self._lane(s) for s in segments], dtype=np.int64), counts),
         }
 
+    def _lane(self, segment: Segment) -> int:
+        return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
-def _local_row(leaf: Leaf, tiles: int) -> tuple[Any, ...]:
+
+def _local_row(leaf: Leaf, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
     step = leaf.step
     program = leaf.programs[0]
     if isinstance(step, Phase):
         cycles = step.cycles
-        slowest = cycles.argmax if cycles.max else -1
+        slowest = cycles.argmax + (compute_tiles if leaf.lane else 0) if cycles.max else -1
         flow = (step.bytes_in, step.bytes_out, step.flops)
         return (program, step.op_id, step.kind, cycles.max, cycles.total / tiles, cycles.active, slowest, *flow)
     assert isinstance(step, Sync)

@@ -76,7 +76,8 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     kernel = Kernel(seed)
-    recorder = Recorder(program.replicas * len(program.ipus))
+    lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
+    recorder = Recorder(program.replicas * lanes)
     network = Network(kernel, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
@@ -104,7 +105,7 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
 
 def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:
     """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
-    used = dict.fromkeys(key for ipu, own in enumerate(tree.instructions) for key in count_copies(own, ipu))
+    used = dict.fromkeys(key for ipu, own in tree.lists() for key in count_copies(own, ipu))
     listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
@@ -112,7 +113,7 @@ def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str],
 def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[ChannelKey, int]:
     """Slices of each host-to-device stream that a replica takes in the run."""
     slices: dict[int, int] = {}
-    for ipu, instructions in enumerate(tree.instructions):
+    for ipu, instructions in tree.lists():
         for key, number in count_copies(instructions, ipu).items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
@@ -127,8 +128,10 @@ def _processes(world: World, program: DeviceProgram, tiles: int) -> list[IpuProc
     processes: list[IpuProcess] = []
     for replica, ipus in enumerate(program.placement):
         for index, ipu in enumerate(ipus):
-            own = Tiles(world.kernel, tiles) if tiles else None
-            processes.append(IpuProcess(world, len(processes), replica, index, ipu, own))
+            for lane, own in enumerate((world.tree.instructions[index], world.tree.io_instructions[index])):
+                if lane == 0 or own:
+                    few = Tiles(world.kernel, tiles) if tiles else None
+                    processes.append(IpuProcess(world, len(processes), replica, index, ipu, few, lane))
     return processes
 
 
@@ -180,7 +183,7 @@ def _trace(
     tables = {
         "ops": op_rows(program),
         "programs": program_rows(world.tree, first),
-        "steps": done.steps(machine.chip.tiles),
+        "steps": done.steps(machine.chip.tiles, program.io_tiles),
         "instances": done.instances(),
         **memory_tables(program.memory, first),
         "links": link_rows(machine.topology.links),

@@ -14,6 +14,7 @@ from ipuperf.lowering.program import (
     Step,
     StreamCopy,
     Sync,
+    TileSetCopy,
 )
 
 from .algorithms import METHODS
@@ -29,8 +30,9 @@ _KINDS = {
     Collective: ("kind", ("all_reduce", "reduce_scatter", "all_gather")),
     RemoteTransfer: ("direction", ("load", "store")),
     StreamCopy: ("direction", ("h2d", "d2h")),
+    TileSetCopy: ("destination", ("compute", "io")),
 }
-_NOT_NEGATIVE = ("bytes", "wire_bytes", "bytes_in", "bytes_out", "flops", "reduce_cycles")
+_NOT_NEGATIVE = ("bytes", "wire_bytes", "bytes_in", "bytes_out", "flops", "reduce_cycles", "sync")
 
 
 def check_placement(program: DeviceProgram, machine: Machine) -> None:
@@ -63,7 +65,7 @@ def check_steps(tree: ProgramTree, machine: Machine) -> None:
             leaves out the IPU or replica that executes it.
         MachineError: a remote transfer where there is no Streaming Memory.
     """
-    for index, instructions in enumerate(tree.instructions):
+    for index, instructions in tree.lists():
         for step in _executed(tree, instructions):
             _check_step(step, index, tree.program, machine)
 
@@ -96,7 +98,7 @@ def _check_step(step: Step, index: int, program: DeviceProgram, machine: Machine
             raise SimulationError(f"{where}: {step.cycles.tiles} tiles, {machine.chip.name} has {machine.chip.tiles}")
         if step.cycles.min < 0:
             raise SimulationError(f"{where}: {step.cycles.min} cycles on a tile")
-    elif isinstance(step, Sync):
+    elif isinstance(step, Sync) or (isinstance(step, TileSetCopy) and step.cycles < 0):
         raise SimulationError(f"{where}: {step.cycles} cycles")
     elif isinstance(step, InterIpuCopy):
         _check_copy(where, step, index, len(program.ipus))

@@ -4,6 +4,9 @@ A stretch of local steps (`Phase`, `Sync`) up to the next shared step or loop bo
 trace segments in it and when each of them starts. Loops without a shared step are unrolled into the stretch (as
 arrays), so only loops that touch something shared remain loops. A segment is a straight run of local steps of one
 function body; calls begin a new one, so a body that is called twice gives the same segments twice.
+
+An IPU with I/O tiles has two lists: the compute tiles (lane 0) and the I/O tiles (lane 1) each walk their own steps of
+the tree, with the same loops around them, and both have the copies between the two sets, where they meet.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from ipuperf.lowering.program import (
     HostCopy,
     HostExchange,
     InterIpuCopy,
+    IoTiles,
     Phase,
     RemoteTransfer,
     Repeat,
     Step,
     StreamCopy,
     Sync,
+    TileSetCopy,
 )
 from ipuperf.lowering.program import Sequence as StepSequence
 
@@ -40,17 +45,20 @@ _TYPES: dict[type[Step], tuple[str, ...]] = {
     InterIpuCopy: ("GlobalExchange",),
     RemoteTransfer: ("StreamCopyMid",),
     StreamCopy: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
+    TileSetCopy: ("DoExchange",),
     HostExchange: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
 }
 """Type of the control programs of a leaf step, as libpva calls them."""
 
 
 class Leaf(NamedTuple):
-    """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy)."""
+    """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
+    ``lane`` 1 is that of the I/O tiles."""
 
     leaf_id: int
     step: Step
     programs: tuple[int, ...]
+    lane: int = 0
 
 
 class Part(NamedTuple):
@@ -135,7 +143,8 @@ _Item = _Block | Shared | _Loop
 
 
 class ProgramTree:
-    """The control programs of a device program, its leaves and segments, and the instructions of each IPU.
+    """The control programs of a device program, its leaves and segments, and the instructions of each IPU
+    (``instructions``) and of its I/O tiles (``io_instructions``, empty where they have nothing to do).
 
     Args:
         program: what to walk; called functions are walked once.
@@ -152,17 +161,54 @@ class ProgramTree:
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
-        self._functions: dict[str, tuple[_Item, ...]] = {}
+        self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
+        self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
+        self._lane = 0
         self._open: list[str] = []
         self._callers = _callers(program)
         self._ipu = -1
         self.instructions: list[tuple[Instruction, ...]] = []
+        self.io_instructions: list[tuple[Instruction, ...]] = []
         for ipu, sequence in enumerate(program.ipus):
-            self._ipu = ipu
-            root = self._node(-1, "Sequence", sequence.name, sequence.op_id)
-            flat: list[Instruction] = []
-            self._flatten(self._body(sequence, root), flat)
-            self.instructions.append(tuple(flat))
+            self._ipu, self._lane = ipu, 0
+            self.instructions.append(self._list(sequence, sequence.name))
+            self._lane = 1
+            takes_part = program.io_tiles and self.on_io_tiles(sequence)
+            self.io_instructions.append(self._list(sequence, f"{sequence.name} (I/O tiles)") if takes_part else ())
+
+    def lists(self) -> Iterator[tuple[int, tuple[Instruction, ...]]]:
+        """IPU and instructions of every lane of every IPU."""
+        for ipu, pair in enumerate(zip(self.instructions, self.io_instructions, strict=True)):
+            for instructions in pair:
+                yield ipu, instructions
+
+    def _list(self, sequence: StepSequence, name: str) -> tuple[Instruction, ...]:
+        root = self._node(-1, "Sequence", name, sequence.op_id)
+        flat: list[Instruction] = []
+        self._flatten(self._body(sequence, root), flat)
+        return tuple(flat)
+
+    def on_io_tiles(self, step: Step) -> bool:
+        """Whether the I/O tiles take part in a step or in one inside it."""
+        if isinstance(step, (IoTiles, TileSetCopy)):
+            return True
+        if isinstance(step, StepSequence):
+            return any(self.on_io_tiles(inner) for inner in step.steps)
+        if isinstance(step, Repeat):
+            return self.on_io_tiles(step.body)
+        if not isinstance(step, Call):
+            return False
+        if step.function not in self._io:
+            self._io[step.function] = False  # a function that calls itself is refused when it is walked
+            body = self.program.functions.get(step.function)
+            self._io[step.function] = body is not None and self.on_io_tiles(body)
+        return self._io[step.function]
+
+    def in_lane(self, step: Step, *, inside: bool) -> bool:
+        """Whether a step, which stands inside an :class:`IoTiles` or not, is one of the present lane."""
+        if self._lane == 0:
+            return not isinstance(step, IoTiles)
+        return inside or self.on_io_tiles(step)
 
     # -- segments ----------------------------------------------------------------------------------------------------
 
@@ -211,7 +257,7 @@ class ProgramTree:
         else:
             types = _TYPES[type(step)]
         ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in types])
-        leaf = Leaf(len(self.leaves), step, ids)
+        leaf = Leaf(len(self.leaves), step, ids, self._lane)
         self.leaves.append(leaf)
         return leaf
 
@@ -249,7 +295,8 @@ class ProgramTree:
         name = call.function
         if name in self._open:
             raise SimulationError(f"function {name!r} calls itself: {' -> '.join([*self._open, name])}")
-        if name not in self._functions:
+        key = (name, self._lane)
+        if key not in self._functions:
             if name not in self.program.functions:
                 known = ", ".join(self.program.functions) or "none"
                 raise SimulationError(f"step {call.name!r} calls {name!r}, the functions of the program are: {known}")
@@ -258,10 +305,10 @@ class ProgramTree:
             self._ipu = ipu if len(self._callers.get(name, ())) == 1 else -1
             sequence = self.program.functions[name]
             root = self._node(-1, "Sequence", name, sequence.op_id)
-            self._functions[name] = self._body(sequence, root)
+            self._functions[key] = self._body(sequence, root)
             self._ipu = ipu
             self._open.pop()
-        return self._functions[name]
+        return self._functions[key]
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
@@ -332,10 +379,17 @@ def _repeat(step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
     return [_Block(np.tile(segment, step.count), np.where(iteration < 0, trip, iteration))]
 
 
-def _unnest(tree: ProgramTree, sequence: StepSequence, node: int) -> Iterator[tuple[Step, int]]:
-    """The steps of a sequence with the node they stand under; sequences inside it become nodes of their own."""
+def _unnest(
+    tree: ProgramTree, sequence: StepSequence, node: int, *, inside: bool = False
+) -> Iterator[tuple[Step, int]]:
+    """The steps of a sequence that are of the present lane, with the node they stand under; sequences inside it become
+    nodes of their own."""
     for step in sequence.steps:
-        if isinstance(step, StepSequence):
+        if not tree.in_lane(step, inside=inside):
+            continue
+        if isinstance(step, IoTiles):
+            yield from _unnest(tree, step, node, inside=True)
+        elif isinstance(step, StepSequence):
             yield from _unnest(tree, step, tree._node(node, "Sequence", step.name, step.op_id))
         else:
             yield step, node

@@ -210,6 +210,7 @@ class Program:
 
         Raises:
             ValueError: the shards do not divide the IPUs, or replicas are updated without a cross-replica optimiser.
+            NotImplementedError: ops are to be placed on I/O tiles.
         """
         if self.executable is not None:
             return self.executable
@@ -226,6 +227,7 @@ class Program:
         devices.relabel(self.ir, order)
         for build in self.deferred:
             build()
+        self._set_io_tiles_aside()
         config = state().config
         outlined = config is None or config.optimizations.enable_graph_outlining
         self.executable = Executable(
@@ -236,6 +238,18 @@ class Program:
         )
         self.executable.evaluator.load_variables()
         return self.executable
+
+    def _set_io_tiles_aside(self) -> None:
+        """Tiles set aside for I/O do not compute; nothing is placed on them."""
+        config = state().config
+        if config is None or not config.io_tiles.num_io_tiles:
+            return
+        if config.io_tiles.place_ops_on_io_tiles:
+            raise NotImplementedError(
+                f"{self.name}: io_tiles.place_ops_on_io_tiles=True: host I/O of TensorFlow programs is not placed on "
+                f"the {config.io_tiles.num_io_tiles} I/O tiles; allowed is False"
+            )
+        self.ir.num_io_tiles = config.io_tiles.num_io_tiles
 
     def ipu_order(self) -> tuple[int, ...]:
         """Physical IPU of each shard of a replica."""

@@ -87,6 +87,8 @@ class Case:
         model: what runs; ``config`` are its own parameters.
         mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is type of the data, then
             of the partial sums (``f16.32``: half data, float partial sums).
+        io_tiles: with overlapped I/O, the tiles of each IPU that load and store while the others compute.
+        prefetch: slices of an input that the host prepares ahead (Graphcore's stream buffering depth).
         micro_batch, accumulation, replicas: of one step.
         pipeline: layers of each stage; empty: no pipeline.
         offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
@@ -117,6 +119,8 @@ class Case:
     offload: tuple[str, ...] = ()
     sharding: int = 0
     io: str = "none"
+    io_tiles: int = 0
+    prefetch: int = 1
     slow: bool = False
     calibrates: tuple[str, ...] = ()
     file: str = ""
@@ -232,11 +236,11 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         place = f"{where}: {key}"
         if key in _TEXTS:
             values[key] = _text(value, place, CHOICES.get(key))
-        elif key in ("micro_batch", "accumulation", "replicas"):
+        elif key in ("micro_batch", "accumulation", "replicas", "prefetch"):
             values[key] = _whole(value, place, 1)
         elif key == "slow":
             values[key] = _yes_or_no(value, place)
-        elif key == "sharding":
+        elif key in ("sharding", "io_tiles"):
             values[key] = _whole(value, place, 0)
         elif key == "pipeline":
             values[key] = tuple(_whole(v, place, 0) for v in _list(value, place))
@@ -248,6 +252,11 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             values[key] = _table(value, place)
         else:
             values[key] = _measured(_table(value, place), place)
+    if (values.get("io") == "overlapped") != bool(values.get("io_tiles", 0)):
+        raise CaseError(
+            f"{where}: io = {values.get('io', 'none')!r} with io_tiles = {values.get('io_tiles', 0)}; overlapped I/O "
+            "needs a number of I/O tiles, and nothing else has one"
+        )
     values["machine"] = _machine(values["machine"], f"{where}: machine", file)
     return Case(**values, file=str(file))
 

@@ -133,7 +133,7 @@ def _config_problem(case: Case, builder: Builder) -> str | None:
 #: What only programs of models look at, with the value that means "not stated".
 _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
     {"mode": "kernel", "micro_batch": 1, "accumulation": 1, "pipeline": (), "optimiser": "none", "recompute": "none",
-     "offload": (), "sharding": 0, "io": "none"}
+     "offload": (), "sharding": 0, "io": "none", "io_tiles": 0, "prefetch": 1}
 )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def mnist_mlp(case: Case) -> Program:
     """The MNIST classifier of the PopXL tutorials, with Adam, data-parallel (:mod:`ipuperf.models.mnist_mlp`)."""
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
 
-    _require(case, precision=("f32",), recompute=("none",), io=("streams",), pipeline=((),))
+    _require(case, precision=("f32",), recompute=("none",), io=("streams",), prefetch=(1,), pipeline=((),))
     if case.config:
         raise _unsupported(case, "config", dict(case.config), "an empty table")
     if case.mode == "inference":
@@ -216,7 +216,7 @@ def mnist_cnn_pipeline(case: Case) -> Program:
     updates = 10
 
     _require(case, mode=("training",), precision=("f32",), optimiser=("adamw",), recompute=("none",), offload=((),),
-             sharding=(0,), io=("streams",), pipeline=((1, 1, 1, 1),), replicas=(1,))  # fmt: skip
+             sharding=(0,), io=("streams",), prefetch=(1,), pipeline=((1, 1, 1, 1),), replicas=(1,))  # fmt: skip
     if case.config:
         raise _unsupported(case, "config", dict(case.config), "an empty table")
     executable = build(case.micro_batch, case.accumulation, updates)

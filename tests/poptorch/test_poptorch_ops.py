@@ -117,7 +117,7 @@ def test_marks_stay_in_an_exported_program() -> None:
         (lambda: poptorch.ctc_beam_search_decoder(1, 2), "ctc_beam_search_decoder is not supported"),
         (
             lambda: poptorch.set_overlap_for_input(1, poptorch.OverlapMode.OverlapAccumulationLoop),
-            "allowed is OverlapMode.NoOverlap",
+            "set_overlap_for_input must take a torch.tensor argument",
         ),
         (lambda: poptorch.nop(3), "nop must take a torch.tensor argument"),
     ],

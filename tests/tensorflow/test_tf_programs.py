@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ipuperf.runtime.script import run_script
+from ipuperf.runtime.settings import RunSettings, use_settings
 
 TRAINING_LOOP = """
 import time
@@ -226,3 +227,21 @@ def test_programs(text, expected, tmp_path: Path, capsys):
     printed = capsys.readouterr()
     assert result.exit_code == 0, printed.err
     assert expected in printed.out
+
+
+IO_TILES = TRAINING_LOOP.replace(
+    "config.configure_ipu_system()", "config.io_tiles.num_io_tiles = 128\nPLACE\nconfig.configure_ipu_system()"
+)
+
+
+@pytest.mark.parametrize("place", [False, True])
+def test_io_tiles_do_not_compute(tmp_path, capsys, place):
+    """Tiles may be set aside; that host I/O is placed on them is one clear error."""
+    script = tmp_path / "io_tiles.py"
+    script.write_text(IO_TILES.replace("PLACE", f"config.io_tiles.place_ops_on_io_tiles = {place}"))
+    with use_settings(RunSettings()) as settings:
+        result = run_script(script, (), names=("tensorflow",))
+        tiles = [executable.device_program.io_tiles for executable in settings.executables]
+    message = "place_ops_on_io_tiles=True: host I/O of TensorFlow programs is not placed on the 128 I/O tiles"
+    assert (message in capsys.readouterr().err) is place
+    assert (result.exit_code, tiles) == ((1, []) if place else (0, [128]))

@@ -69,7 +69,9 @@ def test_a_packed_row_counts_its_sequences(models: SimpleNamespace, monkeypatch:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("PRT-VIT8", {"io": "overlapped"}, "io: 'overlapped' is not supported by model 'vit', allowed: 'streams'"),
+        ("PRT-VIT8", {"io": "none"}, "io: 'none' is not supported by model 'vit', allowed: 'streams' or 'synthetic'"),
+        ("PRT-VIT8", {"io_tiles": 33}, "io_tiles 33: an even number from 32 to 192, or 0"),
+        ("PRT-VIT8", {"pipeline": (6, 6)}, r"io_tiles 32 with layers_per_ipu \(6, 6\): allowed on one IPU"),
         ("PRT-VIT8", {"precision": "f8.16"}, "precision: 'f8.16' is not supported"),
         ("PRT-VIT8", {"accumulation": 2}, "accumulation: 2 is not supported"),
         ("PRT-VIT8", {"pipeline": ()}, r"pipeline: \(\) is not supported"),

@@ -56,7 +56,7 @@ EFFECTS: dict[str, Effect] = {
     "useIpuId": Effect(NO_EFFECT, "a simulated machine has no device ids"),
     "enableExecutableCaching": Effect(NO_EFFECT, "nothing is kept between processes", (None,)),
     "enableStableNorm": Effect(NO_EFFECT, "norms are always computed from centred values in float32", (True, False)),
-    "enableSyntheticData": Effect(NO_EFFECT, "the data given is used and host I/O is timed", (False,)),
+    "enableSyntheticData": _APPLIED,
     "logCycleCount": Effect(NO_EFFECT, "the executor's cycleCount() tells the simulated cycles of each run", (False,)),
     "relaxOptimizerAttributesChecks": Effect(
         NO_EFFECT, "unknown attributes of an optimiser are not looked at", (True, False)
@@ -95,7 +95,7 @@ EFFECTS: dict[str, Effect] = {
     "TensorLocations.setWeightLocation": _APPLIED,
     "TensorLocations.setActivationLocation": _APPLIED,
     "TensorLocations.setAccumulatorLocation": _APPLIED,
-    "TensorLocations.numIOTiles": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O"),
+    "TensorLocations.numIOTiles": _APPLIED,
     "Distributed.configureProcessId": Effect(
         UNSUPPORTED,
         "one process simulates all replicas; use one process and replicationFactor()",
@@ -108,8 +108,8 @@ LOCATION_EFFECTS: dict[str, Effect] = {
     "onChip": _APPLIED,
     "minElementsForOffChip": _APPLIED,
     "minElementsForReplicatedTensorSharding": _APPLIED,
-    "useIOTilesToLoad": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O", (0,)),
-    "useIOTilesToStore": Effect(NO_EFFECT, "all tiles compute, none are set aside for I/O", (0,)),
+    "useIOTilesToLoad": Effect(NO_EFFECT, "Streaming Memory is read and written by the compute tiles", (0,)),
+    "useIOTilesToStore": Effect(NO_EFFECT, "Streaming Memory is read and written by the compute tiles", (0,)),
 }
 """The members of a ``TensorLocationSettings``; sharding is applied to optimiser state only."""
 
@@ -135,7 +135,7 @@ POPART_EFFECTS: dict[str, Effect] = {
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],
     "instrumentWithHardwareCycleCounter": EFFECTS["logCycleCount"],
     "rearrangeAnchorsOnHost": Effect(NO_EFFECT, "outputs need no rearranging", (False,)),
-    "syntheticDataMode": Effect(NO_EFFECT, "the data given is used and host I/O is timed", (0,)),
+    "syntheticDataMode": _APPLIED,
     "enableStochasticRounding": EFFECTS["Precision.enableStochasticRounding"],
     "enableFloatingPointChecks": EFFECTS["Precision.enableFloatingPointExceptions"],
 }

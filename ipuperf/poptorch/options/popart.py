@@ -92,6 +92,11 @@ class _PopartOptions(Freezable):
         return int(self.options.get("defaultPrefetchBufferingDepth", 1))
 
     @property
+    def synthetic_data(self) -> bool:
+        """Whether there is no host I/O (every ``syntheticDataMode`` but 0 is done as 2, normally distributed)."""
+        return bool(self.options.get("syntheticDataMode", 0))
+
+    @property
     def outer_fragment_schedule(self) -> str:
         """One of :data:`OUTER_FRAGMENT_SCHEDULES`: how the weight updates of the IPUs are ordered."""
         return OUTER_FRAGMENT_SCHEDULES[int(self.options.get("accumulateOuterFragmentSettings.schedule", 1))]
@@ -142,5 +147,8 @@ def _check_value(key: str, value: Any) -> None:
     if key == "outlineThreshold":
         real = number or isinstance(value, float)
         require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")
+    if key == "syntheticDataMode":
+        listed = "0 Off, 1 Zeros, 2 RandomNormal, 3 RandomUniform"
+        require(number and 0 <= value <= 3, f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
     if key == "defaultPrefetchBufferingDepth":
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

@@ -297,7 +297,11 @@ class Options(OptionsDict):
         return self
 
     def enableSyntheticData(self, enabled: bool) -> Options:
-        """Random data made on the IPU instead of host I/O. Without effect."""
+        """No host I/O: inputs are random numbers that lie on the IPUs, results are zeros, weights stay there.
+
+        The inputs are normally distributed (PopART's ``RandomNormal``), integers are zeros; they are the same in each
+        micro-batch. A call still has the fixed cost of a run of the host.
+        """
         require_bool("enableSyntheticData", enabled)
         self._ledger.record("enableSyntheticData", enabled)
         self._popart.store("syntheticDataMode", 2 if enabled else 0)

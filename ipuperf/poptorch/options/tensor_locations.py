@@ -47,13 +47,13 @@ class TensorLocationSettings(OptionsDict):
         return self
 
     def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
-        """Load through I/O tiles; without effect."""
+        """Load from Streaming Memory through I/O tiles; without effect."""
         require_bool("useIOTilesToLoad", use)
         self.createOrSet(useIOTilesToLoad=int(use))
         return self
 
     def useIOTilesToStore(self, use: bool = True) -> TensorLocationSettings:
-        """Store through I/O tiles; without effect."""
+        """Store to Streaming Memory through I/O tiles; without effect."""
         require_bool("useIOTilesToStore", use)
         self.createOrSet(useIOTilesToStore=int(use))
         return self
@@ -77,12 +77,18 @@ class _TensorLocationOptions(OptionsDict):
         super().__init__()
 
     def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
-        """Tiles set aside for I/O: an even number from 32 to 192. Without effect."""
+        """Tiles of each IPU set aside for I/O: an even number from 32 to 192. The others compute; what is marked with
+        ``poptorch.set_overlap_for_input`` and ``set_overlap_for_output`` is loaded and stored on the I/O tiles."""
         good = isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0
         require(good, f"numIOTiles must be an even number between 32 and 192, got {num_tiles!r}.")
         self._ledger.record("TensorLocations.numIOTiles", num_tiles)
         self.createOrSet(numIOTiles=num_tiles)
         return self
+
+    @property
+    def num_io_tiles(self) -> int:
+        """What :meth:`numIOTiles` was given, 0 if nothing."""
+        return int(self._values.get("numIOTiles", 0))
 
     def setActivationLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
         """Where stashed activations live."""

@@ -32,6 +32,7 @@ from .call import CallSiteInfo, call, call_with_info
 from .conv import PadType, average_pool, conv, conv_transpose, max_pool
 from .dynamic import dynamic_slice, dynamic_update, dynamic_update_, increment_mod, increment_mod_
 from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
+from .io_tile_copy import io_tile_copy
 from .ipu_copy import ipu_copy
 from .linear import matmul
 from .negative_log_likelihood import nll_loss, nll_loss_with_softmax_grad
@@ -132,6 +133,7 @@ __all__ = [
     "increment_mod",
     "increment_mod_",
     "init",
+    "io_tile_copy",
     "ipu_copy",
     "isfinite",
     "isinf",

@@ -3,9 +3,9 @@
 Attribute names and types are strict, as upstream. These change what is simulated or computed: ``auto_select_ipus``,
 ``select_ipus``, ``selection_order``, ``allow_recompute``, ``matmuls.poplar_options``,
 ``optimizations.minimum_remote_tensor_size``, ``optimizations.maximum_cross_replica_sum_buffer_size``,
-``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``, ``io_tiles``
-(pipelines refuse it). All others are recorded: they stand for decisions of the Poplar compiler that the cost model does
-not take.
+``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``,
+``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them). All others are recorded: they stand
+for decisions of the Poplar compiler that the cost model does not take.
 """
 
 from __future__ import annotations

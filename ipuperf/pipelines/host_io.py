@@ -1,0 +1,128 @@
+"""Host inputs and results of the forwards: plain, overlapped on I/O tiles, or synthetic.
+
+A plain input is loaded right before its forward, a plain result stored right after. An overlapped one has a buffer on
+the I/O tiles. Forward i copies its input from the buffer to the compute tiles; the I/O tiles then store result i - 1
+and load input i + 1, which takes place while the compute tiles run forward i (and its backward); at its end result i is
+copied to its buffer. The first load and the last store stand outside, before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import Stream, Tensor
+from ipuperf.ops import HostLoad, HostStore, Init, IoTileCopy
+
+if TYPE_CHECKING:
+    from .build import Builder
+    from .scope import Scope
+
+
+class HostTraffic:
+    """Writes the loads and stores of a pipeline.
+
+    Args:
+        builder: gives buffers and variables.
+        last: number of the last micro-batch of a run of the schedule.
+    """
+
+    def __init__(self, builder: Builder, last: int) -> None:
+        self._builder = builder
+        self._io = builder.host_io
+        self._last = last
+        self._buffers: dict[Stream, Tensor] = {}
+        self._synthetic: dict[Stream, Tensor] = {}
+        self._first_run = self._last_run = True
+
+    @property
+    def across(self) -> bool:
+        """Whether I/O of one run of the schedule overlaps with another run."""
+        return any((*self._io.inputs.values(), *self._io.outputs.values()))
+
+    def begin(self, *, first: bool, last: bool) -> None:
+        """A run of the schedule begins, the first or the last, or neither."""
+        self._first_run, self._last_run = first, last
+
+    def _comes_first(self, stream: Stream, micro_batch: int) -> bool:
+        """Whether no micro-batch before this one overlaps with it."""
+        return micro_batch == 0 and (self._first_run or not self._goes_across(stream))
+
+    def _comes_last(self, stream: Stream, micro_batch: int) -> bool:
+        return micro_batch == self._last and (self._last_run or not self._goes_across(stream))
+
+    def _goes_across(self, stream: Stream) -> bool:
+        return self._io.inputs.get(stream, False) or self._io.outputs.get(stream, False)
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+
+    def load(
+        self, scope: Scope, wanted: Mapping[Tensor, Stream], results: Sequence[Stream], ipu: int, micro_batch: int
+    ) -> dict[Tensor, Tensor]:
+        """The host inputs of a forward by graph input; and what the I/O tiles do while it runs.
+
+        ``results`` are the streams of the forward's results, of which the previous ones are stored now.
+        """
+        found: dict[Tensor, Tensor] = {}
+        for tensor, stream in wanted.items():
+            if self._io.synthetic:
+                found[tensor] = self._made_up(stream, ipu)
+            elif stream in self._io.inputs:
+                if self._comes_first(stream, micro_batch):
+                    self._load_buffer(scope, stream, ipu)
+                buffer = self._buffer(stream, ipu)
+                copied = scope.op(IoTileCopy, [buffer], tensor.name, ipu=ipu, destination="compute")
+                found[tensor] = copied.outputs[0]
+            else:
+                spec = tensor.spec
+                empty = scope.op(Init, [], tensor.name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined")
+                loaded = scope.op(HostLoad, [empty.outputs[0]], tensor.name, ipu=ipu, stream=stream)
+                found[tensor] = loaded.outputs[0]
+        for stream in results:
+            if stream in self._io.outputs and not self._comes_first(stream, micro_batch):
+                self._store_buffer(scope, stream, ipu)
+        for stream in wanted.values():
+            if stream in self._io.inputs and not self._comes_last(stream, micro_batch):
+                self._load_buffer(scope, stream, ipu)
+        return found
+
+    def _made_up(self, stream: Stream, ipu: int) -> Tensor:
+        """A variable of random numbers in place of a stream."""
+        if stream not in self._synthetic:
+            shape, dtype = stream.shape, stream.dtype
+            data = np.zeros(shape, dtype.numpy)
+            if dtype.is_floating_point:
+                data = np.random.default_rng(0).standard_normal(shape, np.float32).astype(dtype.numpy)
+            self._synthetic[stream] = self._builder.variable(f"synthetic_{stream.name}", data, ipu)
+        return self._synthetic[stream]
+
+    def _buffer(self, stream: Stream, ipu: int) -> Tensor:
+        """The buffer of a stream on the I/O tiles."""
+        if stream not in self._buffers:
+            self._buffers[stream] = self._builder.buffer(
+                stream.spec, ipu, f"io_{stream.name}", zero=False, tile_set="io"
+            )
+        return self._buffers[stream]
+
+    def _load_buffer(self, scope: Scope, stream: Stream, ipu: int) -> None:
+        buffer = self._buffer(stream, ipu)
+        scope.op(HostLoad, [buffer], stream.name, ipu=ipu, tile_set="io", stream=stream, in_place=True)
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def store(self, scope: Scope, value: Tensor, stream: Stream, ipu: int, micro_batch: int) -> None:
+        """Send the result of a forward, or put it where the I/O tiles send it from."""
+        if self._io.synthetic:
+            return
+        if stream not in self._io.outputs:
+            scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=stream)
+            return
+        scope.op(IoTileCopy, [value, self._buffer(stream, ipu)], stream.name, ipu=ipu, destination="io")
+        if self._comes_last(stream, micro_batch):
+            self._store_buffer(scope, stream, ipu)
+
+    def _store_buffer(self, scope: Scope, stream: Stream, ipu: int) -> None:
+        buffer = self._buffer(stream, ipu)
+        scope.op(HostStore, [buffer], ipu=ipu, tile_set="io", outputs=0, stream=stream)

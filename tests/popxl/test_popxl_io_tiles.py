@@ -1,0 +1,70 @@
+"""``popxl.io_tiles``, ``ops.io_tile_copy`` and ``Ir.num_io_tiles``: a loop that loads while it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl, simulate_session
+from ipuperf.machine import load_machine
+from ipuperf.popxl import ops
+from ipuperf.trace import check
+
+SIZE = 4096
+
+
+def squares(io_tiles: int) -> tuple[popxl.Session, popxl.HostToDeviceStream, popxl.DeviceToHostStream]:
+    """Four micro-batches, each squared after many steps; with I/O tiles the next one is loaded meanwhile."""
+    ir = popxl.Ir()
+    ir.num_host_transfers = 4
+    ir.num_io_tiles = io_tiles
+    with ir.main_graph, popxl.in_sequence(True):
+        h2d, d2h = popxl.h2d_stream((SIZE,), popxl.float32, "x"), popxl.d2h_stream((SIZE,), popxl.float32, "y")
+        with popxl.io_tiles():
+            loaded = ops.host_load(h2d)
+        for step in range(4):
+            x = ops.io_tile_copy(loaded) if io_tiles else loaded
+            if step < 3:
+                with popxl.io_tiles():
+                    loaded = ops.host_load(h2d)
+            for _ in range(30):
+                x = ops.abs(x)
+            ops.host_store(d2h, x * x)
+    return popxl.Session(ir, "ipu_hw"), h2d, d2h
+
+
+def test_overlapped_loads_give_the_same_and_take_less_time() -> None:
+    data = np.random.default_rng(0).normal(size=(4, SIZE)).astype(np.float32)
+    made, times = load_machine("gc200-1"), []
+    machine = replace(made, host=replace(made.host, callback_seconds=0.0))
+    for io_tiles in (0, 64):
+        session, h2d, d2h = squares(io_tiles)
+        with session:
+            np.testing.assert_array_equal(session.run({h2d: data})[d2h], data * data)
+        trace = simulate_session(session, machine)
+        assert check(trace) == []
+        times.append(trace.summary()["total_cycles"])
+    assert times[1] < times[0]
+
+
+def test_copies_go_back_and_forth() -> None:
+    ir = popxl.Ir()
+    ir.num_io_tiles = 32
+    with ir.main_graph, popxl.in_sequence(True):
+        there = ops.io_tile_copy(popxl.variable(np.arange(6, dtype=np.float32)))
+        back = ops.io_tile_copy(there)
+        d2h = popxl.d2h_stream(back.shape, back.dtype)
+        ops.host_store(d2h, back)
+    assert [op.attributes["destination"] for op in ir._ir.main_graph.ops[:2]] == ["io", "compute"]
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[d2h], np.arange(6))
+        with pytest.raises(RuntimeError, match="num_io_tiles cannot be changed after a Session was built"):
+            ir.num_io_tiles = 64
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, True])
+def test_bad_numbers_of_tiles(value: object) -> None:
+    with pytest.raises(ValueError, match=r"num_io_tiles is .*; a whole number of at least 0 is needed"):
+        popxl.Ir().num_io_tiles = value  # type: ignore[assignment]

@@ -253,7 +253,7 @@ def validation_program(case: Case) -> Program:
     presets = {
         "mlperf": mlperf(),
         "pretraining": pretraining(),
-        "inference": ResNet50Options(norm="folded"),
+        "inference": ResNet50Options(norm="folded", memory_proportions=()),
         "resnext101": resnext101(),
     }
     options = options_of_case(case, presets)

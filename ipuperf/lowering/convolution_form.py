@@ -57,7 +57,10 @@ class Axis:
         return reach // self.input_dilation + 1
 
     def reads(self, outputs: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads at most."""
+        """Input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads at most (of a plain
+        axis as many as there are results, those that only fill up a grain included)."""
+        if self.plain:
+            return outputs
         reach = (outputs - 1) * self.stride + (kernel - 1) * self.kernel_dilation
         part = np.minimum(reach // self.input_dilation + 1, self.whole)
         return np.where((outputs == self.output) & (kernel == self.kernel), self.whole, part)
@@ -80,6 +83,8 @@ class Form:
         pass_: ``fwd``, ``bwd``, ``wu``, or that of a matrix product (:class:`~ipuperf.ops.work.MatMul`).
         swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: how many
             groups were put together into one.
+        grain: positions of the last axis go to the tiles in multiples of it.
+        joint: part of a joint plan of the passes of a fully connected layer.
     """
 
     batch: int
@@ -92,6 +97,13 @@ class Form:
     expanded: tuple[int, ...] = ()
     flattened: tuple[int, ...] = ()
     combined: int = 1
+    grain: int = 1
+    joint: bool = False
+
+    def positions(self, axis: int) -> int:
+        """Outputs of an axis, filled up to whole grains."""
+        size, grain = self.axes[axis].output, self.grain if axis == len(self.axes) - 1 else 1
+        return -(-size // grain) * grain
 
     @property
     def is_product(self) -> bool:

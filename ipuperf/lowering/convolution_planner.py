@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,11 @@ import numpy as np
 from ipuperf.ops.work import Convolution, MatMul
 
 from .convolution_form import Form, describe, form_of, forms, product_form
-from .convolution_splits import Grid, Space, Types, candidate_splits, least_bytes, split_space, useful_splits
-from .convolution_terms import least_reductions, least_transform, operand_terms, slice_cycles, with_reduction
+from .convolution_splits import (
+    ONCE, Grid, Passes, Space, Types, candidate_splits, field_grain, least_bytes, split_space,
+    useful_splits,
+)  # fmt: skip
+from .convolution_terms import least_reductions, least_transform, operand_terms, with_reduction
 from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
 if TYPE_CHECKING:
@@ -58,15 +61,17 @@ class ConvolutionPlan:
         swapped: operands exchanged; ``expanded``, ``flattened``: spatial axes turned into input and output channels;
             ``combined``: groups put into one.
         field, batch, groups, kernel, out_split, in_split: parallel splits (``field``, ``kernel``: one per axis).
-        serial: passes over parts of the output channels.
+        serial: passes over parts of the output channels, or with ``serial_inputs`` of the input channels.
         units, group_grouping, in_grouping, out_grouping: of the vertex (AMP units, or SLIC chains).
         tiles: tiles used.
         transform_exchange, transform: cycles of rearranging operands and result before and after: exchange, copies.
         exchange_operands, tile_transform, compute, exchange_partials, reduce: cycles of the terms; ``tile_transform``
             is the exchange that pads pieces with zeros, ``exchange_partials`` is charged at any depth as PopLibs does.
-        dynamic_slice, dynamic_update: cycles of taking the weights of a serial pass and of writing its result.
+        dynamic_slice, dynamic_update: cycles of taking the operands of a serial pass and of writing its result (or
+            adding it to the sums of the passes before).
         broadcast: cycles of bringing the inputs to the tiles once before the serial passes (else part of
-            ``exchange_operands``); not per pass.
+            ``exchange_operands``); not per pass. So are ``prepare`` (lay the weights of a fully connected layer out for
+            slicing) and ``finish`` (cast the sums of serial input channels).
         bytes_transform, bytes_broadcast, bytes_operands, bytes_zeros, bytes_partials: what the exchanges bring in.
         temp_bytes: what ``availableMemoryProportion`` limits; ``extra_bytes``: the part that comes on top of operands
             and result, which live anyway.
@@ -89,6 +94,7 @@ class ConvolutionPlan:
     out_split: int
     in_split: int
     serial: int
+    serial_inputs: bool
     units: int
     group_grouping: int
     in_grouping: int
@@ -104,6 +110,8 @@ class ConvolutionPlan:
     dynamic_slice: int
     dynamic_update: int
     broadcast: int
+    prepare: int
+    finish: int
     bytes_transform: int
     bytes_broadcast: int
     bytes_operands: int
@@ -146,18 +154,25 @@ class ConvolutionPlan:
         return (
             f"{self.vertex} ({', '.join(shape) or 'as it is'}), channels {self.group_grouping}x{self.in_grouping}x"
             f"{self.out_grouping}, field {self.field} batch {self.batch} groups {self.groups} kernel {self.kernel} "
-            f"out {self.out_split} in {self.in_split} serial {self.serial}: {self.tiles} tiles; cycles: transform "
+            f"out {self.out_split} in {self.in_split} serial {self.serial}{' over inputs' if self.serial_inputs else ''}: {self.tiles} tiles; cycles: transform "
             f"{self.transform_exchange}+{self.transform}, operands {self.exchange_operands}, zeros "
             f"{self.tile_transform}, compute {self.compute}, partials {self.exchange_partials}, reduce {self.reduce}, "
-            f"slice {self.dynamic_slice}+{self.dynamic_update}, once {self.broadcast}; "
+            f"slice {self.dynamic_slice}+{self.dynamic_update}, once {self.broadcast}+{self.prepare}+{self.finish}; "
             f"total {self.total}; {self.temp_bytes} bytes on a tile"
         )
 
 
 # -- the search ------------------------------------------------------------------------------------------------------
 
-#: Serial passes that are tried.
-_SERIAL_PASSES = tuple(2**n for n in range(1, 11))
+#: Serial passes over output channels that are tried, and the divisors of input channels: all small numbers of passes,
+#: then three in each octave.
+_SERIAL = (*range(2, 17), *(b * 2**n for n in range(3, 9) for b in (2.5, 3, 4)))
+_OVER_OUTPUTS = tuple(Passes(out=int(n), ahead=ahead) for n in _SERIAL for ahead in (True, False))
+_OVER_INPUTS = tuple(Passes(inner=int(n)) for n in _SERIAL)
+_SERIAL_PASSES = _OVER_OUTPUTS + _OVER_INPUTS
+
+#: Cycles of a slice of nothing.
+_LEAST_SLICE = 403
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
@@ -175,7 +190,7 @@ class _Found:
     cost: tuple[int, int, int]
     form: Form
     kernel: Kernel
-    serial: int
+    passes: Passes
     grid: Grid
     terms: dict[str, np.ndarray]
 
@@ -183,39 +198,56 @@ class _Found:
 @dataclass(frozen=True)
 class _Candidate:
     """A form with a vertex: cycles that it takes at least in all (``whole``), on top in each serial pass (``each``),
-    for rearrangements in each pass (``transform``), and the temporary bytes of those (``held``)."""
+    for rearrangements in each pass (``transform``; but for the inputs: ``later``), and the bytes of those on a tile
+    (``held``)."""
 
     whole: float
     each: float
     transform: int
+    later: int
     held: int
     form: Form
     kernel: Kernel
 
-    def least(self, serial: int, chip: Chip) -> float:
-        """No plan in so many passes takes less; each pass of several cuts out its weights and writes its result."""
-        slices = 2 * slice_cycles(np.zeros(1, dtype=np.int64), 4, chip)[0] if serial > 1 else 0
-        return self.whole + serial * (self.each + self.transform + float(slices))
+    def moved(self, passes: Passes) -> float:
+        """Cycles that rearrangements and slices take at least: each pass of several cuts out its weights and writes its
+        result (or adds it)."""
+        slices = 2 * _LEAST_SLICE if passes.count > 1 else 0
+        return passes.count * ((self.later if passes.ahead else self.transform) + slices)
 
-    def least_bytes(self, serial: int, request: Request) -> float:
-        """No plan in so many passes holds fewer bytes on a tile."""
-        return max(self.held, least_bytes(self.form, self.kernel, request.types, serial, request.chip.tiles))
+    def least(self, passes: Passes) -> float:
+        """No plan in these passes takes less."""
+        return self.whole + passes.count * self.each + self.moved(passes)
+
+    def possible(self, passes: Passes) -> bool:
+        """Serial passes over input channels are all of one size (PopLibs repeats one convolution)."""
+        return self.form.in_channels % passes.inner == 0 and self.form.out_channels >= passes.out
+
+    def least_bytes(self, passes: Passes, request: Request) -> float:
+        """No plan in these passes holds fewer bytes on a tile."""
+        held = self.held if passes.ahead else 2 * self.held
+        return max(held, least_bytes(self.form, self.kernel, request.types, passes, request.chip.tiles))
 
 
 class _Search:
     """The search for one request among some candidates and numbers of serial passes, in ``limit`` bytes on a tile."""
 
     def __init__(
-        self, request: Request, candidates: Sequence[_Candidate], serials: Sequence[int], limit: float
+        self,
+        request: Request,
+        candidates: Sequence[_Candidate],
+        ways: Sequence[Passes],
+        limit: float,
+        bound: float = math.inf,
     ) -> None:
         self.request = request
         self.limit = limit
         options = [
-            (c.least(serial, request.chip), c, serial)
+            (c.least(passes), c, passes)
             for c in candidates
             if c.held <= limit
-            for serial in serials
-            if c.form.out_channels % serial == 0 and c.least_bytes(serial, request) <= limit
+            for passes in ways
+            if c.possible(passes) and c.least(passes) <= bound and c.least_bytes(passes, request) <= limit
         ]
         self.options = sorted(options, key=lambda option: option[0])
         self.spaces: dict[int, Space | None] = {}
@@ -253,37 +285,37 @@ class _Search:
     def space(self, index: int) -> Space | None:
         """The splits of an option that may fit."""
         if index not in self.spaces:
-            _, candidate, serial = self.options[index]
+            _, candidate, passes = self.options[index]
             self.spaces[index] = split_space(
-                candidate.form, candidate.kernel, self.request.types, serial, self.limit, self.request.chip
+                candidate.form, candidate.kernel, self.request.types, passes, self.limit, self.request.chip
             )
         return self.spaces[index]
 
     def best(self, index: int, bound: float, *, least_memory: bool) -> _Found | None:
         """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory."""
         space, chip, types = self.space(index), self.request.chip, self.request.types
-        _, candidate, serial = self.options[index]
-        left = bound - serial * candidate.transform
+        _, candidate, passes = self.options[index]
+        left = bound - candidate.moved(passes)
         grid = candidate_splits(space, left, chip) if space else None
         if grid is None:
             return None
         form, kernel = candidate.form, candidate.kernel
         compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
-        chosen = np.flatnonzero(compute * serial <= left)
+        chosen = np.flatnonzero(compute * passes.count <= left)
         if not len(chosen):
             return None
         grid, compute = grid.take(chosen), compute[chosen]
-        terms = operand_terms(form, kernel, grid, compute, types, serial, chip)
+        terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
         possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
         if len(possible) > _FIRST and not least_memory:
             nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
-            first = self.reduced(candidate, serial, grid, terms, nearest, least_memory=False)
+            first = self.reduced(candidate, passes, grid, terms, nearest, least_memory=False)
             if first is not None:
                 possible = possible[terms["total"][possible] <= first.cost[0]]
-        return self.reduced(candidate, serial, grid, terms, possible, least_memory=least_memory)
+        return self.reduced(candidate, passes, grid, terms, possible, least_memory=least_memory)
 
     def reduced(
-        self, candidate: _Candidate, serial: int, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
+        self, candidate: _Candidate, passes: Passes, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
         *, least_memory: bool,
     ) -> _Found | None:  # fmt: skip
         """The best of the ``chosen`` splits when the reduction is known too."""
@@ -291,7 +323,7 @@ class _Search:
             return None
         form, kernel, grid = candidate.form, candidate.kernel, grid.take(chosen)
         terms = {name: values[chosen] for name, values in terms.items()}
-        terms = with_reduction(terms, form, kernel, grid, self.request.types, serial, self.request.chip)
+        terms = with_reduction(terms, form, kernel, grid, self.request.types, passes, self.request.chip)
         fitting = np.flatnonzero(terms["temp_bytes"] <= self.limit)
         if not len(fitting):
             return None
@@ -300,7 +332,7 @@ class _Search:
         index = int(np.lexsort(keys[::-1])[0])
         cost = (int(keys[0][index]), int(keys[1][index]), int(keys[2][index]))
         only = fitting[index : index + 1]
-        return _Found(cost, form, kernel, serial, grid.take(only), {name: v[only] for name, v in terms.items()})
+        return _Found(cost, form, kernel, passes, grid.take(only), {name: v[only] for name, v in terms.items()})
 
 
 _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
@@ -309,13 +341,15 @@ _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
 def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound: float) -> list[_Candidate]:
     """What may take ``bound`` cycles or fewer."""
     chip, types, found = request.chip, request.types, []
-    for form in changed:
-        for kernel in find(form, chip, types.input, types.partial, types.output):
+    for plain in changed:
+        for kernel in find(plain, chip, types.input, types.partial, types.output):
+            form = replace(plain, grain=field_grain(plain, kernel, types))
             whole, each = least_cycles(form, kernel, chip)
             if kernel.method == "HMAC" and whole + each <= bound:
                 each += _least_hmac(form, kernel, types, chip)
             if whole + each <= bound:
-                found.append(_Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel))
+                total, later, held = least_transform(form, kernel, types, chip)
+                found.append(_Candidate(whole, each, total, later, held, form, kernel))
     return found
 
 
@@ -331,7 +365,7 @@ def _least_hmac(form: Form, kernel: Kernel, types: Types, chip: Chip) -> float:
 def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | None:
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
-    limit, passes = request.limit, (1, *_SERIAL_PASSES)
+    limit, passes = request.limit, (ONCE, *_SERIAL_PASSES)
     found = _Search(request, candidates, _SERIAL_PASSES, limit).deepening()
     while found is None and limit < 2 * request.chip.bytes_per_tile:
         limit *= 2
@@ -339,9 +373,9 @@ def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | Non
     return found or _smallest_plan(request, candidates, passes)
 
 
-def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[int]) -> _Found | None:
+def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[Passes]) -> _Found | None:
     """The plan of least memory: searched below a guess of its bytes, which grows until there is one."""
-    limit = min((c.least_bytes(passes[-1], request) for c in candidates), default=0.0)
+    limit = min((c.least_bytes(p, request) for c in candidates for p in passes), default=0.0)
     found = None
     while candidates and found is None:
         limit *= _GUESS
@@ -361,10 +395,10 @@ def _plan(request: Request, taken: tuple[str, tuple[object, ...]] | None = None)
         return [c for c in candidates if taken is None or taken != (c.kernel.name(c.form), _changes_of(c.form))]
 
     candidates = others(_candidates(request, changed, kernels, math.inf))
-    found = _Search(request, candidates, (1,), request.limit).deepening()
+    found = _Search(request, candidates, (ONCE,), request.limit).deepening()
     bound = found.cost[0] if found else math.inf
     reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
-    dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (1,), request.limit)
+    dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit)
     found = dots.cheapest(bound, found) if found else dots.deepening()
     return found or _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
 
@@ -404,14 +438,15 @@ def _explained(request: Request, found: _Found) -> ConvolutionPlan:
         kernel=tuple(int(s[0]) for s in grid.kernel),
         out_split=int(grid.out_split[0]),
         in_split=int(grid.in_split[0]),
-        serial=found.serial,
+        serial=found.passes.count,
+        serial_inputs=found.passes.inner > 1,
         units=kernel.units,
         group_grouping=kernel.group_grouping,
         in_grouping=kernel.in_grouping,
         out_grouping=kernel.out_grouping,
         tiles=int(grid.tiles[0]),
         request=request,
-        **{name: int(values[0]) for name, values in found.terms.items()},
+        **{name: int(values[0]) for name, values in found.terms.items() if name != "fixed_bytes"},
     )
 
 

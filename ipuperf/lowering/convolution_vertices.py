@@ -150,7 +150,7 @@ def hmac_kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_si
 
 def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: int) -> list[Kernel]:
     """The vertices but HMAC that can compute ``form`` with these bytes per input, partial sum and result element."""
-    found = list(amp_kernels(chip, in_size, partial_size))
+    found = [k for k in amp_kernels(chip, in_size, partial_size) if form.pass_ != "fcinf" or k.out_grouping == k.units]
     only_one_term = form.in_channels <= grain(in_size) and all(a.kernel == 1 for a in form.axes)
     if out_size < partial_size and only_one_term:
         narrow = amp_kernels(chip, in_size, out_size)

@@ -26,11 +26,12 @@ import numpy as np
 from ipuperf.ops.work import Convolution, MatMul
 
 from .convolution_form import Form, describe, form_of, forms, product_form
+from .convolution_joint import TRAINING, Layer, joint_plan
 from .convolution_splits import (
     ONCE, Grid, Passes, Space, Types, candidate_splits, field_grain, least_bytes, split_space,
     useful_splits,
 )  # fmt: skip
-from .convolution_terms import least_reductions, least_transform, operand_terms, with_reduction
+from .convolution_terms import SLICES_AT_LEAST, least_reductions, least_transform, operand_terms, with_reduction
 from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ConvolutionPlan:
         pass_: ``fwd``, ``bwd`` or ``wu``; ``vertex``: the vertex type; ``method``: its family.
         swapped: operands exchanged; ``expanded``, ``flattened``: spatial axes turned into input and output channels;
             ``combined``: groups put into one.
+        joint: planned together with the other passes of a fully connected layer.
         field, batch, groups, kernel, out_split, in_split: parallel splits (``field``, ``kernel``: one per axis).
         serial: passes over parts of the output channels, or with ``serial_inputs`` of the input channels.
         units, group_grouping, in_grouping, out_grouping: of the vertex (AMP units, or SLIC chains).
@@ -87,6 +89,7 @@ class ConvolutionPlan:
     expanded: tuple[int, ...]
     flattened: tuple[int, ...]
     combined: int
+    joint: bool
     field: tuple[int, ...]
     batch: int
     groups: int
@@ -134,8 +137,16 @@ class ConvolutionPlan:
         return self.transform_exchange + self.transform
 
     def next_best(self) -> ConvolutionPlan | None:
-        """The cheapest plan with another vertex or form (None: no other fits); searched when asked."""
+        """The cheapest plan with another vertex or form (None: no other fits); searched when asked. That of a joint
+        plan is the plan of the pass alone."""
+        if self.joint:
+            return _plan_once(self.request)
         return _next_best(self.request, self.vertex, self._changes())
+
+    def layer_cost(self) -> LayerCost | None:
+        """What the layer costs jointly and apart (None: not a pass of a fully connected layer in training); searched
+        when asked."""
+        return _layer_cost(_forward_of(self.request)) if self.pass_ in TRAINING else None
 
     def values(self) -> dict[str, object]:
         """Everything but the request, by name; splits per axis as lists."""
@@ -151,6 +162,7 @@ class ConvolutionPlan:
         shape += [f"kernel axes {self.expanded} in the input channels"] if self.expanded else []
         shape += [f"axes {self.flattened} in the output channels"] if self.flattened else []
         shape += [f"{self.combined} groups in one"] if self.combined > 1 else []
+        shape += ["jointly with the other passes"] if self.joint else []
         return (
             f"{self.vertex} ({', '.join(shape) or 'as it is'}), channels {self.group_grouping}x{self.in_grouping}x"
             f"{self.out_grouping}, field {self.field} batch {self.batch} groups {self.groups} kernel {self.kernel} "
@@ -164,15 +176,22 @@ class ConvolutionPlan:
 
 # -- the search ------------------------------------------------------------------------------------------------------
 
-#: Serial passes over output channels that are tried, and the divisors of input channels: all small numbers of passes,
-#: then three in each octave.
-_SERIAL = (*range(2, 17), *(b * 2**n for n in range(3, 9) for b in (2.5, 3, 4)))
-_OVER_OUTPUTS = tuple(Passes(out=int(n), ahead=ahead) for n in _SERIAL for ahead in (True, False))
-_OVER_INPUTS = tuple(Passes(inner=int(n)) for n in _SERIAL)
-_SERIAL_PASSES = _OVER_OUTPUTS + _OVER_INPUTS
+#: Serial passes over output channels that are tried first.
+_SERIAL_PASSES = tuple(Passes(out=2**n, ahead=True) for n in range(1, 11))
 
-#: Cycles of a slice of nothing.
-_LEAST_SLICE = 403
+
+def _passes_near(count: int) -> tuple[Passes, ...]:
+    """Serial passes around a number of passes over output channels: in finer steps, with the inputs brought to the
+    tiles in each of them, or over input channels."""
+    step = max(1, count // 8)
+    counts = range(max(2, count // 2), 2 * count, step)
+    return tuple(
+        passes
+        for n in counts
+        for passes in (Passes(n, ahead=True), Passes(n), Passes(inner=n))
+        if passes != Passes(count, ahead=True)
+    )
+
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
@@ -212,7 +231,7 @@ class _Candidate:
     def moved(self, passes: Passes) -> float:
         """Cycles that rearrangements and slices take at least: each pass of several cuts out its weights and writes its
         result (or adds it)."""
-        slices = 2 * _LEAST_SLICE if passes.count > 1 else 0
+        slices = SLICES_AT_LEAST if passes.count > 1 else 0
         return passes.count * ((self.later if passes.ahead else self.transform) + slices)
 
     def least(self, passes: Passes) -> float:
@@ -366,11 +385,20 @@ def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | Non
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
     limit, passes = request.limit, (ONCE, *_SERIAL_PASSES)
-    found = _Search(request, candidates, _SERIAL_PASSES, limit).deepening()
+    found = _finer(request, candidates, _Search(request, candidates, _SERIAL_PASSES, limit).deepening(), limit)
     while found is None and limit < 2 * request.chip.bytes_per_tile:
         limit *= 2
-        found = _Search(request, candidates, passes, limit).deepening()
+        found = _finer(request, candidates, _Search(request, candidates, passes, limit).deepening(), limit)
     return found or _smallest_plan(request, candidates, passes)
+
+
+def _finer(request: Request, candidates: list[_Candidate], found: _Found | None, limit: float) -> _Found | None:
+    """The best of ``found`` and the plans in serial passes near to its own."""
+    if found is None:
+        return None
+    bound = found.cost[0]
+    ways = _passes_near(found.passes.count)
+    return _Search(request, candidates, ways, limit, bound).cheapest(bound, found)
 
 
 def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[Passes]) -> _Found | None:
@@ -407,6 +435,86 @@ def _changes_of(form: Form) -> tuple[object, ...]:
     return (form.swapped, form.expanded, form.flattened, form.combined)
 
 
+# -- fully connected layers in training --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Cycles of the three passes of a fully connected layer in training, planned jointly (None: no joint plan fits)
+    and one by one, and which way is taken."""
+
+    jointly: int | None
+    apart: int
+    joint: bool
+
+
+def _passes_of(forward: Request) -> tuple[Request, Request, Request]:
+    """The forward, backward and update pass of the layer, each as a product of its own."""
+    form = forward.form
+    m, k, n = form.batch, form.in_channels, form.out_channels
+    sizes = ((m, k, n), (m, n, k), (k, m, n))
+    first, second, third = (replace(forward, form=product_form(form.groups, *each, name))
+                            for each, name in zip(sizes, TRAINING, strict=True))  # fmt: skip
+    return first, second, third
+
+
+def _forward_of(request: Request) -> Request:
+    """The forward pass of the layer that ``request`` is a pass of."""
+    form = request.form
+    m, k, n = form.batch, form.in_channels, form.out_channels
+    sizes = {"fcfwd": (m, k, n), "fcbwd": (m, n, k), "fcwu": (k, m, n)}[form.pass_]
+    return replace(request, form=product_form(form.groups, *sizes, "fcfwd"))
+
+
+def _quick_total(request: Request) -> float:
+    """Cycles of a plan that fits, found quickly; infinite when there is none among the likely ones."""
+    candidates = _candidates(request, forms(request.form, request.types.input), kernels, math.inf)
+    likely = sorted(candidates, key=lambda candidate: candidate.least(ONCE))[:1]
+    found = _Search(request, likely, (ONCE,), request.limit).deepening()
+    return found.cost[0] if found else math.inf
+
+
+@lru_cache(maxsize=4096)
+def _joint_layer(forward: Request) -> Layer | None:
+    """The joint plan of a layer when that is the way to take (PopLibs ``ConvPlan.cpp`` createPlan): it fits and the
+    passes one by one do not, or are not cheaper in all; when neither fits, it holds no more bytes."""
+    chip, form, types, limit = forward.chip, forward.form, forward.types, float(forward.limit)
+    layer = joint_plan(chip, form, types, limit, sum(_quick_total(each) for each in _passes_of(forward)))
+    if layer:
+        apart = [_plan_once(each) for each in _passes_of(forward)]
+        cheaper = sum(plan.total for plan in apart) < layer.total
+        return None if cheaper and all(plan.temp_bytes <= limit for plan in apart) else layer
+    if types.input != types.output:
+        return None
+    apart = [_plan_once(each) for each in _passes_of(forward)]
+    if all(plan.temp_bytes <= limit for plan in apart):
+        return None
+    while layer is None and limit < 2 * chip.bytes_per_tile:
+        limit *= 2
+        layer = joint_plan(chip, form, types, limit)
+    return layer if layer and layer.temp_bytes <= max(plan.temp_bytes for plan in apart) else None
+
+
+@lru_cache(maxsize=512)
+def _layer_cost(forward: Request) -> LayerCost:
+    layer = _joint_layer(forward)
+    jointly = layer or joint_plan(forward.chip, forward.form, forward.types, float(forward.limit))
+    apart = sum(_plan_once(each).total for each in _passes_of(forward))
+    return LayerCost(jointly.total if jointly else None, apart, layer is not None)
+
+
+@lru_cache(maxsize=4096)
+def _training_plan(request: Request) -> ConvolutionPlan:
+    """The plan of one pass of a fully connected layer in training."""
+    layer = _joint_layer(_forward_of(request))
+    if layer is None:
+        return _plan_once(request)
+    index = TRAINING.index(request.form.pass_)
+    part, terms, grid = layer.parts[index], layer.terms[index], layer.grids[index]
+    cost = (int(terms["total"][0]), int(terms["temp_bytes"][0]), int(grid.tiles[0]))
+    return _explained(request, _Found(cost, part.form, part.kernel, layer.passes, grid, terms))
+
+
 @lru_cache(maxsize=4096)
 def _plan_once(request: Request) -> ConvolutionPlan:
     found = _plan(request)
@@ -432,6 +540,7 @@ def _explained(request: Request, found: _Found) -> ConvolutionPlan:
         expanded=form.expanded,
         flattened=form.flattened,
         combined=form.combined,
+        joint=form.joint,
         field=tuple(int(s[0]) for s in grid.field),
         batch=int(grid.batch[0]),
         groups=int(grid.groups[0]),
@@ -491,4 +600,5 @@ def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     )
     form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
     types = Types(inputs, max(inputs, sums), result)
-    return _plan_once(Request(chip, form, types, item.available_memory_proportion))
+    request = Request(chip, form, types, item.available_memory_proportion)
+    return _training_plan(request) if item.pass_ in TRAINING else _plan_once(request)

@@ -128,6 +128,14 @@ def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
     return rows.take(np.argsort(used, kind="stable"))
 
 
+def parallel_rows(
+    sizes: tuple[int, ...], tiles: int
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
+    """(splits of each axis, largest pieces, tiles used) of every useful combination on at most ``tiles`` tiles."""
+    rows = _rows(sizes, tiles)
+    return rows.splits, rows.parts, rows.used
+
+
 @dataclass(frozen=True)
 class _Fields:
     """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats."""

@@ -109,11 +109,13 @@ def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.nd
     return -(-share // chip.exchange_bytes_per_cycle) if move.far else 0, -(-share * 5 // (move.rate * move.factor))
 
 
-def least_transform(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[int, int, int]:
+def least_transform(
+    form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None
+) -> tuple[int, int, int]:
     """(cycles, cycles but for the inputs, temporary bytes on a tile) of all rearrangements when they are spread over
     every tile."""
     total = later = most = 0
-    for move in moves(form, kernel, types, chip):
+    for move in moves(form, kernel, types, chip, cut):
         share = int(move.share(chip.tiles))
         cycles = sum(int(each) for each in _move_cycles(move, share, chip))
         total, later = total + cycles, later + cycles * (move.what != "inputs")
@@ -264,6 +266,10 @@ def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray
     every = [_reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip)
              for n in (1, 4, 8)]  # fmt: skip
     return np.min([exchange + reduce for exchange, reduce, *_ in every], axis=0)
+
+
+#: Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least.
+SLICES_AT_LEAST = 750
 
 
 def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:

@@ -115,41 +115,58 @@ def _layer(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[LayerP
     )
 
 
-def _grids(parts: tuple[LayerPass, ...], passes: Passes, chip: Chip) -> tuple[Grid, ...] | None:
-    """Every useful split of a layer as a grid for each pass."""
-    form, kernel = parts[0].form, parts[0].kernel
-    outer, grain = -(-form.out_channels // kernel.out_grouping), form.grain
+@dataclass(frozen=True)
+class _Splits:
+    """Splits of a layer, one entry per candidate: of groups, forward input channels and field, the largest pieces of
+    the three in groupings and grains, and the tiles used; ``outer``: groupings of output channels in a serial pass."""
+
+    groups: np.ndarray
+    inner: np.ndarray
+    field: np.ndarray
+    held: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    tiles: np.ndarray
+    outer: int
+
+    def take(self, chosen: np.ndarray) -> _Splits:
+        """The candidates with these indices."""
+        arrays = (self.groups, self.inner, self.field, self.held, self.rows, self.places, self.tiles)
+        return _Splits(*(values[chosen] for values in arrays), self.outer)
+
+    def grid(self, number: int, part: LayerPass, chip: Chip) -> Grid:
+        """The candidates as a grid of a pass (by its number in :data:`TRAINING`)."""
+        one, grain = np.ones_like(self.tiles), part.form.grain
+        outer = one * self.outer
+        across, field, inner, out, in_groups, out_groups = (
+            (self.places, self.field, self.inner, one, self.rows, outer),
+            (self.rows, self.inner, self.field, one, self.places, outer),
+            (self.places, self.field, one, self.inner, outer, self.rows),
+        )[number]
+        around = inner_cycles(one, (one, across * grain), part.form, part.kernel, chip)
+        piece = Piece(one, (one, across * grain), (one, one), self.held, in_groups, out_groups)
+        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around)
+
+
+def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
+    """Every useful split of a layer by its forward pass."""
+    form, kernel = part.form, part.kernel
+    outer = -(-form.out_channels // kernel.out_grouping)
     share = -(-outer // passes.out)
     if passes.out > outer or -(-outer // share) != passes.out:
         return None
-    sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // grain)
-    (groups, inner, field), (held, rows, places), tiles = parallel_rows(sizes, chip.tiles)
-    one = np.ones_like(tiles)
-
-    def grid(part: LayerPass, across: np.ndarray, split: Splits, in_groups: np.ndarray, out_groups: np.ndarray) -> Grid:
-        around = inner_cycles(one, (one, across), part.form, part.kernel, chip)
-        piece = Piece(one, (one, across), (one, one), held, in_groups, out_groups)
-        return Grid(one, (one, split[0]), groups, (one, one), split[2], split[1], tiles, piece, around)
-
-    whole = one * share
-    return (
-        grid(parts[0], places * grain, (field, inner, one), rows, whole),
-        grid(parts[1], rows * grain, (inner, field, one), places, whole),
-        grid(parts[2], places * grain, (field, one, inner), whole, rows),
-    )
-
-
-#: Splits of field, input and output channels.
-Splits = tuple[np.ndarray, np.ndarray, np.ndarray]
+    sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // form.grain)
+    splits, pieces, tiles = parallel_rows(sizes, chip.tiles)
+    return _Splits(*splits, *pieces, tiles, share)
 
 
 def _least(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
     """No joint plan of these vertices takes less for all three passes."""
-    total = 0.0
-    for part in parts:
-        whole, each = least_cycles(part.form, part.kernel, chip)
-        total += whole + each + least_transform(part.form, part.kernel, types, chip, part.cut)[0]
-    return total
+    return sum(
+        sum(least_cycles(part.form, part.kernel, chip))
+        + least_transform(part.form, part.kernel, types, chip, part.cut)[0]
+        for part in parts
+    )
 
 
 def _cheapest(
@@ -157,23 +174,23 @@ def _cheapest(
 ) -> tuple[float, Layer | None]:
     """(least cycles whatever the memory, but for the operands of the update; the cheapest splits that fit and are
     better than ``bound`` (cycles, bytes)). Splits whose passes so far exceed the bound are dropped."""
-    grids = _grids(parts, passes, chip)
-    if grids is None:
+    splits = _splits(parts[0], passes, chip)
+    if splits is None:
         return np.inf, None
-    every: list[dict[str, np.ndarray]] = []
-    total = most = np.zeros_like(grids[0].tiles)
-    for number, part in enumerate(parts):
-        compute = vertex_cycles(grids[number].piece, grids[number].inner, part.form, part.kernel, chip)
-        terms = operand_terms(part.form, part.kernel, grids[number], compute, types, passes, chip, part.cut)
-        terms = with_reduction(terms, part.form, part.kernel, grids[number], types, passes, chip)
-        total, most, every = total + terms["total"], np.maximum(most, terms["temp_bytes"]), [*every, terms]
-        kept = np.flatnonzero(total <= bound[0])
-        if not len(kept):
-            return float(total.min()), None
-        if len(kept) < len(total):
-            total, most = total[kept], most[kept]
-            grids = tuple(grid.take(kept) for grid in grids)
-            every = [{name: values[kept] for name, values in each.items()} for each in every]
+    grids = [splits.grid(number, part, chip) for number, part in enumerate(parts)]
+    work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
+            for grid, part in zip(grids, parts, strict=True)]  # fmt: skip
+    taken = passes.count * np.sum(np.stack(work), axis=0)
+    kept = np.flatnonzero(taken <= bound[0])
+    if not len(kept):
+        return float(taken.min()), None
+    grids, work = [grid.take(kept) for grid in grids], [each[kept] for each in work]
+    every = []
+    for part, grid, compute in zip(parts, grids, work, strict=True):
+        terms = operand_terms(part.form, part.kernel, grid, compute, types, passes, chip, part.cut)
+        every.append(with_reduction(terms, part.form, part.kernel, grid, types, passes, chip))
+    total = np.sum(np.stack([terms["total"] for terms in every]), axis=0)
+    most = np.max(np.stack([terms["temp_bytes"] for terms in every]), axis=0)
     free, fitting = float((total - every[-1]["exchange_operands"]).min()), np.flatnonzero(most <= limit)
     if not len(fitting):
         return free, None
@@ -185,12 +202,21 @@ def _cheapest(
     return free, layer if cost < bound else None
 
 
+def _serial_counts(channels: int) -> list[int]:
+    """Divisors to try as numbers of serial passes: each at least a half more than the one before."""
+    found: list[int] = []
+    for count in range(2, min(channels, 1024) + 1):
+        if channels % count == 0 and 2 * count >= 3 * (found[-1] if found else 1):
+            found.append(count)
+    return found
+
+
 def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: float = np.inf) -> Layer | None:
     """The joint plan of the fully connected layer whose forward pass is ``product`` that takes the fewest cycles in
     ``limit`` bytes on a tile; ``None`` when none of at most ``bound`` cycles fits, or when result and operands differ
     in type (PopLibs has no joint plan then).
 
-    Serial passes pay where memory is short, else hardly: the weights are on their tiles anyway, so that only operands
+    Serial passes, of which not every number is tried, pay where memory is short, else hardly: the weights are on their tiles anyway, so that only operands
     of the update arrive in less time (they count once when they come ahead of the passes).
     """
     if types.input != types.output:
@@ -198,7 +224,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     form = flatten_field(swap(product))
     layers = [parts for kernel in _forward_kernels(form, chip, types) if (parts := _layer(form, kernel, chip, types))]
     layers.sort(key=lambda parts: _least(parts, types, chip))
-    serial = [n for n in range(2, min(form.out_channels, chip.tiles) + 1) if form.out_channels % n == 0]
+    serial = _serial_counts(form.out_channels)
     best: Layer | None = None
     least: tuple[float, float] = (bound, np.inf)
     later: list[tuple[float, int]] = []

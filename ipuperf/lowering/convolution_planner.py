@@ -183,7 +183,7 @@ _SERIAL_PASSES = tuple(Passes(out=2**n, ahead=True) for n in range(1, 11))
 def _passes_near(count: int) -> tuple[Passes, ...]:
     """Serial passes around a number of passes over output channels: in finer steps, with the inputs brought to the
     tiles in each of them, or over input channels."""
-    step = max(1, count // 8)
+    step = max(1, count // 4)
     counts = range(max(2, count // 2), 2 * count, step)
     return tuple(
         passes
@@ -192,6 +192,9 @@ def _passes_near(count: int) -> tuple[Passes, ...]:
         if passes != Passes(count, ahead=True)
     )
 
+
+#: Vertices with which finer steps of serial passes are tried.
+_FINER = 3
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
@@ -393,12 +396,12 @@ def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | Non
 
 
 def _finer(request: Request, candidates: list[_Candidate], found: _Found | None, limit: float) -> _Found | None:
-    """The best of ``found`` and the plans in serial passes near to its own."""
+    """The best of ``found`` and the plans in serial passes near to its own, with its vertex and the likeliest others."""
     if found is None:
         return None
-    bound = found.cost[0]
-    ways = _passes_near(found.passes.count)
-    return _Search(request, candidates, ways, limit, bound).cheapest(bound, found)
+    bound, passes = found.cost[0], found.passes
+    likely = sorted(candidates, key=lambda c: (c.form is not found.form or c.kernel is not found.kernel, c.least(passes)))
+    return _Search(request, likely[:_FINER], _passes_near(passes.count), limit, bound).cheapest(bound, found)
 
 
 def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[Passes]) -> _Found | None:
@@ -468,7 +471,8 @@ def _forward_of(request: Request) -> Request:
 
 def _quick_total(request: Request) -> float:
     """Cycles of a plan that fits, found quickly; infinite when there is none among the likely ones."""
-    candidates = _candidates(request, forms(request.form, request.types.input), kernels, math.inf)
+    turned = [form for form in forms(request.form, request.types.input) if form.swapped]
+    candidates = _candidates(request, turned, kernels, math.inf)
     likely = sorted(candidates, key=lambda candidate: candidate.least(ONCE))[:1]
     found = _Search(request, likely, (ONCE,), request.limit).deepening()
     return found.cost[0] if found else math.inf
@@ -479,16 +483,18 @@ def _joint_layer(forward: Request) -> Layer | None:
     """The joint plan of a layer when that is the way to take (PopLibs ``ConvPlan.cpp`` createPlan): it fits and the
     passes one by one do not, or are not cheaper in all; when neither fits, it holds no more bytes."""
     chip, form, types, limit = forward.chip, forward.form, forward.types, float(forward.limit)
-    layer = joint_plan(chip, form, types, limit, sum(_quick_total(each) for each in _passes_of(forward)))
-    if layer:
-        apart = [_plan_once(each) for each in _passes_of(forward)]
-        cheaper = sum(plan.total for plan in apart) < layer.total
-        return None if cheaper and all(plan.temp_bytes <= limit for plan in apart) else layer
-    if types.input != types.output:
+    quick = sum(_quick_total(each) for each in _passes_of(forward))
+    layer = joint_plan(chip, form, types, limit, quick) if quick < math.inf else None
+    if types.input != types.output or (layer is None and quick < math.inf):
         return None
     apart = [_plan_once(each) for each in _passes_of(forward)]
+    total = sum(plan.total for plan in apart)
     if all(plan.temp_bytes <= limit for plan in apart):
-        return None
+        layer = layer or joint_plan(chip, form, types, limit, total)
+        return layer if layer and layer.total <= total else None
+    layer = layer or joint_plan(chip, form, types, limit)
+    if layer:
+        return layer
     while layer is None and limit < 2 * chip.bytes_per_tile:
         limit *= 2
         layer = joint_plan(chip, form, types, limit)

@@ -135,7 +135,7 @@ class _Transform:
 
 def _transform(found: tuple[Move, ...], tiles: np.ndarray, chip: Chip) -> _Transform:
     """The cost of some rearrangements."""
-    exchange, copy, moved, most = (np.zeros_like(tiles) for _ in range(4))
+    exchange = copy = moved = most = np.zeros_like(tiles)
     for move in found:
         share = np.asarray(move.share(tiles))
         far, near = _move_cycles(move, share, chip)

@@ -69,6 +69,9 @@ class Axis:
 CONVOLUTION_PASSES = ("fwd", "bwd", "wu")
 PRODUCT_PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
 
+#: Multiplications of one product or convolution: cycles and bytes have to stay whole numbers of 64 bits.
+_MOST_PRODUCTS = 2**56
+
 #: An axis with nothing in it.
 POINT = Axis(1, 1, 1)
 
@@ -149,7 +152,13 @@ def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> 
         raise ValueError(f"matmul pass is {pass_!r}; allowed: {', '.join(PRODUCT_PASSES)}")
     if min(groups, m, k, n) < 1:
         raise ValueError(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]: every dimension has to be at least 1")
+    _check_size(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]", groups * m * k * n)
     return Form(m, groups, k, n, (POINT, POINT), pass_)
+
+
+def _check_size(what: str, products: int) -> None:
+    if products > _MOST_PRODUCTS:
+        raise ValueError(f"{what}: {products:.2e} multiplications; allowed: up to {_MOST_PRODUCTS:.2e}")
 
 
 def _two_axes(form: Form) -> Form:
@@ -169,6 +178,9 @@ def _check(item: Convolution) -> None:
             f"convolution {describe(item)}: {item.groups} groups have to divide the channels "
             f"{item.channels_in} and {item.channels_out}"
         )
+    positions = math.prod(item.output_size) * math.prod(item.kernel_size)
+    products = item.batch * item.channels_in * item.channels_out // item.groups * positions
+    _check_size(f"convolution {describe(item)}", products)
 
 
 def describe(item: Convolution) -> str:

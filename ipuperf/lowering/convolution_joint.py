@@ -24,7 +24,7 @@ import numpy as np
 from .convolution_form import POINT, Axis, Form, flatten_field, swap
 from .convolution_splits import ONCE, Grid, Passes, Types, parallel_rows
 from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
-from .convolution_vertices import Kernel, Piece, amp_units, ceil, inner_cycles, kernels, least_cycles, vertex_cycles
+from .convolution_vertices import Kernel, Piece, amp_units, inner_cycles, kernels, least_cycles, vertex_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -88,7 +88,7 @@ def _best_amp(form: Form, chip: Chip, types: Types, groupings: tuple[int, int] |
     )
 
 
-def _layer(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[LayerPass, ...] | None:
+def layer_passes(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[LayerPass, ...] | None:
     """The three passes for a forward vertex, or ``None`` when a derived pass has no vertex."""
     inner, outer = kernel.in_grouping, kernel.out_grouping
     size = -(-form.in_channels // inner) * inner
@@ -129,11 +129,6 @@ class _Splits:
     tiles: np.ndarray
     outer: int
 
-    def take(self, chosen: np.ndarray) -> _Splits:
-        """The candidates with these indices."""
-        arrays = (self.groups, self.inner, self.field, self.held, self.rows, self.places, self.tiles)
-        return _Splits(*(values[chosen] for values in arrays), self.outer)
-
     def grid(self, number: int, part: LayerPass, chip: Chip) -> Grid:
         """The candidates as a grid of a pass (by its number in :data:`TRAINING`)."""
         one, grain = np.ones_like(self.tiles), part.form.grain
@@ -156,8 +151,8 @@ def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
     if passes.out > outer or -(-outer // share) != passes.out:
         return None
     sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // form.grain)
-    splits, pieces, tiles = parallel_rows(sizes, chip.tiles)
-    return _Splits(*splits, *pieces, tiles, share)
+    (groups, inner, field), (held, rows, places), tiles = parallel_rows(sizes, chip.tiles)
+    return _Splits(groups, inner, field, held, rows, places, tiles, share)
 
 
 def _least(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
@@ -169,7 +164,7 @@ def _least(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
     )
 
 
-def _cheapest(
+def cheapest_splits(
     parts: tuple[LayerPass, ...], passes: Passes, types: Types, limit: float, bound: tuple[float, float], chip: Chip
 ) -> tuple[float, Layer | None]:
     """(least cycles whatever the memory, but for the operands of the update; the cheapest splits that fit and are
@@ -216,13 +211,15 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     ``limit`` bytes on a tile; ``None`` when none of at most ``bound`` cycles fits, or when result and operands differ
     in type (PopLibs has no joint plan then).
 
-    Serial passes, of which not every number is tried, pay where memory is short, else hardly: the weights are on their tiles anyway, so that only operands
-    of the update arrive in less time (they count once when they come ahead of the passes).
+    Serial passes, of which not every number is tried, pay where memory is short, else hardly: the weights are on their
+    tiles anyway, so that only operands of the update arrive in less time (once, when ahead of the passes).
     """
     if types.input != types.output:
         return None
     form = flatten_field(swap(product))
-    layers = [parts for kernel in _forward_kernels(form, chip, types) if (parts := _layer(form, kernel, chip, types))]
+    layers = [
+        parts for kernel in _forward_kernels(form, chip, types) if (parts := layer_passes(form, kernel, chip, types))
+    ]
     layers.sort(key=lambda parts: _least(parts, types, chip))
     serial = _serial_counts(form.out_channels)
     best: Layer | None = None
@@ -231,7 +228,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     for number, parts in enumerate(layers):
         if _least(parts, types, chip) > least[0]:
             break
-        free, found = _cheapest(parts, ONCE, types, limit, least, chip)
+        free, found = cheapest_splits(parts, ONCE, types, limit, least, chip)
         best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
         later.append((free, number))
     for free, number in sorted(later):
@@ -239,6 +236,6 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
             if free + 3 * count * SLICES_AT_LEAST > least[0]:
                 break
             for ahead in (True, False):
-                _, found = _cheapest(layers[number], Passes(out=count, ahead=ahead), types, limit, least, chip)
+                _, found = cheapest_splits(layers[number], Passes(out=count, ahead=ahead), types, limit, least, chip)
                 best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
     return best

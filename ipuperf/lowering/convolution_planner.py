@@ -8,8 +8,11 @@ field, groups, kernel and channels (:mod:`convolution_splits`); the cheapest pla
 The search is a branch and bound: what a form, a vertex, a row of splits or a pair of rows costs at least is compared
 with the best plan so far, or with a guess of it that grows until a plan is found. No plan within the bound is skipped.
 
-Simplifications (``docs/accuracy.md``): the output channels are computed in serial passes only when nothing fits in one,
-the input channels never; the passes of a layer are planned one by one.
+Serial passes go over output or input channels. Passes of a fully connected layer in training are planned jointly when
+that is cheaper for all three (:mod:`convolution_joint`).
+
+Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
+with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
 """
 
 from __future__ import annotations
@@ -28,9 +31,17 @@ from ipuperf.ops.work import Convolution, MatMul
 from .convolution_form import Form, describe, form_of, forms, product_form
 from .convolution_joint import TRAINING, Layer, joint_plan
 from .convolution_splits import (
-    ONCE, Grid, Passes, Space, Types, candidate_splits, field_grain, least_bytes, split_space,
+    ONCE,
+    Grid,
+    Passes,
+    Space,
+    Types,
+    candidate_splits,
+    field_grain,
+    least_bytes,
+    split_space,
     useful_splits,
-)  # fmt: skip
+)
 from .convolution_terms import SLICES_AT_LEAST, least_reductions, least_transform, operand_terms, with_reduction
 from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
@@ -166,7 +177,8 @@ class ConvolutionPlan:
         return (
             f"{self.vertex} ({', '.join(shape) or 'as it is'}), channels {self.group_grouping}x{self.in_grouping}x"
             f"{self.out_grouping}, field {self.field} batch {self.batch} groups {self.groups} kernel {self.kernel} "
-            f"out {self.out_split} in {self.in_split} serial {self.serial}{' over inputs' if self.serial_inputs else ''}: {self.tiles} tiles; cycles: transform "
+            f"out {self.out_split} in {self.in_split} serial {self.serial}"
+            f"{' over inputs' if self.serial_inputs else ''}: {self.tiles} tiles; cycles: transform "
             f"{self.transform_exchange}+{self.transform}, operands {self.exchange_operands}, zeros "
             f"{self.tile_transform}, compute {self.compute}, partials {self.exchange_partials}, reduce {self.reduce}, "
             f"slice {self.dynamic_slice}+{self.dynamic_update}, once {self.broadcast}+{self.prepare}+{self.finish}; "
@@ -178,6 +190,13 @@ class ConvolutionPlan:
 
 #: Serial passes over output channels that are tried first.
 _SERIAL_PASSES = tuple(Passes(out=2**n, ahead=True) for n in range(1, 11))
+
+#: Serial passes that are tried when none of those fits: inputs brought in anew, or over input channels.
+_SMALLER_PASSES = tuple(passes for n in range(1, 11) for passes in (Passes(out=2**n), Passes(inner=2**n)))
+
+
+#: Serial passes that are tried although one pass fits.
+_FEW = tuple(passes for n in (2, 3, 4) for passes in (Passes(n, ahead=True), Passes(inner=n)))
 
 
 def _passes_near(count: int) -> tuple[Passes, ...]:
@@ -387,20 +406,23 @@ def _least_hmac(form: Form, kernel: Kernel, types: Types, chip: Chip) -> float:
 def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | None:
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
-    limit, passes = request.limit, (ONCE, *_SERIAL_PASSES)
-    found = _finer(request, candidates, _Search(request, candidates, _SERIAL_PASSES, limit).deepening(), limit)
-    while found is None and limit < 2 * request.chip.bytes_per_tile:
+    limit, found = request.limit, None
+    while True:
+        for ways in (_SERIAL_PASSES if limit == request.limit else (ONCE, *_SERIAL_PASSES), _SMALLER_PASSES):
+            found = found or _Search(request, candidates, ways, limit).deepening()
+        if found:
+            return _finer(request, candidates, found, limit)
+        if limit >= 2 * request.chip.bytes_per_tile:
+            return _smallest_plan(request, candidates, (ONCE, *_SERIAL_PASSES, *_SMALLER_PASSES))
         limit *= 2
-        found = _finer(request, candidates, _Search(request, candidates, passes, limit).deepening(), limit)
-    return found or _smallest_plan(request, candidates, passes)
 
 
-def _finer(request: Request, candidates: list[_Candidate], found: _Found | None, limit: float) -> _Found | None:
-    """The best of ``found`` and the plans in serial passes near to its own, with its vertex and the likeliest others."""
-    if found is None:
-        return None
+def _finer(request: Request, candidates: list[_Candidate], found: _Found, limit: float) -> _Found | None:
+    """The best of ``found`` and the plans in serial passes near to its own, with its vertex and the likeliest."""
     bound, passes = found.cost[0], found.passes
-    likely = sorted(candidates, key=lambda c: (c.form is not found.form or c.kernel is not found.kernel, c.least(passes)))
+    likely = sorted(
+        candidates, key=lambda c: (c.form is not found.form or c.kernel is not found.kernel, c.least(passes))
+    )
     return _Search(request, likely[:_FINER], _passes_near(passes.count), limit, bound).cheapest(bound, found)
 
 
@@ -431,7 +453,10 @@ def _plan(request: Request, taken: tuple[str, tuple[object, ...]] | None = None)
     reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
     dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit)
     found = dots.cheapest(bound, found) if found else dots.deepening()
-    return found or _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
+    if found is not None:
+        same = [c for c in candidates if c.form is found.form and c.kernel is found.kernel]
+        return _Search(request, same, _FEW, request.limit, found.cost[0]).cheapest(found.cost[0], found)
+    return _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
 
 
 def _changes_of(form: Form) -> tuple[object, ...]:
@@ -573,8 +598,9 @@ def _check_proportion(proportion: float) -> None:
 def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
     """The cheapest plan for one pass of a convolution on ``chip``; the same shape is planned once.
 
-    When nothing fits into ``available_memory_proportion`` of a tile, the output channels are computed in serial passes;
-    when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is taken.
+    When nothing fits into ``available_memory_proportion`` of a tile, output or input channels are computed in serial
+    passes; when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is
+    taken.
 
     Raises:
         ValueError: an unknown pass, a dimension below 1, groups that do not divide the channels, a kernel larger than
@@ -593,6 +619,9 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
 
 def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     """The cheapest plan for a matrix product, the 1x1 case of a convolution (memory as in :func:`plan_convolution`).
+
+    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when all three
+    together take no longer so. The cycles are then those of the one pass, which alone may be faster.
 
     Types that no vertex has are priced as the nearest ones: 64 bits as 32, 8 bits as 16, partial sums at least as wide
     as the operands.

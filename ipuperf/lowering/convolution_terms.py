@@ -144,9 +144,7 @@ def _transform(found: tuple[Move, ...], tiles: np.ndarray, chip: Chip) -> _Trans
     return _Transform(exchange, copy, moved, most)
 
 
-def _zero_padding(
-    form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def _zero_padding(form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
     piece, none = grid.piece, np.zeros_like(grid.tiles)
     extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)

@@ -14,7 +14,12 @@ from ipuperf.lowering import plan_convolution, plan_matmul
 from ipuperf.lowering.convolution_form import forms
 from ipuperf.lowering.convolution_planner import ConvolutionPlan, _Candidate
 from ipuperf.lowering.convolution_splits import (
-    ONCE, Passes, candidate_splits, field_grain, split_space, useful_splits,
+    ONCE,
+    Passes,
+    candidate_splits,
+    field_grain,
+    split_space,
+    useful_splits,
 )  # fmt: skip
 from ipuperf.lowering.convolution_terms import least_transform, operand_terms, with_reduction
 from ipuperf.lowering.convolution_vertices import hmac_kernels, kernels, least_cycles, vertex_cycles

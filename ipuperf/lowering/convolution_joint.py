@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .convolution_form import POINT, Axis, Form, flatten_field, swap
-from .convolution_splits import ONCE, Grid, Passes, Types, parallel_rows
+from .convolution_splits import ONCE, Grid, Passes, Types, least_bytes, parallel_rows
 from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
 from .convolution_vertices import Kernel, Piece, amp_units, inner_cycles, kernels, least_cycles, vertex_cycles
 
@@ -55,19 +55,23 @@ class Layer:
     terms: tuple[dict[str, np.ndarray], ...]
 
 
-def _forward_kernels(form: Form, chip: Chip, types: Types) -> Iterator[Kernel]:
+def _forward_kernels(form: Form, chip: Chip, types: Types, limit: float) -> Iterator[Kernel]:
     """Vertices of the forward pass whose input grouping can be the output grouping of the update: AMP and HMAC with
-    whole numbers of AMP units, HMAC with single channels, outer products."""
+    whole numbers of AMP units, HMAC with single channels, outer products. No HMAC where nothing of it fits."""
     for kernel in kernels(form, chip, types.input, types.partial, types.output):
         if kernel.method == "OUTER" or (kernel.method == "AMP" and kernel.in_grouping % kernel.units == 0):
             yield kernel
+    outer = 1 if types.partial == 4 else 2
+    unpadded = Kernel("HMAC", 0, 1, 1, outer, 1, types.input, types.partial)
+    if least_bytes(form, unpadded, types, ONCE, chip.tiles) > limit:
+        return
     units, step = amp_units(chip, types.input, types.partial), 4 // types.input
     channels, before = -(-form.in_channels // step) * step, 0
     for size in range(step, channels + 1, step):
         groups = -(-channels // size)
         if groups != before and (size == 1 or size % units == 0):
             before = groups
-            yield Kernel("HMAC", 0, 1, size, 1 if types.partial == 4 else 2, 1, types.input, types.partial)
+            yield replace(unpadded, in_grouping=size)
 
 
 def _best_amp(form: Form, chip: Chip, types: Types, groupings: tuple[int, int] | None) -> Kernel | None:
@@ -211,14 +215,17 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     ``limit`` bytes on a tile; ``None`` when none of at most ``bound`` cycles fits, or when result and operands differ
     in type (PopLibs has no joint plan then).
 
-    Serial passes, of which not every number is tried, pay where memory is short, else hardly: the weights are on their
-    tiles anyway, so that only operands of the update arrive in less time (once, when ahead of the passes).
+    Serial passes, of which not every number is tried and those of AMP vertices only, pay where memory is short, else
+    hardly: the weights are on their tiles anyway, so that only operands of the update arrive in less time (once, when
+    ahead of the passes).
     """
     if types.input != types.output:
         return None
     form = flatten_field(swap(product))
     layers = [
-        parts for kernel in _forward_kernels(form, chip, types) if (parts := layer_passes(form, kernel, chip, types))
+        parts
+        for kernel in _forward_kernels(form, chip, types, limit)
+        if (parts := layer_passes(form, kernel, chip, types))
     ]
     layers.sort(key=lambda parts: _least(parts, types, chip))
     serial = _serial_counts(form.out_channels)
@@ -230,7 +237,8 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
             break
         free, found = cheapest_splits(parts, ONCE, types, limit, least, chip)
         best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
-        later.append((free, number))
+        if parts[0].kernel.method == "AMP":
+            later.append((free, number))
     for free, number in sorted(later):
         for count in serial:
             if free + 3 * count * SLICES_AT_LEAST > least[0]:

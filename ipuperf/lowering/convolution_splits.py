@@ -169,7 +169,7 @@ def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Ro
     rows = _rows((groups, *sizes, *(a.kernel for a in form.axes[:-1])), tiles)
     for axis, size, serial in ((1, inner, passes.inner), (2, outer, passes.out)):
         if serial > 1:
-            rows = rows.take(np.flatnonzero(ceil(size, rows.parts[axis]) == serial * rows.splits[axis]))
+            rows = rows.take(np.flatnonzero(-(-size // rows.parts[axis]) == serial * rows.splits[axis]))
     legal = {"SLIC": (1, 2), "VMAC": (2,)}.get(kernel.method, ())
     for axis in legal:
         rows = rows.take(np.flatnonzero(rows.parts[axis] == 1))

@@ -66,6 +66,50 @@ def test_terms_of_the_text_add_up_to_the_total() -> None:
     assert "bring in once" in text
 
 
+def test_a_layer_in_training_says_how_it_is_planned() -> None:
+    arguments = "matmul --m 16 --k 1024 --n 4096 --partials f16 --pass fcfwd"
+    text = run(arguments).output
+    found = json.loads(run(f"{arguments} --json").output)
+    assert found["joint"] is True
+    assert found["layer"]["joint"] is True
+    assert found["layer"]["jointly"] < found["layer"]["apart"]
+    jointly, apart = (format(found["layer"][name], ",") for name in ("jointly", "apart"))
+    assert f"planned jointly (forward, backward and update: {jointly} cycles jointly, {apart} apart)" in text
+    assert "the pass alone (" in text
+    large = json.loads(run(f"{arguments.replace('16 --k', '384 --k')} --json").output)
+    assert (large["joint"], large["layer"]["joint"], large["total"]) == (False, False, 38908)
+    assert "planned pass by pass" in run(arguments.replace("16 --k", "384 --k")).output
+
+
+@pytest.mark.parametrize("pass_", ["nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu"])
+@pytest.mark.parametrize("shape", ["1,1,1", "7,1,13", "1,997,1", "131,137,139", "65536,65536,65536"])
+def test_odd_products_have_a_plan(shape: str, pass_: str, tmp_path: Path) -> None:
+    rows = [f"matmul,{target},{types},{pass_},1,{groups},{shape}" + "," * 10
+            for target, types, groups in (("mk2", "f16,f16", 1), ("mk1", "f32,f32", 3))]  # fmt: skip
+    assert run(table(tmp_path, *rows)).output == ""
+    for row in answers(tmp_path):
+        assert int(row["total"]) >= int(row["compute"]) > 0
+        assert 0 < int(row["tiles"]) <= 1472
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "4,7,9,3,5,6,10,2,2,2",
+        "1,1,1,1,1,1,1,1,0,1",
+        "2,5,5,7,7,3,8,1,1,1",
+        "1,14,14,3,3,32,32,1,1,32",
+        "3,11,13,1,1,5,7,3,0,1",
+    ],
+)
+def test_odd_convolutions_have_a_plan(row: str, tmp_path: Path) -> None:
+    targets, passes = ("mk2,f16,f16", "mk1,f32,f32"), ("fwd", "bwd", "wu")
+    rows = [f"conv,{target},{pass_},0.6,,,,,{row}" for target in targets for pass_ in passes]
+    assert run(table(tmp_path, *rows)).output == ""
+    assert len(answers(tmp_path)) == 6
+    assert all(int(answer["total"]) > 0 for answer in answers(tmp_path))
+
+
 def test_convolution_with_its_defaults_and_passes() -> None:
     assert run(IMAGES).output.startswith("15,046 cycles on 1,344 of 1,472 tiles of GC200")
     forward = json.loads(run(f"{IMAGES} --json").output)
@@ -188,6 +232,7 @@ def test_an_old_answer_stays_when_the_new_one_fails(tmp_path: Path) -> None:
         ("matmul --m 8 --k 8 --n 8 --pass fwd", "matmul pass is 'fwd'; allowed: nonemm, fcinf, fcfwd, fcbwd, fcwu"),
         ("matmul --m 8 --k 8 --n 8 --amp 0", "availableMemoryProportion is 0.0; allowed: above 0, at most 1"),
         ("matmul --m 8 --k 8 --n 8 --amp 1.01", "availableMemoryProportion is 1.01; allowed: above 0, at most 1"),
+        ("matmul --m 10000000 --k 10000000 --n 10000000", "1.00e+21 multiplications; allowed: up to 7.21e+16"),
         ("matmul --m 8 --k 8 --n 8 --amp nan", "availableMemoryProportion is nan"),
         ("matmul --m 8 --k 8 --n 8 --chip gc3", "chip is 'gc3'; allowed: gc2, mk1, gc200, mk2, bow, or the name"),
         ("matmul --m 8 --k 8 --n 8 --chip gone.toml", "gone.toml: cannot be read"),

@@ -44,7 +44,7 @@ def vertex(positions: int, inner: int, outer: int) -> int:
 
 def one_pass(positions: int, inner: int, outer: int, sharers: int, receivers: int, depth: int) -> int:
     """A pass on the fullest tile: ``positions``, groupings of channels; weights are shared by ``sharers`` tiles, inputs
-    by ``receivers``; ``depth`` partial sums are added (at most 15, little memory)."""
+    by ``receivers``; ``depth`` partial sums are added (in whole vectors each, little memory)."""
     inputs, weights, sums = positions * inner * 16, inner * outer * 256, positions * outer * 16
     exchange = math.ceil((inputs - inputs // receivers) / 2) + math.ceil((weights - weights // sharers) / 2) + sums // 2
     reduce = 0 if depth == 1 else 33 + 6 * (20 + (2 * (depth - 1) + 9) * math.ceil(sums // depth / 8 / 6))
@@ -76,7 +76,7 @@ def test_one_grouping_of_everything_by_hand():
     assert planned(16, 16, 16) == (2059, (537, 537, 985))
 
 
-@pytest.mark.parametrize("shape", [(16, 32, 32), (32, 48, 64), (16, 160, 96), (64, 16, 240)])
+@pytest.mark.parametrize("shape", [(16, 32, 32), (32, 64, 32), (48, 64, 64), (64, 16, 64)])
 def test_cheapest_splits_of_small_layers_by_hand(shape):
     m, k, n = shape
     useful = [[s for s in range(1, size // 16 + 1) if math.ceil(size / 16 / math.ceil(size / 16 / s)) == s]
@@ -113,7 +113,7 @@ LAYERS = [
     ("mk1", "f32", "f32", 3, 1, 5, 1, 0.6),
     ("mk1", "f16", "f32", 1, 1, 1, 1, 0.6),
     ("mk2", "f32", "f32", 64, 784, 128, 1, 0.6),
-    ("mk2", "f16", "f16", 128, 8192, 8192, 1, 0.05),
+    ("mk2", "f16", "f16", 128, 2048, 2048, 1, 0.04),
 ]
 
 
@@ -166,8 +166,8 @@ def test_no_joint_plan_for_other_result_types_or_inference():
 
 
 def test_serial_input_channels_add_to_the_sums():
-    """512 x 16384 x 512 in a fiftieth of the memory: the inner dimension is the one to cut."""
-    plan = plan_matmul("mk2", 1, 1024, 65536, 256, "f16", "f16", amp=0.05)
+    """512 x 65536 x 512 in little memory: the inner dimension is the one to cut."""
+    plan = plan_matmul("mk2", 1, 512, 65536, 512, "f16", "f16", amp=0.05)
     assert plan.serial_inputs
     assert plan.serial > 1
     assert 65536 % plan.serial == 0

@@ -76,12 +76,14 @@ def read_questions(rows: Iterable[Mapping[str, object]], columns: Iterable[str])
     whole (a kernel larger than the input).
 
     Raises:
-        EstimateError: an unknown or missing column, a cell that is empty, wrong or does not apply.
+        EstimateError: an unknown, repeated or missing column, a cell that is empty, wrong or does not apply.
     """
     names = list(columns)
     for name in names:
         if name not in ESTIMATE_INPUTS:
             raise EstimateError(f"header, column {name}: unknown; allowed: {', '.join(ESTIMATE_INPUTS)}")
+        if names.count(name) > 1:
+            raise EstimateError(f"header, column {name}: is there {names.count(name)} times")
     for name in ("kind", "target", "dtype"):
         if name not in names:
             raise EstimateError(f"header, column {name}: missing")
@@ -140,6 +142,8 @@ def _blamed(message: str) -> str:
     for words, column in ((" pass is ", "pass_"), ("partials", "partials"), ("groups have to divide", "groups")):
         if words in message:
             return column
+    if "multiplications" in message:
+        return "M" if message.startswith("matmul") else "B"
     return "kh" if "kernel" in message else "kind"
 
 

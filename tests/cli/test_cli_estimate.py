@@ -269,6 +269,9 @@ def test_wrong_input_is_one_line(arguments: str, message: str) -> None:
         ("matmul,mk2,f16,f16,nonemm,0.6,1,8,8.5,8,,,,,,,,,,", "row 2, column K: is '8.5'; a whole number of at"),
         ("matmul,mk2,f16,f16,nonemm,0.6,0,8,8,8,,,,,,,,,,", "row 2, column G: is '0'"),
         ("matmul,mk2,f16,f16,nonemm,0.6,1,8,8,8,4,,,,,,,,,", "row 2, column B: is '4', but does not apply to matmul"),
+        ("matmul,mk2,f16,f16,nonemm,1,1,1e12,1e6,1,,,,,,,,,,", "row 2, column M: matmul [1, 1000000000000, 1000000]"),
+        ("conv,mk2,f16,f16,fwd,1,,,,,1e9,1e6,9,3,3,64,64,1,1,1", "row 2, column B: convolution 1000000000x64x"),
+        ("conv,mk2,f16,f16,fwd,0.6,,,,,1,8,8,3,3,,64,1,1,1", "row 2, column cin: is empty"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,9,9,64,64,1,1,1", "row 2, column kh: convolution 4x64x5x5->64 k9x9 fwd"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,3,3,64,64,1,-1,1", "row 2, column pad: is '-1'; a whole number of at"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,3,3,64,60,1,1,8", "row 2, column groups: convolution"),
@@ -284,6 +287,7 @@ def test_wrong_row_is_named(tmp_path: Path, row: str, message: str) -> None:
 
 def test_wrong_files_are_one_line(tmp_path: Path) -> None:
     assert "header, column colour: unknown; allowed: kind, " in refused(table(tmp_path, header=f"{INPUTS},colour"))
+    assert "header, column M: is there 2 times" in refused(table(tmp_path, header="kind,target,dtype,M,M,N"))
     assert "header, column target: missing" in refused(table(tmp_path, header="kind,dtype,M,K,N"))
     arguments = table(tmp_path)
     assert "does not exist" in refused([*arguments[:3], str(tmp_path / "gone" / "out.csv")])

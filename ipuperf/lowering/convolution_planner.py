@@ -266,8 +266,14 @@ class _Candidate:
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
         """No plan in these passes holds fewer bytes on a tile."""
-        held = self.held if passes.ahead else 2 * self.held
-        return max(held, least_bytes(self.form, self.kernel, request.types, passes, request.chip.tiles))
+        held, form, tiles = self.held if passes.ahead else 2 * self.held, self.form, request.chip.tiles
+        if passes.count > 1 and form.pass_.startswith("fc"):  # the weights, laid out for slicing
+            share = form.groups * form.in_channels * form.out_channels * request.types.input // tiles
+            held = share + max(share, held)
+        if passes.inner > 1:  # the sums so far
+            outputs = form.batch * form.groups * form.out_channels * math.prod(axis.output for axis in form.axes)
+            held = max(held, 2 * outputs * self.kernel.partial_size // tiles)
+        return max(held, least_bytes(form, self.kernel, request.types, passes, tiles))
 
 
 class _Search:

@@ -135,6 +135,7 @@ SMALL = {
     "padded": lambda: plan_matmul("gc200", 1, 5, 7, 33, "f16", "f32"),
     "strided": lambda: plan_convolution("gc200", 2, 6, 20, 9, 3, stride=2, padding=1, partials="f16"),
     "gradient": lambda: plan_convolution("gc200", 2, 6, 10, 8, 3, stride=2, padding=1, pass_="bwd"),
+    "layer": lambda: plan_matmul("gc2", 2, 12, 40, 24, "f16", "f32", "fcinf"),
     "update": lambda: plan_convolution("gc2", 2, 6, 10, 8, 3, padding=1, dtype="f32", pass_="wu"),
     "depthwise": lambda: plan_convolution("gc200", 2, 8, 8, 8, 3, padding=1, groups=8, partials="f16"),
     "dilated": lambda: plan_convolution("gc200", 1, 16, 16, 9, 3, stride=2, padding=2, dilation=2),

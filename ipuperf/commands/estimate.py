@@ -103,7 +103,7 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
     """Print the plan that ``find`` finds."""
     import json
 
-    from ipuperf.lowering.estimates import plan_text
+    from ipuperf.lowering.estimates import plan_text, plan_values
     from ipuperf.machine import MachineError
 
     try:
@@ -111,8 +111,7 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
     except (MachineError, ValueError) as error:
         raise BadInput(str(error)) from error
     if as_json:
-        other = plan.next_best()
-        click.echo(json.dumps(plan.values() | {"next_best": other and other.values()}, indent=2))
+        click.echo(json.dumps(plan_values(plan), indent=2))
     else:
         click.echo(plan_text(plan))
 

@@ -57,7 +57,10 @@ class Axis:
         return reach // self.input_dilation + 1
 
     def reads(self, outputs: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads at most."""
+        """Input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads at most (of a plain
+        axis as many as there are results, those that only fill up a grain included)."""
+        if self.plain:
+            return outputs
         reach = (outputs - 1) * self.stride + (kernel - 1) * self.kernel_dilation
         part = np.minimum(reach // self.input_dilation + 1, self.whole)
         return np.where((outputs == self.output) & (kernel == self.kernel), self.whole, part)
@@ -65,6 +68,9 @@ class Axis:
 
 CONVOLUTION_PASSES = ("fwd", "bwd", "wu")
 PRODUCT_PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
+
+#: Multiplications of one product or convolution: cycles and bytes have to stay whole numbers of 64 bits.
+_MOST_PRODUCTS = 2**56
 
 #: An axis with nothing in it.
 POINT = Axis(1, 1, 1)
@@ -80,6 +86,8 @@ class Form:
         pass_: ``fwd``, ``bwd``, ``wu``, or that of a matrix product (:class:`~ipuperf.ops.work.MatMul`).
         swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: how many
             groups were put together into one.
+        grain: positions of the last axis go to the tiles in multiples of it.
+        joint: part of a joint plan of the passes of a fully connected layer.
     """
 
     batch: int
@@ -92,6 +100,13 @@ class Form:
     expanded: tuple[int, ...] = ()
     flattened: tuple[int, ...] = ()
     combined: int = 1
+    grain: int = 1
+    joint: bool = False
+
+    def positions(self, axis: int) -> int:
+        """Outputs of an axis, filled up to whole grains."""
+        size, grain = self.axes[axis].output, self.grain if axis == len(self.axes) - 1 else 1
+        return -(-size // grain) * grain
 
     @property
     def is_product(self) -> bool:
@@ -137,7 +152,13 @@ def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> 
         raise ValueError(f"matmul pass is {pass_!r}; allowed: {', '.join(PRODUCT_PASSES)}")
     if min(groups, m, k, n) < 1:
         raise ValueError(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]: every dimension has to be at least 1")
+    _check_size(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]", groups * m * k * n)
     return Form(m, groups, k, n, (POINT, POINT), pass_)
+
+
+def _check_size(what: str, products: int) -> None:
+    if products > _MOST_PRODUCTS:
+        raise ValueError(f"{what}: {products:.2e} multiplications; allowed: up to {_MOST_PRODUCTS:.2e}")
 
 
 def _two_axes(form: Form) -> Form:
@@ -157,6 +178,9 @@ def _check(item: Convolution) -> None:
             f"convolution {describe(item)}: {item.groups} groups have to divide the channels "
             f"{item.channels_in} and {item.channels_out}"
         )
+    positions = math.prod(item.output_size) * math.prod(item.kernel_size)
+    products = item.batch * item.channels_in * item.channels_out // item.groups * positions
+    _check_size(f"convolution {describe(item)}", products)
 
 
 def describe(item: Convolution) -> str:

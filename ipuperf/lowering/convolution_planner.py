@@ -8,8 +8,11 @@ field, groups, kernel and channels (:mod:`convolution_splits`); the cheapest pla
 The search is a branch and bound: what a form, a vertex, a row of splits or a pair of rows costs at least is compared
 with the best plan so far, or with a guess of it that grows until a plan is found. No plan within the bound is skipped.
 
-Simplifications (``docs/accuracy.md``): the output channels are computed in serial passes only when nothing fits in one,
-the input channels never; the passes of a layer are planned one by one.
+Serial passes go over output or input channels. Passes of a fully connected layer in training are planned jointly when
+that is cheaper for all three (:mod:`convolution_joint`).
+
+Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
+with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,8 +29,20 @@ import numpy as np
 from ipuperf.ops.work import Convolution, MatMul
 
 from .convolution_form import Form, describe, form_of, forms, product_form
-from .convolution_splits import Grid, Space, Types, candidate_splits, least_bytes, split_space, useful_splits
-from .convolution_terms import least_reductions, least_transform, operand_terms, slice_cycles, with_reduction
+from .convolution_joint import TRAINING, Layer, joint_plan
+from .convolution_splits import (
+    ONCE,
+    Grid,
+    Passes,
+    Space,
+    Types,
+    candidate_splits,
+    field_grain,
+    least_bytes,
+    split_space,
+    useful_splits,
+)
+from .convolution_terms import SLICES_AT_LEAST, least_reductions, least_transform, operand_terms, with_reduction
 from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
 if TYPE_CHECKING:
@@ -57,16 +72,19 @@ class ConvolutionPlan:
         pass_: ``fwd``, ``bwd`` or ``wu``; ``vertex``: the vertex type; ``method``: its family.
         swapped: operands exchanged; ``expanded``, ``flattened``: spatial axes turned into input and output channels;
             ``combined``: groups put into one.
+        joint: planned together with the other passes of a fully connected layer.
         field, batch, groups, kernel, out_split, in_split: parallel splits (``field``, ``kernel``: one per axis).
-        serial: passes over parts of the output channels.
+        serial: passes over parts of the output channels, or with ``serial_inputs`` of the input channels.
         units, group_grouping, in_grouping, out_grouping: of the vertex (AMP units, or SLIC chains).
         tiles: tiles used.
         transform_exchange, transform: cycles of rearranging operands and result before and after: exchange, copies.
         exchange_operands, tile_transform, compute, exchange_partials, reduce: cycles of the terms; ``tile_transform``
             is the exchange that pads pieces with zeros, ``exchange_partials`` is charged at any depth as PopLibs does.
-        dynamic_slice, dynamic_update: cycles of taking the weights of a serial pass and of writing its result.
+        dynamic_slice, dynamic_update: cycles of taking the operands of a serial pass and of writing its result (or
+            adding it to the sums of the passes before).
         broadcast: cycles of bringing the inputs to the tiles once before the serial passes (else part of
-            ``exchange_operands``); not per pass.
+            ``exchange_operands``); not per pass. So are ``prepare`` (lay the weights of a fully connected layer out for
+            slicing) and ``finish`` (cast the sums of serial input channels).
         bytes_transform, bytes_broadcast, bytes_operands, bytes_zeros, bytes_partials: what the exchanges bring in.
         temp_bytes: what ``availableMemoryProportion`` limits; ``extra_bytes``: what comes on top of operands and
             result, which live anyway: the most of rearranging (with its exchange buffer), of bringing in the operands
@@ -83,6 +101,7 @@ class ConvolutionPlan:
     expanded: tuple[int, ...]
     flattened: tuple[int, ...]
     combined: int
+    joint: bool
     field: tuple[int, ...]
     batch: int
     groups: int
@@ -90,6 +109,7 @@ class ConvolutionPlan:
     out_split: int
     in_split: int
     serial: int
+    serial_inputs: bool
     units: int
     group_grouping: int
     in_grouping: int
@@ -105,6 +125,8 @@ class ConvolutionPlan:
     dynamic_slice: int
     dynamic_update: int
     broadcast: int
+    prepare: int
+    finish: int
     bytes_transform: int
     bytes_broadcast: int
     bytes_operands: int
@@ -129,8 +151,16 @@ class ConvolutionPlan:
         return self.transform_exchange + self.transform
 
     def next_best(self) -> ConvolutionPlan | None:
-        """The cheapest plan with another vertex or form (None: no other fits); searched when asked."""
+        """The cheapest plan with another vertex or form (None: no other fits); searched when asked. That of a joint
+        plan is the plan of the pass alone."""
+        if self.joint:
+            return _plan_once(self.request)
         return _next_best(self.request, self.vertex, self._changes())
+
+    def layer_cost(self) -> LayerCost | None:
+        """What the layer costs jointly and apart (None: not a pass of a fully connected layer in training); searched
+        when asked."""
+        return _layer_cost(_forward_of(self.request)) if self.pass_ in TRAINING else None
 
     def values(self) -> dict[str, object]:
         """Everything but request, form and vertex, by name; splits per axis as lists."""
@@ -146,21 +176,47 @@ class ConvolutionPlan:
         shape += [f"kernel axes {self.expanded} in the input channels"] if self.expanded else []
         shape += [f"axes {self.flattened} in the output channels"] if self.flattened else []
         shape += [f"{self.combined} groups in one"] if self.combined > 1 else []
+        shape += ["jointly with the other passes"] if self.joint else []
         return (
             f"{self.vertex} ({', '.join(shape) or 'as it is'}), channels {self.group_grouping}x{self.in_grouping}x"
             f"{self.out_grouping}, field {self.field} batch {self.batch} groups {self.groups} kernel {self.kernel} "
-            f"out {self.out_split} in {self.in_split} serial {self.serial}: {self.tiles} tiles; cycles: transform "
+            f"out {self.out_split} in {self.in_split} serial {self.serial}"
+            f"{' over inputs' if self.serial_inputs else ''}: {self.tiles} tiles; cycles: transform "
             f"{self.transform_exchange}+{self.transform}, operands {self.exchange_operands}, zeros "
             f"{self.tile_transform}, compute {self.compute}, partials {self.exchange_partials}, reduce {self.reduce}, "
-            f"slice {self.dynamic_slice}+{self.dynamic_update}, once {self.broadcast}; "
+            f"slice {self.dynamic_slice}+{self.dynamic_update}, once {self.broadcast}+{self.prepare}+{self.finish}; "
             f"total {self.total}; {self.temp_bytes} bytes on a tile"
         )
 
 
 # -- the search ------------------------------------------------------------------------------------------------------
 
-#: Serial passes that are tried.
-_SERIAL_PASSES = tuple(2**n for n in range(1, 11))
+#: Serial passes over output channels that are tried first.
+_SERIAL_PASSES = tuple(Passes(out=2**n, ahead=True) for n in range(1, 11))
+
+#: Serial passes that are tried when none of those fits: inputs brought in anew, or over input channels.
+_SMALLER_PASSES = tuple(passes for n in range(1, 11) for passes in (Passes(out=2**n), Passes(inner=2**n)))
+
+
+#: Serial passes that are tried although one pass fits.
+_FEW = tuple(passes for n in (2, 3, 4) for passes in (Passes(n, ahead=True), Passes(inner=n)))
+
+
+def _passes_near(count: int) -> tuple[Passes, ...]:
+    """Serial passes around a number of passes over output channels: in finer steps, with the inputs brought to the
+    tiles in each of them, or over input channels."""
+    step = max(1, count // 4)
+    counts = range(max(2, count // 2), 2 * count, step)
+    return tuple(
+        passes
+        for n in counts
+        for passes in (Passes(n, ahead=True), Passes(n), Passes(inner=n))
+        if passes != Passes(count, ahead=True)
+    )
+
+
+#: Vertices with which finer steps of serial passes are tried.
+_FINER = 3
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
@@ -178,7 +234,7 @@ class _Found:
     cost: tuple[int, int, int]
     form: Form
     kernel: Kernel
-    serial: int
+    passes: Passes
     grid: Grid
     terms: dict[str, np.ndarray]
 
@@ -186,39 +242,62 @@ class _Found:
 @dataclass(frozen=True)
 class _Candidate:
     """A form with a vertex: cycles that it takes at least in all (``whole``), on top in each serial pass (``each``),
-    for rearrangements in each pass (``transform``), and the temporary bytes of those (``held``)."""
+    for rearrangements in each pass (``transform``; but for the inputs: ``later``), and the bytes of those on a tile
+    (``held``)."""
 
     whole: float
     each: float
     transform: int
+    later: int
     held: int
     form: Form
     kernel: Kernel
 
-    def least(self, serial: int, chip: Chip) -> float:
-        """No plan in so many passes takes less; each pass of several cuts out its weights and writes its result."""
-        slices = 2 * slice_cycles(np.zeros(1, dtype=np.int64), 4, chip)[0] if serial > 1 else 0
-        return self.whole + serial * (self.each + self.transform + float(slices))
+    def moved(self, passes: Passes) -> float:
+        """Cycles that rearrangements and slices take at least: each pass of several cuts out its weights and writes its
+        result (or adds it)."""
+        slices = SLICES_AT_LEAST if passes.count > 1 else 0
+        return passes.count * ((self.later if passes.ahead else self.transform) + slices)
 
-    def least_bytes(self, serial: int, request: Request) -> float:
-        """No plan in so many passes holds fewer bytes on a tile."""
-        return max(self.held, least_bytes(self.form, self.kernel, request.types, serial, request.chip.tiles))
+    def least(self, passes: Passes) -> float:
+        """No plan in these passes takes less."""
+        return self.whole + passes.count * self.each + self.moved(passes)
+
+    def possible(self, passes: Passes) -> bool:
+        """Serial passes over input channels are all of one size (PopLibs repeats one convolution)."""
+        return self.form.in_channels % passes.inner == 0 and self.form.out_channels >= passes.out
+
+    def least_bytes(self, passes: Passes, request: Request) -> float:
+        """No plan in these passes holds fewer bytes on a tile."""
+        held, form, tiles = self.held if passes.ahead else 2 * self.held, self.form, request.chip.tiles
+        if passes.count > 1 and form.pass_.startswith("fc"):  # the weights, laid out for slicing
+            share = form.groups * form.in_channels * form.out_channels * request.types.input // tiles
+            held = share + max(share, held)
+        if passes.inner > 1:  # the sums so far
+            outputs = form.batch * form.groups * form.out_channels * math.prod(axis.output for axis in form.axes)
+            held = max(held, 2 * outputs * self.kernel.partial_size // tiles)
+        return max(held, least_bytes(form, self.kernel, request.types, passes, tiles))
 
 
 class _Search:
     """The search for one request among some candidates and numbers of serial passes, in ``limit`` bytes on a tile."""
 
     def __init__(
-        self, request: Request, candidates: Sequence[_Candidate], serials: Sequence[int], limit: float
+        self,
+        request: Request,
+        candidates: Sequence[_Candidate],
+        ways: Sequence[Passes],
+        limit: float,
+        bound: float = math.inf,
     ) -> None:
         self.request = request
         self.limit = limit
         options = [
-            (c.least(serial, request.chip), c, serial)
+            (c.least(passes), c, passes)
             for c in candidates
             if c.held <= limit
-            for serial in serials
-            if c.form.out_channels % serial == 0 and c.least_bytes(serial, request) <= limit
+            for passes in ways
+            if c.possible(passes) and c.least(passes) <= bound and c.least_bytes(passes, request) <= limit
         ]
         self.options = sorted(options, key=lambda option: option[0])
         self.spaces: dict[int, Space | None] = {}
@@ -256,37 +335,37 @@ class _Search:
     def space(self, index: int) -> Space | None:
         """The splits of an option that may fit."""
         if index not in self.spaces:
-            _, candidate, serial = self.options[index]
+            _, candidate, passes = self.options[index]
             self.spaces[index] = split_space(
-                candidate.form, candidate.kernel, self.request.types, serial, self.limit, self.request.chip
+                candidate.form, candidate.kernel, self.request.types, passes, self.limit, self.request.chip
             )
         return self.spaces[index]
 
     def best(self, index: int, bound: float, *, least_memory: bool) -> _Found | None:
         """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory."""
         space, chip, types = self.space(index), self.request.chip, self.request.types
-        _, candidate, serial = self.options[index]
-        left = bound - serial * candidate.transform
+        _, candidate, passes = self.options[index]
+        left = bound - candidate.moved(passes)
         grid = candidate_splits(space, left, chip) if space else None
         if grid is None:
             return None
         form, kernel = candidate.form, candidate.kernel
         compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
-        chosen = np.flatnonzero(compute * serial <= left)
+        chosen = np.flatnonzero(compute * passes.count <= left)
         if not len(chosen):
             return None
         grid, compute = grid.take(chosen), compute[chosen]
-        terms = operand_terms(form, kernel, grid, compute, types, serial, chip)
+        terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
         possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
         if len(possible) > _FIRST and not least_memory:
             nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
-            first = self.reduced(candidate, serial, grid, terms, nearest, least_memory=False)
+            first = self.reduced(candidate, passes, grid, terms, nearest, least_memory=False)
             if first is not None:
                 possible = possible[terms["total"][possible] <= first.cost[0]]
-        return self.reduced(candidate, serial, grid, terms, possible, least_memory=least_memory)
+        return self.reduced(candidate, passes, grid, terms, possible, least_memory=least_memory)
 
     def reduced(
-        self, candidate: _Candidate, serial: int, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
+        self, candidate: _Candidate, passes: Passes, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
         *, least_memory: bool,
     ) -> _Found | None:  # fmt: skip
         """The best of the ``chosen`` splits when the reduction is known too."""
@@ -294,7 +373,7 @@ class _Search:
             return None
         form, kernel, grid = candidate.form, candidate.kernel, grid.take(chosen)
         terms = {name: values[chosen] for name, values in terms.items()}
-        terms = with_reduction(terms, form, kernel, grid, self.request.types, serial, self.request.chip)
+        terms = with_reduction(terms, form, kernel, grid, self.request.types, passes, self.request.chip)
         fitting = np.flatnonzero(terms["temp_bytes"] <= self.limit)
         if not len(fitting):
             return None
@@ -303,7 +382,7 @@ class _Search:
         index = int(np.lexsort(keys[::-1])[0])
         cost = (int(keys[0][index]), int(keys[1][index]), int(keys[2][index]))
         only = fitting[index : index + 1]
-        return _Found(cost, form, kernel, serial, grid.take(only), {name: v[only] for name, v in terms.items()})
+        return _Found(cost, form, kernel, passes, grid.take(only), {name: v[only] for name, v in terms.items()})
 
 
 _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
@@ -312,13 +391,15 @@ _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
 def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound: float) -> list[_Candidate]:
     """What may take ``bound`` cycles or fewer."""
     chip, types, found = request.chip, request.types, []
-    for form in changed:
-        for kernel in find(form, chip, types.input, types.partial, types.output):
+    for plain in changed:
+        for kernel in find(plain, chip, types.input, types.partial, types.output):
+            form = replace(plain, grain=field_grain(plain, kernel, types))
             whole, each = least_cycles(form, kernel, chip)
             if kernel.method == "HMAC" and whole + each <= bound:
                 each += _least_hmac(form, kernel, types, chip)
             if whole + each <= bound:
-                found.append(_Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel))
+                total, later, held = least_transform(form, kernel, types, chip)
+                found.append(_Candidate(whole, each, total, later, held, form, kernel))
     return found
 
 
@@ -334,17 +415,29 @@ def _least_hmac(form: Form, kernel: Kernel, types: Types, chip: Chip) -> float:
 def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | None:
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
-    limit, passes = request.limit, (1, *_SERIAL_PASSES)
-    found = _Search(request, candidates, _SERIAL_PASSES, limit).deepening()
-    while found is None and limit < 2 * request.chip.bytes_per_tile:
+    limit, found = request.limit, None
+    while True:
+        for ways in (_SERIAL_PASSES if limit == request.limit else (ONCE, *_SERIAL_PASSES), _SMALLER_PASSES):
+            found = found or _Search(request, candidates, ways, limit).deepening()
+        if found:
+            return _finer(request, candidates, found, limit)
+        if limit >= 2 * request.chip.bytes_per_tile:
+            return _smallest_plan(request, candidates, (ONCE, *_SERIAL_PASSES, *_SMALLER_PASSES))
         limit *= 2
-        found = _Search(request, candidates, passes, limit).deepening()
-    return found or _smallest_plan(request, candidates, passes)
 
 
-def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[int]) -> _Found | None:
+def _finer(request: Request, candidates: list[_Candidate], found: _Found, limit: float) -> _Found | None:
+    """The best of ``found`` and the plans in serial passes near to its own, with its vertex and the likeliest."""
+    bound, passes = found.cost[0], found.passes
+    likely = sorted(
+        candidates, key=lambda c: (c.form is not found.form or c.kernel is not found.kernel, c.least(passes))
+    )
+    return _Search(request, likely[:_FINER], _passes_near(passes.count), limit, bound).cheapest(bound, found)
+
+
+def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Sequence[Passes]) -> _Found | None:
     """The plan of least memory: searched below a guess of its bytes, which grows until there is one."""
-    limit = min((c.least_bytes(passes[-1], request) for c in candidates), default=0.0)
+    limit = min((c.least_bytes(p, request) for c in candidates for p in passes), default=0.0)
     found = None
     while candidates and found is None:
         limit *= _GUESS
@@ -364,16 +457,102 @@ def _plan(request: Request, taken: tuple[str, tuple[object, ...]] | None = None)
         return [c for c in candidates if taken is None or taken != (c.kernel.name(c.form), _changes_of(c.form))]
 
     candidates = others(_candidates(request, changed, kernels, math.inf))
-    found = _Search(request, candidates, (1,), request.limit).deepening()
+    found = _Search(request, candidates, (ONCE,), request.limit).deepening()
     bound = found.cost[0] if found else math.inf
     reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
-    dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (1,), request.limit)
+    dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit)
     found = dots.cheapest(bound, found) if found else dots.deepening()
-    return found or _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
+    if found is not None:
+        same = [c for c in candidates if c.form is found.form and c.kernel is found.kernel]
+        return _Search(request, same, _FEW, request.limit, found.cost[0]).cheapest(found.cost[0], found)
+    return _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
 
 
 def _changes_of(form: Form) -> tuple[object, ...]:
     return (form.swapped, form.expanded, form.flattened, form.combined)
+
+
+# -- fully connected layers in training --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Cycles of the three passes of a fully connected layer in training, planned jointly (None: no joint plan fits)
+    and one by one, and which way is taken."""
+
+    jointly: int | None
+    apart: int
+    joint: bool
+
+
+def _passes_of(forward: Request) -> tuple[Request, Request, Request]:
+    """The forward, backward and update pass of the layer, each as a product of its own."""
+    form = forward.form
+    m, k, n = form.batch, form.in_channels, form.out_channels
+    sizes = ((m, k, n), (m, n, k), (k, m, n))
+    first, second, third = (replace(forward, form=product_form(form.groups, *each, name))
+                            for each, name in zip(sizes, TRAINING, strict=True))  # fmt: skip
+    return first, second, third
+
+
+def _forward_of(request: Request) -> Request:
+    """The forward pass of the layer that ``request`` is a pass of."""
+    form = request.form
+    m, k, n = form.batch, form.in_channels, form.out_channels
+    sizes = {"fcfwd": (m, k, n), "fcbwd": (m, n, k), "fcwu": (k, m, n)}[form.pass_]
+    return replace(request, form=product_form(form.groups, *sizes, "fcfwd"))
+
+
+def _quick_total(request: Request) -> float:
+    """Cycles of a plan that fits, found quickly; infinite when there is none among the likely ones."""
+    turned = [form for form in forms(request.form, request.types.input) if form.swapped]
+    candidates = _candidates(request, turned, kernels, math.inf)
+    likely = sorted(candidates, key=lambda candidate: candidate.least(ONCE))[:1]
+    found = _Search(request, likely, (ONCE,), request.limit).deepening()
+    return found.cost[0] if found else math.inf
+
+
+@lru_cache(maxsize=4096)
+def _joint_layer(forward: Request) -> Layer | None:
+    """The joint plan of a layer when that is the way to take (PopLibs ``ConvPlan.cpp`` createPlan): it fits and the
+    passes one by one do not, or are not cheaper in all; when neither fits, it holds no more bytes."""
+    chip, form, types, limit = forward.chip, forward.form, forward.types, float(forward.limit)
+    quick = sum(_quick_total(each) for each in _passes_of(forward))
+    layer = joint_plan(chip, form, types, limit, quick) if quick < math.inf else None
+    if types.input != types.output or (layer is None and quick < math.inf):
+        return None
+    apart = [_plan_once(each) for each in _passes_of(forward)]
+    total = sum(plan.total for plan in apart)
+    if all(plan.temp_bytes <= limit for plan in apart):
+        layer = layer or joint_plan(chip, form, types, limit, total)
+        return layer if layer and layer.total <= total else None
+    layer = layer or joint_plan(chip, form, types, limit)
+    if layer:
+        return layer
+    while layer is None and limit < 2 * chip.bytes_per_tile:
+        limit *= 2
+        layer = joint_plan(chip, form, types, limit)
+    return layer if layer and layer.temp_bytes <= max(plan.temp_bytes for plan in apart) else None
+
+
+@lru_cache(maxsize=512)
+def _layer_cost(forward: Request) -> LayerCost:
+    layer = _joint_layer(forward)
+    jointly = layer or joint_plan(forward.chip, forward.form, forward.types, float(forward.limit))
+    apart = sum(_plan_once(each).total for each in _passes_of(forward))
+    return LayerCost(jointly.total if jointly else None, apart, layer is not None)
+
+
+@lru_cache(maxsize=4096)
+def _training_plan(request: Request) -> ConvolutionPlan:
+    """The plan of one pass of a fully connected layer in training."""
+    layer = _joint_layer(_forward_of(request))
+    if layer is None:
+        return _plan_once(request)
+    index = TRAINING.index(request.form.pass_)
+    part, terms, grid = layer.parts[index], layer.terms[index], layer.grids[index]
+    cost = (int(terms["total"][0]), int(terms["temp_bytes"][0]), int(grid.tiles[0]))
+    return _explained(request, _Found(cost, part.form, part.kernel, layer.passes, grid, terms))
 
 
 @lru_cache(maxsize=4096)
@@ -401,13 +580,15 @@ def _explained(request: Request, found: _Found) -> ConvolutionPlan:
         expanded=form.expanded,
         flattened=form.flattened,
         combined=form.combined,
+        joint=form.joint,
         field=tuple(int(s[0]) for s in grid.field),
         batch=int(grid.batch[0]),
         groups=int(grid.groups[0]),
         kernel=tuple(int(s[0]) for s in grid.kernel),
         out_split=int(grid.out_split[0]),
         in_split=int(grid.in_split[0]),
-        serial=found.serial,
+        serial=found.passes.count,
+        serial_inputs=found.passes.inner > 1,
         units=kernel.units,
         group_grouping=kernel.group_grouping,
         in_grouping=kernel.in_grouping,
@@ -416,7 +597,7 @@ def _explained(request: Request, found: _Found) -> ConvolutionPlan:
         request=request,
         form=form,
         unit=kernel,
-        **{name: int(values[0]) for name, values in found.terms.items()},
+        **{name: int(values[0]) for name, values in found.terms.items() if name != "fixed_bytes"},
     )
 
 
@@ -428,8 +609,9 @@ def _check_proportion(proportion: float) -> None:
 def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
     """The cheapest plan for one pass of a convolution on ``chip``; the same shape is planned once.
 
-    When nothing fits into ``available_memory_proportion`` of a tile, the output channels are computed in serial passes;
-    when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is taken.
+    When nothing fits into ``available_memory_proportion`` of a tile, output or input channels are computed in serial
+    passes; when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is
+    taken.
 
     Raises:
         ValueError: an unknown pass, a dimension below 1, groups that do not divide the channels, a kernel larger than
@@ -449,6 +631,9 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
 def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     """The cheapest plan for a matrix product, the 1x1 case of a convolution (memory as in :func:`plan_convolution`).
 
+    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when all three
+    together take no longer so. The cycles are then those of the one pass, which alone may be faster.
+
     Types that no vertex has are priced as the nearest ones: 64 bits as 32, 8 bits as 16, partial sums at least as wide
     as the operands.
 
@@ -461,4 +646,5 @@ def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     )
     form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
     types = Types(inputs, max(inputs, sums), result)
-    return _plan_once(Request(chip, form, types, item.available_memory_proportion))
+    request = Request(chip, form, types, item.available_memory_proportion)
+    return _training_plan(request) if item.pass_ in TRAINING else _plan_once(request)

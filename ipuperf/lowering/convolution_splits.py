@@ -9,7 +9,7 @@ before a single pair is made. No plan within the bounds is lost.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,27 @@ class Types:
     input: int
     partial: int
     output: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Serial passes over parts of the output (``out``) or of the input channels (``inner``); one of the two is 1.
+
+    ``ahead``: the inputs are brought to the tiles once, before the passes over output channels.
+    """
+
+    out: int = 1
+    inner: int = 1
+    ahead: bool = False
+
+    @property
+    def count(self) -> int:
+        """Passes in all."""
+        return self.out * self.inner
+
+
+#: All in one pass.
+ONCE = Passes()
 
 
 @dataclass(frozen=True)
@@ -107,6 +128,14 @@ def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
     return rows.take(np.argsort(used, kind="stable"))
 
 
+def parallel_rows(
+    sizes: tuple[int, ...], tiles: int
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
+    """(splits of each axis, largest pieces, tiles used) of every useful combination on at most ``tiles`` tiles."""
+    rows = _rows(sizes, tiles)
+    return rows.splits, rows.parts, rows.used
+
+
 @dataclass(frozen=True)
 class _Fields:
     """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats."""
@@ -117,24 +146,30 @@ class _Fields:
 
 
 @lru_cache(maxsize=256)
-def _field_rows(batch: int, axes: tuple[Axis, ...], tiles: int) -> _Fields:
-    rows = _rows((batch, *(a.output for a in axes)), tiles)
+def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _Fields:
+    rows = _rows((batch, *(a.output for a in axes[:-1]), -(-axes[-1].output // grain)), tiles)
+    if grain > 1:
+        rows = replace(rows, parts=(*rows.parts[:-1], rows.parts[-1] * grain), size=rows.size * grain)
     reads = rows.parts[0].astype(np.float64)
     for axis, part in zip(axes, rows.parts[1:], strict=True):
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
     return _Fields(rows, rows.size.astype(np.float64), reads)
 
 
-def _channel_rows(form: Form, kernel: Kernel, serial: int, tiles: int) -> _Rows | None:
+def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Rows | None:
     """Rows of groups, input channels, output channels (counted in groupings) and all kernel axes but the last.
 
-    SLIC takes one grouping of channels, VMAC one of output channels.
+    SLIC takes one grouping of channels, VMAC one of output channels. Serial times parallel splits are useful splits.
     """
     groups = -(-form.groups // kernel.group_grouping)
     inner, outer = -(-form.in_channels // kernel.in_grouping), -(-form.out_channels // kernel.out_grouping)
-    if outer < serial or (kernel.method == "SLIC" and inner * outer > tiles):
+    if outer < passes.out or inner < passes.inner or (kernel.method == "SLIC" and inner * outer > tiles):
         return None
-    rows = _rows((groups, inner, -(-outer // serial), *(a.kernel for a in form.axes[:-1])), tiles)
+    sizes = (-(-inner // passes.inner), -(-outer // passes.out))
+    rows = _rows((groups, *sizes, *(a.kernel for a in form.axes[:-1])), tiles)
+    for axis, size, serial in ((1, inner, passes.inner), (2, outer, passes.out)):
+        if serial > 1:
+            rows = rows.take(np.flatnonzero(-(-size // rows.parts[axis]) == serial * rows.splits[axis]))
     legal = {"SLIC": (1, 2), "VMAC": (2,)}.get(kernel.method, ())
     for axis in legal:
         rows = rows.take(np.flatnonzero(rows.parts[axis] == 1))
@@ -143,7 +178,7 @@ def _channel_rows(form: Form, kernel: Kernel, serial: int, tiles: int) -> _Rows 
 
 @dataclass(frozen=True)
 class Space:
-    """All splits of ``form`` for ``kernel`` in ``serial`` passes that may fit into ``limit`` bytes, not yet paired.
+    """All splits of ``form`` for ``kernel`` in some ``passes`` that may fit into ``limit`` bytes, not yet paired.
 
     A piece holds at least ``reads[f] * inputs[c] + positions[f] * sums[c] + weights[c]`` bytes and takes at least
     ``positions[f] * work[c] + loads[c]`` cycles in all passes, where ``work`` includes the exchange of partial sums.
@@ -151,7 +186,7 @@ class Space:
 
     form: Form
     kernel: Kernel
-    serial: int
+    passes: Passes
     limit: float
     fields: _Fields
     channels: _Rows
@@ -162,13 +197,19 @@ class Space:
     loads: np.ndarray
 
 
-def least_bytes(form: Form, kernel: Kernel, types: Types, serial: int, tiles: int) -> float:
+def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
+    """Positions that stay together: two of an even number when the results of one position are an odd number of half
+    floats (an odd number of them on a tile makes later rearrangements dear; PopLibs ``ConvPlan.cpp`` createPlan)."""
+    return 2 if types.output == 2 and kernel.out_grouping % 2 and form.axes[-1].output % 2 == 0 else 1
+
+
+def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles: int) -> float:
     """No piece on a tile holds less: the arithmetic mean of inputs, weights and partial sums is at least the geometric
     one, and that falls with the number of tiles however they are split."""
     padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
-    work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * serial)
+    work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * passes.count)
     apart = math.prod(a.input_dilation for a in form.axes)
     window = math.prod(a.kernel for a in form.axes)
     cut = math.prod(min(1.0, a.size / a.output) for a in form.axes)
@@ -176,12 +217,12 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, serial: int, tiles: in
     return 3 * float(np.cbrt(work**2 * sizes))
 
 
-def split_space(form: Form, kernel: Kernel, types: Types, serial: int, limit: float, chip: Chip) -> Space | None:
+def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit: float, chip: Chip) -> Space | None:
     """The :class:`Space`, or ``None`` when nothing in it is legal or fits into ``limit`` bytes."""
-    rows = _channel_rows(form, kernel, serial, chip.tiles)
+    rows, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
     if rows is None or not len(rows.used):
         return None
-    fields = _field_rows(form.batch, form.axes, chip.tiles)
+    fields = _field_rows(form.batch, form.axes, form.grain, chip.tiles)
     last = float(form.axes[-1].kernel)
     groups = rows.parts[0] * float(kernel.group_grouping)
     inner, outer = rows.parts[1] * kernel.in_grouping, rows.parts[2] * kernel.out_grouping
@@ -200,7 +241,7 @@ def split_space(form: Form, kernel: Kernel, types: Types, serial: int, limit: fl
         if len(keep) < len(weights):
             rows = rows.take(keep)
             inputs, sums, weights, work, loads = (v[keep] for v in (inputs, sums, weights, work, loads))
-    return Space(form, kernel, serial, limit, fields, rows, inputs, sums, weights, work, loads)
+    return Space(form, kernel, passes, limit, fields, rows, inputs, sums, weights, work, loads)
 
 
 def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndarray]:
@@ -223,7 +264,7 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     f = np.repeat(keep_f, counts)
     c = keep_c[np.arange(len(f)) - np.repeat(ends - counts - low, counts)]
     weights, at = space.weights[c], positions[f]
-    moved = weights * (1 - 1 / rows.used[f]) * (space.serial / chip.exchange_bytes_per_cycle)
+    moved = weights * (1 - 1 / rows.used[f]) * (space.passes.count / chip.exchange_bytes_per_cycle)
     good = at * space.work[c] + space.loads[c] + moved <= allowed
     if space.limit < np.inf:
         good &= weights + space.fields.reads[f] * space.inputs[c] + at * space.sums[c] <= space.limit

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .convolution_form import Form
-from .convolution_splits import Grid, Types
+from .convolution_splits import Grid, Passes, Types
 from .convolution_vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
 
 if TYPE_CHECKING:
@@ -27,15 +27,22 @@ if TYPE_CHECKING:
 class Move:
     """One rearrangement: ``elements`` of ``size`` bytes, spread over the tiles, copied ``rate`` bytes at a time.
 
-    ``factor``: 4 when whole vectors of channels can be moved, 3 when not (the copy is then a third slower); ``far``:
-    over the exchange too, not only on the tile.
+    ``what``: ``inputs``, ``weights`` or ``result``; ``factor``: 4 when whole vectors of channels can be moved, 3 when
+    not (the copy is then a third slower); ``far``: over the exchange too, not only on the tile.
     """
 
+    what: str
     elements: int
     size: int
     rate: int
     factor: int
     far: bool
+
+    def share(self, tiles: np.ndarray | int) -> np.ndarray | int:
+        """Bytes on a tile: of operands that are rearranged a part of the bytes, else of the elements."""
+        if self.far and self.what != "result":
+            return -(-self.elements * self.size // tiles)
+        return -(-self.elements // tiles) * self.size
 
 
 @dataclass(frozen=True)
@@ -55,57 +62,71 @@ def needs(form: Form, kernel: Kernel) -> Needs:
     """The rearrangements of operands and result that ``kernel`` needs.
 
     Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
-    likewise; a result in another grouping than the next layer wants is only regrouped on its tiles.
+    likewise; a result in another grouping than the next layer wants is only regrouped on its tiles. Passes of a joint
+    plan leave their operands where the forward pass had them.
     """
     update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
     both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
-    inputs_too = both or form.pass_ in ("fcbwd", "fcwu")
+    inputs_too = both or form.pass_ == "fcwu" or (form.pass_ == "fcbwd" and not form.joint)
     weights_too = both or bool(form.flattened) or pad_out
     result = form.swapped != update if not form.is_product else turned
-    result = result or bool(form.flattened) or form.combined > 1 or pad_out or form.pass_ == "fcwu"
+    result = result or bool(form.flattened) or form.combined > 1 or pad_out
+    result = result or (form.pass_ == "fcwu" and not form.joint)
     full = grain(kernel.in_size)
     regroup = not result and kernel.out_grouping != full and not form.pass_.startswith("fc")
-    regroup_weights = form.pass_ == "fwd" and not (inputs_too or weights_too) and kernel.out_grouping % full > 0
+    regroup_weights = form.pass_ == "fwd" and not weights_too and kernel.out_grouping % full > 0
     return Needs(inputs_too, weights_too, result, regroup, regroup_weights)
 
 
-def moves(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[Move, ...]:
-    """The rearrangements of :func:`needs` as the planner prices them, both operands together."""
+def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None) -> tuple[Move, ...]:
+    """The rearrangements of :func:`needs` as the planner prices them (``cut``: its groupings are those in which the
+    channels go to the tiles, when not those of ``kernel``)."""
     need = needs(form, kernel)
-    inputs, weights, outputs = padded_elements(form, kernel)
+    inputs, weights, outputs = padded_elements(form, cut or kernel)
 
-    def move(elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
+    def move(what: str, elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
         whole = channels % (chip.data_path_bytes // kernel.in_size) == 0
-        return Move(elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
+        return Move(what, elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
 
     found = []
-    if need.inputs or need.weights:
-        channels, elements = form.in_channels * form.out_channels, inputs * need.inputs + weights * need.weights
-        found.append(move(elements, types.input, types.input, channels, far=True))
+    channels = form.in_channels * form.out_channels
+    if need.inputs:
+        found.append(move("inputs", inputs, types.input, types.input, channels, far=True))
+    if need.weights:
+        found.append(move("weights", weights, types.input, types.input, channels, far=True))
     elif need.regroup_weights:
-        found.append(move(weights, types.input, kernel.out_grouping * types.input, form.out_channels, far=False))
+        rate = kernel.out_grouping * types.input
+        found.append(move("weights", weights, types.input, rate, form.out_channels, far=False))
     if need.result or need.regroup:
         rate = types.output * (1 if need.result else kernel.out_grouping)
-        found.append(move(outputs, types.output, rate, form.out_channels, far=need.result))
+        found.append(move("result", outputs, types.output, rate, form.out_channels, far=need.result))
     return tuple(found)
 
 
 def near_cycles(form: Form, kernel: Kernel, types: Types, tiles: int, chip: Chip) -> int:
     """Cycles of the rearrangements that stay on their tiles, spread over so many."""
     near = (move for move in moves(form, kernel, types, chip) if not move.far)
-    return sum(int(_move_cycles(move, -(-move.elements // tiles) * move.size, chip)[1]) for move in near)
+    return sum(int(_move_cycles(move, move.share(tiles), chip)[1]) for move in near)
 
 
 def padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
-    """Inputs, weights and outputs in all, with groups and channels filled up to whole groupings."""
+    """Inputs, weights and outputs in all, with groups, channels and field filled up to whole groupings and grains."""
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
     inputs, weights, outputs = form.batch * inner * groups, inner * outer * groups, form.batch * outer * groups
-    for axis in form.axes:
-        inputs, weights, outputs = inputs * axis.whole, weights * axis.kernel, outputs * axis.output
+    for index, axis in enumerate(form.axes):
+        positions = form.positions(index)
+        inputs *= positions if axis.plain and not _clipped(form) else axis.whole
+        weights, outputs = weights * axis.kernel, outputs * positions
     return inputs, weights, outputs
+
+
+def _clipped(form: Form) -> bool:
+    """Whether inputs end with the field: the weight update of a joint plan keeps the grains of the forward pass, but
+    reads nothing to fill them up."""
+    return form.joint and form.pass_ == "fcwu"
 
 
 def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.ndarray | int, np.ndarray | int]:
@@ -113,28 +134,42 @@ def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.nd
     return -(-share // chip.exchange_bytes_per_cycle) if move.far else 0, -(-share * 5 // (move.rate * move.factor))
 
 
-def least_transform(form: Form, kernel: Kernel, types: Types, chip: Chip) -> tuple[int, int]:
-    """(cycles, temporary bytes on a tile) of all rearrangements when they are spread over every tile."""
-    total = most = 0
-    for move in moves(form, kernel, types, chip):
-        share = -(-move.elements // chip.tiles) * move.size
-        total += sum(int(cycles) for cycles in _move_cycles(move, share, chip))
+def least_transform(
+    form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None
+) -> tuple[int, int, int]:
+    """(cycles, cycles but for the inputs, temporary bytes on a tile) of all rearrangements when they are spread over
+    every tile."""
+    total = later = most = 0
+    for move in moves(form, kernel, types, chip, cut):
+        share = int(move.share(chip.tiles))
+        cycles = sum(int(each) for each in _move_cycles(move, share, chip))
+        total, later = total + cycles, later + cycles * (move.what != "inputs")
         most = max(most, share)
-    return total, 2 * most
+    return total, later, most
 
 
-def _transform(form: Form, kernel: Kernel, tiles: np.ndarray, types: Types, chip: Chip) -> tuple[np.ndarray, ...]:
-    """(exchange cycles, copy cycles, exchanged bytes, temporary bytes) of all rearrangements."""
-    exchange, copy, moved, most = (np.zeros_like(tiles) for _ in range(4))
-    for move in moves(form, kernel, types, chip):
-        share = ceil(np.full_like(tiles, move.elements), tiles) * move.size
+@dataclass(frozen=True)
+class _Transform:
+    """Rearrangements per tile: cycles of exchange and of copies, bytes exchanged, largest share of bytes."""
+
+    exchange: np.ndarray
+    copy: np.ndarray
+    moved: np.ndarray
+    most: np.ndarray
+
+
+def _transform(found: tuple[Move, ...], tiles: np.ndarray, chip: Chip) -> _Transform:
+    """The cost of some rearrangements."""
+    exchange = copy = moved = most = np.zeros_like(tiles)
+    for move in found:
+        share = np.asarray(move.share(tiles))
         far, near = _move_cycles(move, share, chip)
         exchange, copy, moved = exchange + far, copy + near, moved + share * move.far
         most = np.maximum(most, share)
-    return exchange, copy, moved, 2 * most
+    return _Transform(exchange, copy, moved, most)
 
 
-def _zero_padding(form: Form, kernel: Kernel, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+def _zero_padding(form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
     piece, none = grid.piece, np.zeros_like(grid.tiles)
     extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
@@ -152,8 +187,9 @@ def _zero_padding(form: Form, kernel: Kernel, grid: Grid) -> tuple[np.ndarray, n
         extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
     padded_kernel = product(tuple(k + e for k, e in zip(piece.kernel, extra_kernel, strict=True)))
     padded_field = product(tuple(f + e for f, e in zip(piece.field, extra_input, strict=True)))
-    groups = piece.groups * kernel.group_grouping
-    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
+    lies = cut or kernel
+    groups = piece.groups * lies.group_grouping
+    inner, outer = piece.in_groups * lies.in_grouping, piece.out_groups * lies.out_grouping
     weights = groups * (padded_kernel - product(piece.kernel)) * inner * outer
     inputs = groups * piece.batch * (padded_field - product(piece.field)) * inner
     return weights, inputs
@@ -255,6 +291,10 @@ def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray
     return np.min([exchange + reduce for exchange, reduce, *_ in every], axis=0)
 
 
+#: Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least.
+SLICES_AT_LEAST = 750
+
+
 def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
     """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
     each = ceil(elements, chip.workers)
@@ -264,78 +304,154 @@ def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
 # -- all terms ---------------------------------------------------------------------------------------------------------
 
 
-def _tile_elements(form: Form, kernel: Kernel, piece: Piece) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, weights and partial sums of the piece on the fullest tile."""
-    groups = piece.groups * kernel.group_grouping
-    inner, outer = piece.in_groups * kernel.in_grouping, piece.out_groups * kernel.out_grouping
+@dataclass(frozen=True)
+class _Elements:
+    """Elements of the piece on the fullest tile; ``sums``: partial sums as the vertex writes them."""
+
+    inputs: np.ndarray
+    weights: np.ndarray
+    partials: np.ndarray
+    sums: np.ndarray
+
+
+def _tile_elements(form: Form, kernel: Kernel, piece: Piece, cut: Kernel | None = None) -> _Elements:
+    """Inputs, weights and partial sums of the piece on the fullest tile; its channels lie in the groupings of
+    ``cut``."""
+    lies = cut or kernel
+    groups = piece.groups * lies.group_grouping
+    inner, outer = piece.in_groups * lies.in_grouping, piece.out_groups * lies.out_grouping
     reads = product(tuple(a.reads(f, k) for a, f, k in zip(form.axes, piece.field, piece.kernel, strict=True)))
+    if _clipped(form):
+        reads = np.minimum(reads, math.prod(axis.whole for axis in form.axes))
     inputs = reads * piece.batch * inner * groups
     weights = product(piece.kernel) * inner * outer * groups
-    return inputs, weights, product(piece.field) * piece.batch * outer * groups
+    outputs = product(piece.field) * piece.batch * groups
+    return _Elements(inputs, weights, outputs * outer, outputs * piece.out_groups * kernel.out_grouping)
+
+
+def _whole_operands(form: Form, kernel: Kernel) -> tuple[int, int]:
+    """Inputs and weights in all, channels and groups filled up."""
+    _, weights, _ = padded_elements(form, kernel)
+    groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
+    inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    return math.prod(axis.size for axis in form.axes) * form.batch * inner * groups, weights
 
 
 def operand_terms(
-    form: Form, kernel: Kernel, grid: Grid, compute: np.ndarray, types: Types, serial: int, chip: Chip
-) -> dict[str, np.ndarray]:
+    form: Form, kernel: Kernel, grid: Grid, compute: np.ndarray, types: Types, passes: Passes, chip: Chip,
+    cut: Kernel | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Every term but the reduction, by the names of :class:`ConvolutionPlan`; ``total`` and the temporary bytes are
-    therefore least values."""
+    therefore least values.
+
+    ``cut``: its groupings are those in which channels go to the tiles, when not those of ``kernel`` (joint plans).
+    """
     rate, none = chip.exchange_bytes_per_cycle, np.zeros_like(compute)
-    inputs, weights, partials = _tile_elements(form, kernel, grid.piece)
+    on = _tile_elements(form, kernel, grid.piece, cut)
     sharers = product(grid.field) * grid.batch
-    moved_inputs = (inputs - inputs // grid.out_split) * types.input
-    moved_weights = (weights - weights // sharers) * types.input
-    paired = np.where(grid.out_split % 2 == 0, 2 * rate, rate)
-    zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid))
-    shift, copy, shifted, shift_bytes = _transform(form, kernel, grid.tiles, types, chip)
+    moved_inputs = (on.inputs - on.inputs // grid.out_split) * types.input
+    moved_weights = (on.weights - on.weights // sharers) * types.input
+    derived = form.joint and form.pass_ != "fcfwd"
+    paired = rate if derived else np.where(grid.out_split % 2 == 0, 2 * rate, rate)
+    zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid, cut))
+    every = moves(form, kernel, types, chip, cut)
+    first = tuple(move for move in every if move.what == "inputs") if passes.ahead else ()
+    before = _transform(first, grid.tiles, chip)
+    shift = _transform(tuple(move for move in every if move not in first), grid.tiles, chip)
     arrive, depth = ceil(moved_inputs, paired), product(grid.kernel) * grid.in_split
-    once, each = (arrive, none) if serial > 1 else (none, arrive)
-    bytes_once, bytes_each = (moved_inputs, none) if serial > 1 else (none, moved_inputs)
-    own = partials * kernel.partial_size
+    own = on.sums * kernel.partial_size
     sums = np.where((depth > 1) | (kernel.partial_size != types.output), own, 0)
     if kernel.method == "SLIC":
         own = own + ceil(own, grid.piece.groups) + 200
-    zeros = zero_weights + zero_inputs
+    zeros, held = zero_weights + zero_inputs, on.inputs * types.input
     arrived = moved_inputs + moved_weights + zeros
-    extra = np.max([shift_bytes, shift_bytes // 2 + arrived, arrived + sums, np.where(depth > 1, 2 * sums, 0)], axis=0)
+    most = np.broadcast_to(shift.most, arrived.shape)
+    extra = np.max([2 * most, most + arrived, arrived + sums, np.where(depth > 1, 2 * sums, 0)], axis=0)
     terms = {
-        "transform_exchange": shift,
-        "transform": copy,
-        "exchange_operands": ceil(moved_weights, rate) + each,
+        "transform_exchange": shift.exchange,
+        "transform": shift.copy,
+        "exchange_operands": ceil(moved_weights, rate) + (none if passes.ahead else arrive),
         "tile_transform": ceil(zero_weights, rate) + ceil(zero_inputs, paired),
         "compute": compute,
-        "exchange_partials": ceil(partials * kernel.partial_size, rate),
-    }
-    if serial > 1:
-        held = form.groups * form.in_channels * form.out_channels * math.prod(a.kernel for a in form.axes)
-        share = ceil(ceil(np.full_like(none, held), grid.tiles), serial)
-        terms["dynamic_slice"] = slice_cycles(share, types.input, chip)
-        written = ceil(ceil(partials, depth), serial)
-        terms["dynamic_update"] = slice_cycles(written, kernel.partial_size, chip)
-    total = serial * np.sum(np.stack(list(terms.values())), axis=0) + once
+        "exchange_partials": ceil(on.partials * kernel.partial_size, rate),
+    } | _serial_terms(form, kernel, grid, ceil(on.sums, depth), types, passes, chip)
+    broadcast = arrive + before.exchange + before.copy if passes.ahead else none
+    prepare, kept, finish, added = _serial_ends(form, kernel, grid, ceil(on.sums, depth), types, passes, chip)
+    total = passes.count * np.sum(np.stack(list(terms.values())), axis=0) + broadcast + prepare + finish
+    live = zeros + on.weights * types.input + own + (0 if passes.ahead else held)
+    fixed = kept + added + (before.most + held if passes.ahead else 0)
     return {"dynamic_slice": none, "dynamic_update": none} | terms | {
-        "broadcast": once,
-        "bytes_transform": shifted,
-        "bytes_broadcast": bytes_once,
-        "bytes_operands": moved_weights + bytes_each,
+        "broadcast": broadcast,
+        "prepare": prepare,
+        "finish": finish,
+        "bytes_transform": shift.moved,
+        "bytes_broadcast": before.moved + moved_inputs if passes.ahead else none,
+        "bytes_operands": moved_weights + (none if passes.ahead else moved_inputs),
         "bytes_zeros": zeros,
-        "bytes_partials": np.where(depth > 1, partials * kernel.partial_size, 0),
-        "temp_bytes": np.maximum(shift_bytes, zeros + (inputs + weights) * types.input + own),
-        "extra_bytes": extra,
+        "bytes_partials": np.where(depth > 1, on.partials * kernel.partial_size, 0),
+        "temp_bytes": fixed + np.maximum(np.maximum(2 * shift.most, kept), live),
+        "fixed_bytes": fixed,
+        "extra_bytes": extra + before.most + kept + added,
         "total": total,
     }  # fmt: skip
 
 
-def with_reduction(
-    terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: Grid, types: Types, serial: int, chip: Chip
+def _serial_terms(
+    form: Form, kernel: Kernel, grid: Grid, results: np.ndarray, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
-    """``terms`` with the reduction of the partial sums."""
+    """What each of several serial passes does besides: slice weights (and inputs, with serial input channels); write
+    its ``results`` or add them to the sums so far."""
+    if passes.count == 1:
+        return {}
+    inputs, weights = _whole_operands(form, kernel)
+    taken = slice_cycles(ceil(ceil(np.full_like(results, weights), grid.tiles), passes.count), types.input, chip)
+    if passes.inner == 1:
+        written = slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
+    else:
+        taken = taken + slice_cycles(
+            ceil(ceil(np.full_like(results, inputs), grid.tiles), passes.inner), types.input, chip
+        )
+        written = add_in_place_cycles(results, kernel.partial_size, chip)
+    return {"dynamic_slice": taken, "dynamic_update": written}
+
+
+def _serial_ends(
+    form: Form, kernel: Kernel, grid: Grid, results: np.ndarray, types: Types, passes: Passes, chip: Chip
+) -> tuple[np.ndarray, ...]:
+    """Once for all passes: cycles and bytes of laying the weights out for slicing (a fully connected layer that is not
+    planned jointly), cycles of casting the sums of serial input channels, bytes of those sums."""
+    none = np.zeros_like(results)
+    prepare, kept, finish, added = none, none, none, none
+    if passes.count > 1 and form.pass_.startswith("fc") and not form.joint:
+        share = ceil(np.full_like(none, _whole_operands(form, kernel)[1]), grid.tiles)
+        kept = share * types.input
+        prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share
+    if passes.inner > 1:
+        each = ceil(results, chip.workers)
+        loads = ceil(each, chip.vector_width(max(kernel.partial_size, types.output)))
+        finish, added = chip.workers * (26 + loads), results * kernel.partial_size
+    return prepare, kept, finish, added
+
+
+def add_in_place_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
+    """``BinaryOp1DInPlace`` ADD of ``elements`` on a tile (reference 2.2)."""
+    each = ceil(elements, chip.workers)
+    return 11 + chip.workers * (58 + 3 * ceil(each, chip.vector_width(size)))
+
+
+def with_reduction(
+    terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: Grid, types: Types, passes: Passes, chip: Chip
+) -> dict[str, np.ndarray]:
+    """``terms`` with the reduction of the partial sums. With serial input channels a cast waits for the last pass."""
     depth = product(grid.kernel) * grid.in_split
-    partials = _tile_elements(form, kernel, grid.piece)[2]
+    partials = _tile_elements(form, kernel, grid.piece).sums
     exchange, reduce, held, stages = _reduction(partials, depth, kernel.partial_size, types.output, chip)
+    if passes.inner > 1:
+        reduce = np.where(depth > 1, reduce, 0)
     return terms | {
         "exchange_partials": terms["exchange_partials"] + exchange,
         "reduce": reduce,
-        "temp_bytes": np.maximum(terms["temp_bytes"], held),
+        "temp_bytes": np.maximum(terms["temp_bytes"], terms["fixed_bytes"] + held),
         "reduce_stages": stages,
-        "total": terms["total"] + serial * (exchange + reduce),
+        "total": terms["total"] + passes.count * (exchange + reduce),
     }

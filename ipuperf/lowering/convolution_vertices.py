@@ -105,7 +105,8 @@ def product(values: tuple[np.ndarray, ...]) -> np.ndarray:
 # -- which vertices there are ----------------------------------------------------------------------------------------
 
 
-def _units(chip: Chip, in_size: int, partial_size: int) -> int:
+def amp_units(chip: Chip, in_size: int, partial_size: int) -> int:
+    """AMP units of a tile for the types."""
     if in_size == 4:
         return chip.amp_units_f32_f32
     return chip.amp_units_f16_f16 if partial_size == 2 else chip.amp_units_f16_f32
@@ -119,7 +120,7 @@ def grain(in_size: int) -> int:
 @lru_cache(maxsize=64)
 def amp_kernels(chip: Chip, in_size: int, partial_size: int) -> tuple[Kernel, ...]:
     """AMP vertices of a chip for the types, the widest first."""
-    most, full = _units(chip, in_size, partial_size), grain(in_size)
+    most, full = amp_units(chip, in_size, partial_size), grain(in_size)
     found: dict[Kernel, None] = {}
     for units in dict.fromkeys((most, min(most, 8))):
         for inner in [n for n in (full, full // 2, full // 4) if n * in_size % chip.data_path_bytes == 0]:
@@ -132,7 +133,7 @@ def amp_kernels(chip: Chip, in_size: int, partial_size: int) -> tuple[Kernel, ..
 
 
 def _slic_kernels(chip: Chip, partial_size: int) -> list[Kernel]:
-    most = _units(chip, 2, partial_size)
+    most = amp_units(chip, 2, partial_size)
     chains = [2] if partial_size == 4 or most < 16 else [4, 2]
     groupings = [(1, 4), (2, 2), (4, 1)] + ([(8, 1), (16, 1)] if partial_size == 2 and most == 16 else [])
     return [Kernel("SLIC", c, g, n, n, 1, 2, partial_size) for c in chains for g, n in groupings]
@@ -150,7 +151,7 @@ def hmac_kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_si
 
 def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: int) -> list[Kernel]:
     """The vertices but HMAC that can compute ``form`` with these bytes per input, partial sum and result element."""
-    found = list(amp_kernels(chip, in_size, partial_size))
+    found = [k for k in amp_kernels(chip, in_size, partial_size) if form.pass_ != "fcinf" or k.out_grouping == k.units]
     only_one_term = form.in_channels <= grain(in_size) and all(a.kernel == 1 for a in form.axes)
     if out_size < partial_size and only_one_term:
         narrow = amp_kernels(chip, in_size, out_size)
@@ -453,9 +454,15 @@ def _outer_inner(
 
 
 def _outer_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """Reference 2.8; the slow path, as one grouping is a vector and shorter than the fast loop needs."""
-    slow = 10 + (kernel.out_grouping * 2 if kernel.in_size == 4 else kernel.out_grouping * 5 // 2)
-    loop = (11 if kernel.in_size == 4 else 10) + inner[0] * slow
+    """Reference 2.8. A grouping of one vector is shorter than the fast loop needs; the update of a joint plan has the
+    grouping of its forward pass."""
+    size, wide = kernel.out_grouping, kernel.in_size == 4
+    vector, least = (2, 6) if wide else (4, 12)
+    if size >= least and size % vector == 0 and size // vector + 1 < 512:
+        each = 6 + (size - least) // vector
+    else:
+        each = 10 + (size * 2 if wide else size * 5 // 2)
+    loop = (11 if wide else 10) + inner[0] * each
     return chip.workers * (25 + piece.out_groups * piece.groups * loop)
 
 

@@ -9,7 +9,7 @@ value may stay empty too: ``partials`` (f32), ``pass_`` (nonemm, fwd), ``amp`` (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .convolution_planner import ConvolutionPlan
 from .planner import chip_named, dtype_named, plan_convolution, plan_matmul
@@ -76,12 +76,14 @@ def read_questions(rows: Iterable[Mapping[str, object]], columns: Iterable[str])
     whole (a kernel larger than the input).
 
     Raises:
-        EstimateError: an unknown or missing column, a cell that is empty, wrong or does not apply.
+        EstimateError: an unknown, repeated or missing column, a cell that is empty, wrong or does not apply.
     """
     names = list(columns)
     for name in names:
         if name not in ESTIMATE_INPUTS:
             raise EstimateError(f"header, column {name}: unknown; allowed: {', '.join(ESTIMATE_INPUTS)}")
+        if names.count(name) > 1:
+            raise EstimateError(f"header, column {name}: is there {names.count(name)} times")
     for name in ("kind", "target", "dtype"):
         if name not in names:
             raise EstimateError(f"header, column {name}: missing")
@@ -140,6 +142,8 @@ def _blamed(message: str) -> str:
     for words, column in ((" pass is ", "pass_"), ("partials", "partials"), ("groups have to divide", "groups")):
         if words in message:
             return column
+    if "multiplications" in message:
+        return "M" if message.startswith("matmul") else "B"
     return "kh" if "kernel" in message else "kind"
 
 
@@ -149,9 +153,16 @@ def answer(plan: ConvolutionPlan) -> dict[str, int]:
     return dict(zip(ESTIMATE_OUTPUTS, values, strict=True))
 
 
+def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
+    """A plan by name, with the next best plan (``next_best``) and, of a pass of a fully connected layer in training,
+    the cycles of the layer (``layer``)."""
+    other, layer = plan.next_best(), plan.layer_cost()
+    return plan.values() | {"next_best": other and other.values(), "layer": layer and asdict(layer)}
+
+
 #: Terms of a plan in the order of time: field, words.
 _TERMS = (
-    ("dynamic_slice", "cut out the weights of the pass"),
+    ("dynamic_slice", "cut out the operands of the pass"),
     ("transform_exchange", "rearrange operands and result: exchange"),
     ("transform", "rearrange operands and result: copies"),
     ("exchange_operands", "exchange operands"),
@@ -159,12 +170,20 @@ _TERMS = (
     ("compute", "compute"),
     ("exchange_partials", "exchange partial sums"),
     ("reduce", "reduce or cast partial sums"),
-    ("dynamic_update", "write the result of the pass"),
+    ("dynamic_update", "write the result of the pass or add it"),
+)
+
+#: Terms besides the serial passes.
+_ONCE = (
+    ("prepare", "lay out the weights for the passes"),
+    ("broadcast", "bring in once"),
+    ("finish", "cast the sums of the passes"),
 )
 
 
 def plan_text(plan: ConvolutionPlan) -> str:
-    """A plan in lines: vertex, splits, cycles by term, memory, and the next best plan with what it costs more."""
+    """A plan in lines: vertex, splits, cycles by term, memory, the way its layer is planned (fully connected layers in
+    training), and the next best plan with what it costs more."""
     form = [f"operands {'exchanged' if plan.swapped else 'as they are'}"]
     form += [f"kernel axes {list(plan.expanded)} in the input channels"] if plan.expanded else []
     form += [f"axes {list(plan.flattened)} in the output channels"] if plan.flattened else []
@@ -175,18 +194,27 @@ def plan_text(plan: ConvolutionPlan) -> str:
         f"form: {', '.join(form)}",
         f"split: field {'x'.join(map(str, plan.field))}, batch {plan.batch}, groups {plan.groups}, kernel "
         f"{'x'.join(map(str, plan.kernel))}, output channels {plan.out_split}, input channels {plan.in_split}, "
-        f"serial {plan.serial}",
+        f"serial {plan.serial}{' over input channels' if plan.serial_inputs else ''}",
         f"vertex takes at once: {plan.group_grouping} groups, {plan.in_grouping} input and {plan.out_grouping} output "
         "channels",
     ]
-    terms = [(getattr(plan, name) * plan.serial, words) for name, words in _TERMS] + [(plan.broadcast, "bring in once")]
+    terms = [(getattr(plan, name) * plan.serial, words) for name, words in _TERMS]
+    terms += [(getattr(plan, name), words) for name, words in _ONCE]
     lines += [f"{cycles:>12,} {cycles / plan.total:6.1%}  {words}" for cycles, words in terms if cycles]
     limit = plan.request.limit
     lines.append(f"temporary memory: {plan.temp_bytes:,} bytes on a tile, {limit:,} allowed")
     if plan.temp_bytes > limit:
         lines.append("no plan fits: the limit was raised")
+    layer = plan.layer_cost()
+    if layer:
+        jointly = "no joint plan fits" if layer.jointly is None else f"{layer.jointly:,} cycles jointly"
+        lines.append(
+            f"layer: planned {'jointly' if layer.joint else 'pass by pass'} (forward, backward and update: {jointly}, "
+            f"{layer.apart:,} apart)"
+        )
     other = plan.next_best()
     if other is None:
         return "\n".join([*lines, "next best: no other vertex or form fits"])
     more = f"{other.total - plan.total:+,} cycles, {other.total / plan.total - 1:+.1%}"
-    return "\n".join([*lines, f"next best ({more}): {other.explain()}"])
+    words = "the pass alone" if plan.joint else "next best"
+    return "\n".join([*lines, f"{words} ({more}): {other.explain()}"])

@@ -271,8 +271,10 @@ class Superstepper:
 
     def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[Stage]) -> None:
         """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
-        partials in, reduction (or cast). The rearrangement of the result stands with that of the operands."""
+        partials in, reduction (or cast). The rearrangement of the result stands with that of the operands. Before
+        the passes ``plan.prepare`` (its exchange counted with its copies), after them ``plan.finish``."""
         held = -(-sum(tensor.spec.bytes for tensor in self.op.inputs) // plan.tiles)
+        self.planned_compute("poplin::Transform", plan.prepare, plan)
         self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan, held)
         once = self.out.code
         for number in range(plan.serial):
@@ -286,6 +288,7 @@ class Superstepper:
             self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
             once = self.out.code if number == 0 else once
         self.out.code = once  # the serial passes are a loop: their code is there once
+        self.planned_compute("popops::Cast", plan.finish, plan)
         self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
         if plan.method == "VMAC":
             self.out.low_confidence.append(plan.vertex)

@@ -52,6 +52,7 @@ def test_matmul_as_json() -> None:
     found = json.loads(run(f"{PRODUCT} --json").output)
     plan = plan_matmul("gc200", 1, 1024, 1024, 1024, "f16", "f16")
     assert found.pop("next_best") == plan.next_best().values()
+    assert found.pop("layer") is None
     assert found == json.loads(json.dumps(plan.values()))
     assert (found["total"], found["compute"], found["tiles"], found["field"]) == (29904, 17873, 1408, [1, 8])
 
@@ -63,6 +64,50 @@ def test_terms_of_the_text_add_up_to_the_total() -> None:
     assert sum(int(term[0].replace(",", "")) for term in terms) == total == 213337
     assert "serial 16" in text
     assert "bring in once" in text
+
+
+def test_a_layer_in_training_says_how_it_is_planned() -> None:
+    arguments = "matmul --m 16 --k 1024 --n 4096 --partials f16 --pass fcfwd"
+    text = run(arguments).output
+    found = json.loads(run(f"{arguments} --json").output)
+    assert found["joint"] is True
+    assert found["layer"]["joint"] is True
+    assert found["layer"]["jointly"] < found["layer"]["apart"]
+    jointly, apart = (format(found["layer"][name], ",") for name in ("jointly", "apart"))
+    assert f"planned jointly (forward, backward and update: {jointly} cycles jointly, {apart} apart)" in text
+    assert "the pass alone (" in text
+    large = json.loads(run(f"{arguments.replace('16 --k', '384 --k')} --json").output)
+    assert (large["joint"], large["layer"]["joint"], large["total"]) == (False, False, 38908)
+    assert "planned pass by pass" in run(arguments.replace("16 --k", "384 --k")).output
+
+
+@pytest.mark.parametrize("pass_", ["nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu"])
+@pytest.mark.parametrize("shape", ["1,1,1", "7,1,13", "1,997,1", "131,137,139", "65536,65536,65536"])
+def test_odd_products_have_a_plan(shape: str, pass_: str, tmp_path: Path) -> None:
+    rows = [f"matmul,{target},{types},{pass_},1,{groups},{shape}" + "," * 10
+            for target, types, groups in (("mk2", "f16,f16", 1), ("mk1", "f32,f32", 3))]  # fmt: skip
+    assert run(table(tmp_path, *rows)).output == ""
+    for row in answers(tmp_path):
+        assert int(row["total"]) >= int(row["compute"]) > 0
+        assert 0 < int(row["tiles"]) <= 1472
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "4,7,9,3,5,6,10,2,2,2",
+        "1,1,1,1,1,1,1,1,0,1",
+        "2,5,5,7,7,3,8,1,1,1",
+        "1,14,14,3,3,32,32,1,1,32",
+        "3,11,13,1,1,5,7,3,0,1",
+    ],
+)
+def test_odd_convolutions_have_a_plan(row: str, tmp_path: Path) -> None:
+    targets, passes = ("mk2,f16,f16", "mk1,f32,f32"), ("fwd", "bwd", "wu")
+    rows = [f"conv,{target},{pass_},0.6,,,,,{row}" for target in targets for pass_ in passes]
+    assert run(table(tmp_path, *rows)).output == ""
+    assert len(answers(tmp_path)) == 6
+    assert all(int(answer["total"]) > 0 for answer in answers(tmp_path))
 
 
 def test_convolution_with_its_defaults_and_passes() -> None:
@@ -187,6 +232,7 @@ def test_an_old_answer_stays_when_the_new_one_fails(tmp_path: Path) -> None:
         ("matmul --m 8 --k 8 --n 8 --pass fwd", "matmul pass is 'fwd'; allowed: nonemm, fcinf, fcfwd, fcbwd, fcwu"),
         ("matmul --m 8 --k 8 --n 8 --amp 0", "availableMemoryProportion is 0.0; allowed: above 0, at most 1"),
         ("matmul --m 8 --k 8 --n 8 --amp 1.01", "availableMemoryProportion is 1.01; allowed: above 0, at most 1"),
+        ("matmul --m 10000000 --k 10000000 --n 10000000", "1.00e+21 multiplications; allowed: up to 7.21e+16"),
         ("matmul --m 8 --k 8 --n 8 --amp nan", "availableMemoryProportion is nan"),
         ("matmul --m 8 --k 8 --n 8 --chip gc3", "chip is 'gc3'; allowed: gc2, mk1, gc200, mk2, bow, or the name"),
         ("matmul --m 8 --k 8 --n 8 --chip gone.toml", "gone.toml: cannot be read"),
@@ -223,6 +269,9 @@ def test_wrong_input_is_one_line(arguments: str, message: str) -> None:
         ("matmul,mk2,f16,f16,nonemm,0.6,1,8,8.5,8,,,,,,,,,,", "row 2, column K: is '8.5'; a whole number of at"),
         ("matmul,mk2,f16,f16,nonemm,0.6,0,8,8,8,,,,,,,,,,", "row 2, column G: is '0'"),
         ("matmul,mk2,f16,f16,nonemm,0.6,1,8,8,8,4,,,,,,,,,", "row 2, column B: is '4', but does not apply to matmul"),
+        ("matmul,mk2,f16,f16,nonemm,1,1,1e12,1e6,1,,,,,,,,,,", "row 2, column M: matmul [1, 1000000000000, 1000000]"),
+        ("conv,mk2,f16,f16,fwd,1,,,,,1e9,1e6,9,3,3,64,64,1,1,1", "row 2, column B: convolution 1000000000x64x"),
+        ("conv,mk2,f16,f16,fwd,0.6,,,,,1,8,8,3,3,,64,1,1,1", "row 2, column cin: is empty"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,9,9,64,64,1,1,1", "row 2, column kh: convolution 4x64x5x5->64 k9x9 fwd"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,3,3,64,64,1,-1,1", "row 2, column pad: is '-1'; a whole number of at"),
         ("conv,mk2,f16,f16,fwd,0.6,,,,,4,5,5,3,3,64,60,1,1,8", "row 2, column groups: convolution"),
@@ -238,6 +287,7 @@ def test_wrong_row_is_named(tmp_path: Path, row: str, message: str) -> None:
 
 def test_wrong_files_are_one_line(tmp_path: Path) -> None:
     assert "header, column colour: unknown; allowed: kind, " in refused(table(tmp_path, header=f"{INPUTS},colour"))
+    assert "header, column M: is there 2 times" in refused(table(tmp_path, header="kind,target,dtype,M,M,N"))
     assert "header, column target: missing" in refused(table(tmp_path, header="kind,dtype,M,K,N"))
     arguments = table(tmp_path)
     assert "does not exist" in refused([*arguments[:3], str(tmp_path / "gone" / "out.csv")])

@@ -315,7 +315,9 @@ def test_loop_over_several_ipus(built):
         assert [loop.count for loop in loops] == [6]
         assert isinstance(loops[0].body.steps[0], CallStep)
         assert len(leaves(program, ipu, InterIpuCopy)) == 6
-    assert [step.name for step in program.ipus[0].steps[0].body.steps[1:]] == ["poplar::Memcpy32"] * 2  # carried, on IPU 0
+    assert [step.name for step in program.ipus[0].steps[0].body.steps[1:]] == [
+        "poplar::Memcpy32"
+    ] * 2  # carried, on IPU 0
     assert len(program.ipus[1].steps[0].body.steps) == 1
     trace = simulate(program, POD4)
     assert check(trace) == []

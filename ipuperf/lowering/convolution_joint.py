@@ -1,0 +1,249 @@
+"""Joint plans of a fully connected layer: one layout of weights and activations for its three passes.
+
+PopLibs plans the forward product of a layer in training twice: alone, and together with the gradient of its input
+(backward) and of its weights (update), whose splits then follow from those of the forward pass; the cheaper way for all
+three is taken (PopLibs ``lib/poplin/ConvPlan.cpp`` createPlan, ``ConvModel.cpp`` addBwdEstimates and addWuEstimates).
+
+A joint plan exchanges the operands, so that the weights are the convolution's input: ``n`` the field, ``k`` the input
+and ``m`` the output channels. Each weight lies on one tile only, therefore the output channels are split in serial
+passes at most. Backward, field and input channels change places; in the update, input and output channels do. Their
+groupings change places too, which leaves few vertices.
+
+Rearrangements that fall away: of the gradient backward, of the result in the update, of weights before serial slices.
+The inputs of the derived passes do not share the exchange bus of two tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .convolution_form import POINT, Axis, Form, flatten_field, swap
+from .convolution_splits import ONCE, Grid, Passes, Types, least_bytes, parallel_rows
+from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
+from .convolution_vertices import Kernel, Piece, amp_units, inner_cycles, kernels, least_cycles, vertex_cycles
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+#: The passes of a layer in training, in the order of :class:`Layer`.
+TRAINING = ("fcfwd", "fcbwd", "fcwu")
+
+
+@dataclass(frozen=True)
+class LayerPass:
+    """One pass of a joint plan: its form and vertex; ``cut`` has the groupings in which channels go to the tiles."""
+
+    form: Form
+    kernel: Kernel
+    cut: Kernel
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The cheapest joint plan: its passes in the order of :data:`TRAINING`, with a grid of one candidate and its terms
+    each; ``total``: cycles of all three, ``temp_bytes``: the most on a tile in any."""
+
+    total: int
+    temp_bytes: int
+    passes: Passes
+    parts: tuple[LayerPass, ...]
+    grids: tuple[Grid, ...]
+    terms: tuple[dict[str, np.ndarray], ...]
+
+
+def _forward_kernels(form: Form, chip: Chip, types: Types, limit: float) -> Iterator[Kernel]:
+    """Vertices of the forward pass whose input grouping can be the output grouping of the update: AMP and HMAC with
+    whole numbers of AMP units, HMAC with single channels, outer products. No HMAC where nothing of it fits."""
+    for kernel in kernels(form, chip, types.input, types.partial, types.output):
+        if kernel.method == "OUTER" or (kernel.method == "AMP" and kernel.in_grouping % kernel.units == 0):
+            yield kernel
+    outer = 1 if types.partial == 4 else 2
+    unpadded = Kernel("HMAC", 0, 1, 1, outer, 1, types.input, types.partial)
+    if least_bytes(form, unpadded, types, ONCE, chip.tiles) > limit:
+        return
+    units, step = amp_units(chip, types.input, types.partial), 4 // types.input
+    channels, before = -(-form.in_channels // step) * step, 0
+    for size in range(step, channels + 1, step):
+        groups = -(-channels // size)
+        if groups != before and (size == 1 or size % units == 0):
+            before = groups
+            yield replace(unpadded, in_grouping=size)
+
+
+def _best_amp(form: Form, chip: Chip, types: Types, groupings: tuple[int, int] | None) -> Kernel | None:
+    """The most promising AMP vertex (most products per cycle that are no padding), of certain groupings or any."""
+
+    def useful(kernel: Kernel) -> float:
+        inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+        outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+        return form.in_channels * form.out_channels / (inner * outer)
+
+    found = [
+        kernel
+        for kernel in kernels(form, chip, types.input, types.partial, types.output)
+        if kernel.method == "AMP" and groupings in (None, (kernel.in_grouping, kernel.out_grouping))
+    ]
+    return max(
+        found, key=lambda k: (k.macs_per_cycle * useful(k), useful(k), -k.partial_size, -k.in_grouping), default=None
+    )
+
+
+def layer_passes(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[LayerPass, ...] | None:
+    """The three passes for a forward vertex, or ``None`` when a derived pass has no vertex."""
+    inner, outer = kernel.in_grouping, kernel.out_grouping
+    size = -(-form.in_channels // inner) * inner
+    forward = replace(form, grain=inner, joint=True)
+    backward = replace(
+        forward, in_channels=form.axes[-1].output, axes=(POINT, Axis(size, 1, size)), pass_="fcbwd"
+    )  # fmt: skip
+    update = replace(forward, in_channels=form.out_channels, out_channels=form.in_channels, pass_="fcwu")
+    dots = Kernel("HMAC", 0, 1, inner, outer, 1, types.input, types.partial)
+    back = _best_amp(backward, chip, types, (inner, outer)) if kernel.method == "AMP" else dots
+    weights: Kernel | None
+    if update.in_channels == 1 and outer == 1:
+        weights = Kernel("OUTER", 0, 1, 1, inner, 1, types.input, types.input)
+    elif inner != 1:
+        weights = _best_amp(update, chip, types, (outer, inner) if kernel.method == "AMP" else None)
+    else:
+        weights = replace(dots, in_grouping=outer, out_grouping=1)
+    if back is None or weights is None:
+        return None
+    return (
+        LayerPass(forward, kernel, kernel),
+        LayerPass(backward, back, back),
+        LayerPass(update, weights, replace(weights, in_grouping=outer, out_grouping=inner)),
+    )
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """Splits of a layer, one entry per candidate: of groups, forward input channels and field, the largest pieces of
+    the three in groupings and grains, and the tiles used; ``outer``: groupings of output channels in a serial pass."""
+
+    groups: np.ndarray
+    inner: np.ndarray
+    field: np.ndarray
+    held: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    tiles: np.ndarray
+    outer: int
+
+    def grid(self, number: int, part: LayerPass, chip: Chip) -> Grid:
+        """The candidates as a grid of a pass (by its number in :data:`TRAINING`)."""
+        one, grain = np.ones_like(self.tiles), part.form.grain
+        outer = one * self.outer
+        across, field, inner, out, in_groups, out_groups = (
+            (self.places, self.field, self.inner, one, self.rows, outer),
+            (self.rows, self.inner, self.field, one, self.places, outer),
+            (self.places, self.field, one, self.inner, outer, self.rows),
+        )[number]
+        around = inner_cycles(one, (one, across * grain), part.form, part.kernel, chip)
+        piece = Piece(one, (one, across * grain), (one, one), self.held, in_groups, out_groups)
+        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around)
+
+
+def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
+    """Every useful split of a layer by its forward pass."""
+    form, kernel = part.form, part.kernel
+    outer = -(-form.out_channels // kernel.out_grouping)
+    share = -(-outer // passes.out)
+    if passes.out > outer or -(-outer // share) != passes.out:
+        return None
+    sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // form.grain)
+    (groups, inner, field), (held, rows, places), tiles = parallel_rows(sizes, chip.tiles)
+    return _Splits(groups, inner, field, held, rows, places, tiles, share)
+
+
+def _least(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
+    """No joint plan of these vertices takes less for all three passes."""
+    return sum(
+        sum(least_cycles(part.form, part.kernel, chip))
+        + least_transform(part.form, part.kernel, types, chip, part.cut)[0]
+        for part in parts
+    )
+
+
+def cheapest_splits(
+    parts: tuple[LayerPass, ...], passes: Passes, types: Types, limit: float, bound: tuple[float, float], chip: Chip
+) -> tuple[float, Layer | None]:
+    """(least cycles whatever the memory, but for the operands of the update; the cheapest splits that fit and are
+    better than ``bound`` (cycles, bytes)). Splits whose passes so far exceed the bound are dropped."""
+    splits = _splits(parts[0], passes, chip)
+    if splits is None:
+        return np.inf, None
+    grids = [splits.grid(number, part, chip) for number, part in enumerate(parts)]
+    work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
+            for grid, part in zip(grids, parts, strict=True)]  # fmt: skip
+    taken = passes.count * np.sum(np.stack(work), axis=0)
+    kept = np.flatnonzero(taken <= bound[0])
+    if not len(kept):
+        return float(taken.min()), None
+    grids, work = [grid.take(kept) for grid in grids], [each[kept] for each in work]
+    every = []
+    for part, grid, compute in zip(parts, grids, work, strict=True):
+        terms = operand_terms(part.form, part.kernel, grid, compute, types, passes, chip, part.cut)
+        every.append(with_reduction(terms, part.form, part.kernel, grid, types, passes, chip))
+    total = np.sum(np.stack([terms["total"] for terms in every]), axis=0)
+    most = np.max(np.stack([terms["temp_bytes"] for terms in every]), axis=0)
+    free, fitting = float((total - every[-1]["exchange_operands"]).min()), np.flatnonzero(most <= limit)
+    if not len(fitting):
+        return free, None
+    order = np.lexsort((grids[0].tiles[fitting], most[fitting], total[fitting]))
+    only = fitting[order[:1]]
+    cost = (int(total[only[0]]), int(most[only[0]]))
+    chosen = tuple({name: values[only] for name, values in terms.items()} for terms in every)
+    layer = Layer(*cost, passes, parts, tuple(grid.take(only) for grid in grids), chosen)
+    return free, layer if cost < bound else None
+
+
+def _serial_counts(channels: int) -> list[int]:
+    """Divisors to try as numbers of serial passes: each at least a half more than the one before."""
+    found: list[int] = []
+    for count in range(2, min(channels, 1024) + 1):
+        if channels % count == 0 and 2 * count >= 3 * (found[-1] if found else 1):
+            found.append(count)
+    return found
+
+
+def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: float = np.inf) -> Layer | None:
+    """The joint plan of the fully connected layer whose forward pass is ``product`` that takes the fewest cycles in
+    ``limit`` bytes on a tile; ``None`` when none of at most ``bound`` cycles fits, or when result and operands differ
+    in type (PopLibs has no joint plan then).
+
+    Serial passes, of which not every number is tried and those of AMP vertices only, pay where memory is short, else
+    hardly: the weights are on their tiles anyway, so that only operands of the update arrive in less time (once, when
+    ahead of the passes).
+    """
+    if types.input != types.output:
+        return None
+    form = flatten_field(swap(product))
+    layers = [
+        parts
+        for kernel in _forward_kernels(form, chip, types, limit)
+        if (parts := layer_passes(form, kernel, chip, types))
+    ]
+    layers.sort(key=lambda parts: _least(parts, types, chip))
+    serial = _serial_counts(form.out_channels)
+    best: Layer | None = None
+    least: tuple[float, float] = (bound, np.inf)
+    later: list[tuple[float, int]] = []
+    for number, parts in enumerate(layers):
+        if _least(parts, types, chip) > least[0]:
+            break
+        free, found = cheapest_splits(parts, ONCE, types, limit, least, chip)
+        best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
+        if parts[0].kernel.method == "AMP":
+            later.append((free, number))
+    for free, number in sorted(later):
+        for count in serial:
+            if free + 3 * count * SLICES_AT_LEAST > least[0]:
+                break
+            for ahead in (True, False):
+                _, found = cheapest_splits(layers[number], Passes(out=count, ahead=ahead), types, limit, least, chip)
+                best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
+    return best

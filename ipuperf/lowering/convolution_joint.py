@@ -15,6 +15,7 @@ The inputs of the derived passes do not share the exchange bus of two tiles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -161,11 +162,29 @@ def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
 
 def _least(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
     """No joint plan of these vertices takes less for all three passes."""
-    return sum(
+    return _least_exchange(parts, types, chip) + sum(
         sum(least_cycles(part.form, part.kernel, chip))
         + least_transform(part.form, part.kernel, types, chip, part.cut)[0]
         for part in parts
     )
+
+
+def _least_exchange(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> float:
+    """Cycles that activations and partial sums of the forward and backward pass travel at least.
+
+    The rows M of the batch are not split, so with f parts of the outputs N and i of the inputs K a tile gets M K / i
+    elements (half of them at least, unless f is 1) and sends M N / f partial sums; f i is at most the number of tiles,
+    so the sum is least at the geometric mean of the two. The backward pass is the same with N and K exchanged.
+    """
+    form, rate = parts[0].form, chip.exchange_bytes_per_cycle
+    rows, inner, outer = form.out_channels, form.in_channels, form.positions(1)
+    share = form.groups / chip.tiles
+    found = 0.0
+    for part, whole in zip(parts[:2], (outer, inner), strict=True):
+        both = types.input * part.kernel.partial_size / 2
+        split = 2 * rows * math.sqrt(inner * outer * both * share)
+        found += min(split, rows * whole * part.kernel.partial_size * max(1.0, share)) / rate
+    return found
 
 
 def cheapest_splits(

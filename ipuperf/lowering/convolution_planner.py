@@ -215,15 +215,18 @@ def _passes_near(count: int) -> tuple[Passes, ...]:
     )
 
 
-#: Vertices with which finer steps of serial passes are tried.
-_FINER = 3
+#: Vertices (that of the best plan first) with which finer steps of serial passes are tried.
+_FINER = 1
+
+#: The most rows (batch) of a fully connected layer for which a joint plan is looked for.
+_JOINT_ROWS = 512
 
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
 
 #: The first guess of the total: so much more than it takes at least, and so many cycles; it doubles until a plan is
 #: found or this often.
-_GUESS, _GUESS_CYCLES, _GUESSES = 1.2, 300, 8
+_GUESS, _GUESS_CYCLES, _GUESSES = 1.2, 300, 5
 
 
 @dataclass(frozen=True)
@@ -308,7 +311,7 @@ class _Search:
             return None
         bound = _GUESS * self.options[0][0] + _GUESS_CYCLES
         for count in range(_GUESSES):
-            guess = bound * 2**count if count + 1 < _GUESSES else math.inf
+            guess = bound * 4**count if count + 1 < _GUESSES else math.inf
             found = self.cheapest(guess)
             if found and found.cost[0] > guess:
                 found = self.cheapest(found.cost[0], found)
@@ -508,31 +511,44 @@ def _quick_total(request: Request) -> float:
     turned = [form for form in forms(request.form, request.types.input) if form.swapped]
     candidates = _candidates(request, turned, kernels, math.inf)
     likely = sorted(candidates, key=lambda candidate: candidate.least(ONCE))[:1]
-    found = _Search(request, likely, (ONCE,), request.limit).deepening()
-    return found.cost[0] if found else math.inf
+    for ways in ((ONCE,), _SERIAL_PASSES, _SMALLER_PASSES):
+        if found := _Search(request, likely, ways, request.limit).deepening():
+            return found.cost[0]
+    return math.inf
 
 
-@lru_cache(maxsize=4096)
-def _joint_layer(forward: Request) -> Layer | None:
-    """The joint plan of a layer when that is the way to take (PopLibs ``ConvPlan.cpp`` createPlan): it fits and the
-    passes one by one do not, or are not cheaper in all; when neither fits, it holds no more bytes."""
-    chip, form, types, limit = forward.chip, forward.form, forward.types, float(forward.limit)
-    quick = sum(_quick_total(each) for each in _passes_of(forward))
-    layer = joint_plan(chip, form, types, limit, quick) if quick < math.inf else None
-    if types.input != types.output or (layer is None and quick < math.inf):
+def _least_total(request: Request) -> float:
+    """Cycles that no plan of a pass goes below, whatever the memory."""
+    every = _candidates(request, forms(request.form, request.types.input), kernels, math.inf)
+    return min((candidate.least(ONCE) for candidate in every), default=0.0)
+
+
+def _joint_layer(request: Request) -> Layer | None:
+    """The joint plan of the layer that ``request`` is a pass of, when that is the way to take (PopLibs ``ConvPlan.cpp``
+    createPlan): it fits, and the passes one by one do not or are not cheaper in all. Other passes are planned only
+    while bounds leave that open.
+
+    Simplifications: where neither fits, the passes are planned one by one (PopLibs takes the way of fewer bytes); and
+    layers of more than :data:`_JOINT_ROWS` rows are: a joint plan does not split the rows, so it pays for few of them
+    (of 377 random layers of up to 2,048 rows 8 were joint, all where memory was short).
+    """
+    forward, limit = _forward_of(request), float(request.limit)
+    if forward.form.batch > _JOINT_ROWS:
         return None
-    apart = [_plan_once(each) for each in _passes_of(forward)]
-    total = sum(plan.total for plan in apart)
-    if all(plan.temp_bytes <= limit for plan in apart):
-        layer = layer or joint_plan(chip, form, types, limit, total)
-        return layer if layer and layer.total <= total else None
-    layer = layer or joint_plan(chip, form, types, limit)
-    if layer:
+    own, others = _plan_once(request), [each for each in _passes_of(forward) if each != request]
+    apart = own.total
+    most = apart + sum(_quick_total(each) for each in others) if own.temp_bytes <= limit else math.inf
+    layer = joint_plan(request.chip, forward.form, request.types, limit, most)
+    if layer is None or own.temp_bytes > limit:
         return layer
-    while layer is None and limit < 2 * chip.bytes_per_tile:
-        limit *= 2
-        layer = joint_plan(chip, form, types, limit)
-    return layer if layer and layer.temp_bytes <= max(plan.temp_bytes for plan in apart) else None
+    for number, each in enumerate(others):
+        if layer.total <= apart + sum(_least_total(rest) for rest in others[number:]):
+            return layer
+        plan = _plan_once(each)
+        if plan.temp_bytes > limit:
+            return layer
+        apart += plan.total
+    return layer if layer.total <= apart else None
 
 
 @lru_cache(maxsize=512)
@@ -546,7 +562,7 @@ def _layer_cost(forward: Request) -> LayerCost:
 @lru_cache(maxsize=4096)
 def _training_plan(request: Request) -> ConvolutionPlan:
     """The plan of one pass of a fully connected layer in training."""
-    layer = _joint_layer(_forward_of(request))
+    layer = _joint_layer(request)
     if layer is None:
         return _plan_once(request)
     index = TRAINING.index(request.form.pass_)

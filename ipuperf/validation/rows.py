@@ -29,10 +29,11 @@ class Row:
 
     @property
     def slower(self) -> float:
-        """The error as if all values were times: positive when the prediction is too slow (or too many bytes)."""
+        """The error as if all values were times: positive when the prediction is too slow (or too many bytes). A rate is
+        turned into the time of an item, so that one measurement counts the same as a rate and as a time."""
         quantity = QUANTITIES[self.case.measured.quantity]
         counts_up = quantity.less_is_faster or quantity.dimension == "bytes"
-        return self.error if counts_up else -self.error
+        return self.error if counts_up else self.case.measured.value / self.predicted - 1
 
     @property
     def calibrated(self) -> bool:
@@ -75,7 +76,7 @@ class ClassSummary:
     Attributes:
         count, calibrated: rows, and how many of them figures were fitted to.
         mean, largest: mean and largest absolute error.
-        bias: mean error with rates counted the other way round: positive is too slow (memory: too much).
+        bias: mean of :attr:`Row.slower`: positive is too slow (memory: too much).
         misses: rows above :data:`MISS`.
     """
 

@@ -22,6 +22,7 @@ from ipuperf.ops import (
     Add,
     AddLhsInplace,
     Call,
+    Cast,
     CopyVarUpdate,
     DynamicSlice,
     DynamicUpdateInplace,
@@ -30,6 +31,7 @@ from ipuperf.ops import (
     RemoteLoad,
     RemoteStore,
     Reshape,
+    Transpose,
 )
 
 from .inlining import ancestors, copy_ops, interleave, stretches
@@ -39,6 +41,10 @@ from .scope import Scope
 
 if TYPE_CHECKING:
     from .build import Builder
+
+
+_FORMS = (Cast, Reshape, Transpose)
+"""Ops that give a parameter another form."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +193,10 @@ class StageWriter:
         return found + [t for t in self.needed() if t not in found and self.remains(t)]
 
     def of_parameters(self, tensor: Tensor) -> bool:
-        """Whether a value follows from parameters alone (a transposed weight): it is made again, not stashed."""
-        return tensor.producer is not None and tensor.producer not in self.stretch
+        """Whether a value is a parameter in another form (a transposed weight): it is made again, not stashed."""
+        if tensor.producer is None:
+            return isinstance(tensor, Constant) or self.fixed(tensor)
+        return isinstance(tensor.producer, _FORMS) and all(self.of_parameters(t) for t in tensor.producer.inputs)
 
     def remains(self, tensor: Tensor) -> bool:
         """Whether a value is not computed again: it is made after the last checkpoint of a stage whose backward

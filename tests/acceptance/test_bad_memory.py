@@ -90,7 +90,9 @@ def test_strict_memory_refuses_on_the_command_line(run_ipuperf: Callable, big_sc
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "does not fit: IPU 0 tile " in last
-    assert "bytes over the 638,976 there are; largest: " in last
+    assert "bytes over the 638,976 there are (" in last
+    assert "; largest: " in last
+    assert "; would help: " in last
     assert "ran" not in done.stdout
 
 

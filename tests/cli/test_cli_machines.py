@@ -79,7 +79,7 @@ def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Pat
     ("name", "expected"),
     [
         ("nosuch", "unknown machine 'nosuch', presets: bow-1, "),
-        ("pod5", "unknown machine 'pod5' (did you mean pod4"),
+        ("pod5", "unknown machine 'pod5' (did you mean pod"),
         ("gone.toml", "gone.toml: cannot be read"),
     ],
 )

@@ -523,22 +523,23 @@ def _least_total(request: Request) -> float:
     return min((candidate.least(ONCE) for candidate in every), default=0.0)
 
 
-def _joint_layer(request: Request) -> Layer | None:
-    """The joint plan of the layer that ``request`` is a pass of, when that is the way to take (PopLibs ``ConvPlan.cpp``
-    createPlan): it fits, and the passes one by one do not or are not cheaper in all. Other passes are planned only
+@lru_cache(maxsize=4096)
+def _joint_layer(forward: Request) -> Layer | None:
+    """The joint plan of the layer with this forward pass, when that is the way to take (PopLibs ``ConvPlan.cpp``
+    createPlan): it fits, and the passes one by one do not or are not cheaper in all. The other passes are planned only
     while bounds leave that open.
 
     Simplifications: where neither fits, the passes are planned one by one (PopLibs takes the way of fewer bytes); and
     layers of more than :data:`_JOINT_ROWS` rows are: a joint plan does not split the rows, so it pays for few of them
     (of 377 random layers of up to 2,048 rows 8 were joint, all where memory was short).
     """
-    forward, limit = _forward_of(request), float(request.limit)
+    limit = float(forward.limit)
     if forward.form.batch > _JOINT_ROWS:
         return None
-    own, others = _plan_once(request), [each for each in _passes_of(forward) if each != request]
+    own, others = _plan_once(forward), _passes_of(forward)[1:]
     apart = own.total
     most = apart + sum(_quick_total(each) for each in others) if own.temp_bytes <= limit else math.inf
-    layer = joint_plan(request.chip, forward.form, request.types, limit, most)
+    layer = joint_plan(forward.chip, forward.form, forward.types, limit, most)
     if layer is None or own.temp_bytes > limit:
         return layer
     for number, each in enumerate(others):
@@ -562,7 +563,7 @@ def _layer_cost(forward: Request) -> LayerCost:
 @lru_cache(maxsize=4096)
 def _training_plan(request: Request) -> ConvolutionPlan:
     """The plan of one pass of a fully connected layer in training."""
-    layer = _joint_layer(request)
+    layer = _joint_layer(_forward_of(request))
     if layer is None:
         return _plan_once(request)
     index = TRAINING.index(request.form.pass_)

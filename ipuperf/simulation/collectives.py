@@ -15,7 +15,7 @@ sends of the collective that share a link taken into account; alone, a collectiv
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.lowering.program import Collective
 
@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 
 _Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
 """Owner of a flow, its route, its label, and what to call at its end."""
+
+
+class _Prepared(NamedTuple):
+    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, and how many
+    of them begin or end at each member."""
+
+    chunk: int
+    reduce: int
+    sends: list[_Send]
+    ends: dict[int, int]
 
 
 class CollectiveRun:
@@ -65,9 +75,8 @@ class CollectiveRun:
         self._members = {process.ipu: (process, done) for process, done in members}
         self._finished = finished
         self._plan: Plan = planner.plan(self._step, tuple(sorted(self._members)))
-        self._rounds: list[Round] = [item for item in self._plan.rounds for _ in range(item.times)]
-        self._sends: dict[Round, list[_Send]] = {}
-        self._ends_of: dict[Round, dict[int, int]] = {}
+        self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
+        self._known: dict[int, _Prepared] = {}
         self._round = -1
         self._start = -1
         self._next_start = kernel.now + self._sync
@@ -83,8 +92,9 @@ class CollectiveRun:
         return (self._key, self._round, self._start - now if self._start >= 0 else 1, ends, next_start)
 
     @property
-    def _item(self) -> Round:
-        return self._rounds[self._round]
+    def _item(self) -> _Prepared:
+        """The round that is under way."""
+        return self._known[self._rounds[self._round]]
 
     def _begin(self) -> None:
         """All meet: close the sync of every member and send the chunks of the next round."""
@@ -93,17 +103,23 @@ class CollectiveRun:
             process.close_part("sync_external")
         self._round += 1
         self._start, self._next_start = self._kernel.now, -1
+        number = self._rounds[self._round]
+        if number not in self._known:
+            self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
-        if item not in self._sends:
-            self._sends[item] = [self._prepared(number, *send) for number, send in enumerate(item.sends)]
-            self._ends_of[item] = {ipu: sum(ipu in send for send in item.sends) for ipu in self._members}
-        self._open = dict(self._ends_of[item])
+        self._open = dict(item.ends)
         self._ends = dict.fromkeys(self._members, -1)
-        chunk = item.chunk(self._step.bytes)
-        for owner, route, label, arrived in self._sends[item]:
-            self._network.send(owner, route, chunk, label, arrived)
+        for owner, route, label, arrived in item.sends:
+            self._network.send(owner, route, item.chunk, label, arrived)
 
-    def _prepared(self, number: int, source: int, destination: int) -> _Send:
+    def _prepare(self, item: Round) -> _Prepared:
+        """What is the same each time a round is repeated."""
+        sends = [self._send(number, *send) for number, send in enumerate(item.sends)]
+        ends = {ipu: sum(ipu in send for send in item.sends) for ipu in self._members}
+        reduce = reduce_cycles(item, self._step, len(self._members))
+        return _Prepared(item.chunk(self._step.bytes), reduce, sends, ends)
+
+    def _send(self, number: int, source: int, destination: int) -> _Send:
         """What is the same in each round about a send."""
 
         def arrived() -> None:
@@ -117,27 +133,22 @@ class CollectiveRun:
         label = Label(self._step.kind, self._step.op_id, source)
         return owner, self._topology.route(source, destination), label, arrived
 
-    @property
-    def _reduce(self) -> int:
-        return reduce_cycles(self._item, self._step, len(self._members))
-
     def _member_done(self, member: int) -> None:
         self._ends[member] = self._kernel.now
         if self._round + 1 == len(self._rounds):
-            self._kernel.after(self._reduce, lambda: self._leave(member))
+            self._kernel.after(self._item.reduce, lambda: self._leave(member))
         elif min(self._ends.values()) >= 0:
-            delay = self._reduce + self._sync
+            delay = self._item.reduce + self._sync
             self._next_start = self._kernel.now + delay
             self._kernel.after(delay, self._between)
 
     def _work_parts(self, member: int) -> None:
         """Transfer and reduction of this round."""
         process, item = self._members[member][0], self._item
-        chunk = item.chunk(self._step.bytes)
-        moved = self._ends_of[item][member] // 2 * chunk  # as many sends as receives
+        moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
         process.add_part("link", self._ends[member] - self._start, 0, moved, moved)
-        if self._reduce:
-            process.add_part("compute", self._reduce)
+        if self._item.reduce:
+            process.add_part("compute", self._item.reduce)
 
     def _between(self) -> None:
         for member in self._members:
@@ -148,6 +159,6 @@ class CollectiveRun:
         self._work_parts(member)
         self._gone += 1
         if self._gone == len(self._members):
-            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
+            self._known.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
         self._members[member][1]()

@@ -235,7 +235,7 @@ def test_wrong_machine_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_an_unknown_machine_lists_what_there_is() -> None:
-    with pytest.raises(MachineError, match=r"unknown machine 'pod5' \(did you mean pod4.*presets: .*gc200-1.*pod64"):
+    with pytest.raises(MachineError, match=r"unknown machine 'pod5' \(did you mean pod.*presets: .*gc200-1.*pod64"):
         load_machine("pod5")
 
 

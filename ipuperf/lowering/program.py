@@ -66,6 +66,7 @@ class Phase(Step):
         bytes_in, bytes_out: received and sent over the internal exchange in all (exchange phases).
         flops: floating-point operations in all (compute phases).
         vertex: vertex type (compute phases).
+        launch: the part of ``cycles`` in which a tile that has vertices launches them (compute phases).
     """
 
     kind: str
@@ -74,6 +75,12 @@ class Phase(Step):
     bytes_out: int = 0
     flops: int = 0
     vertex: str = ""
+    launch: int = 0
+
+    @property
+    def slowest(self) -> int:
+        """Cycles of the slowest tile after its launch: its vertices, or what arrives there."""
+        return self.cycles.max - self.launch
 
     @property
     def cost(self) -> Cost:

@@ -1,7 +1,7 @@
 """From work to steps: how each :mod:`ipuperf.ops.work` description becomes phases of one IPU.
 
 A superstep is ``sync, exchange, compute``: tiles meet, data moves where operands do not already lie where the vertices
-run, then vertices run. Phases carry one vector over tiles. Everything here is a pure function of the op, the layouts of
+run, then vertices are launched and run. Phases carry one vector over tiles. Everything here is a pure function of the op, the layouts of
 its operands and the chip.
 """
 
@@ -147,11 +147,8 @@ class Superstepper:
         self.out.code += code.exchange_code(bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
-        """A compute phase, after an exchange or, where nothing is exchanged, after the launch of the compute set."""
-        last = self.out.steps[-1] if self.out.steps else None
-        if not (isinstance(last, Phase) and last.kind == "exchange"):
-            self.out.steps.append(Sync(self.op_id, name, self.chip.launch_cycles))
-        self.out.steps.append(Phase(self.op_id, name, "compute", cycles, flops=flops, vertex=name))
+        """A compute phase: the launch of the compute set and ``cycles`` of its vertices."""
+        self.out.steps.append(compute_set(self.op_id, name, cycles, self.machine, flops=flops))
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
         self.out.code += code.compute_code(cycles.active)
 
@@ -461,6 +458,12 @@ def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout
     return None
 
 
+def compute_set(op_id: int, vertex: str, cycles: TileVector, machine: Machine, *, flops: int = 0) -> Phase:
+    """A compute phase of ``cycles`` of vertices, launched on each tile that has any."""
+    launch = machine.chip.launch_cycles
+    return Phase(op_id, vertex, "compute", cycles.raised(launch), flops=flops, vertex=vertex, launch=launch)
+
+
 def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
     """Cycles of on-tile copies of ``share`` bytes."""
     rate = machine.chip.memcpy_bytes_per_cycle
@@ -470,8 +473,7 @@ def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:
     """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
     cycles = copy_cycles(layout.bytes(tensor.dtype.size), machine)
-    name = f"poplar::Memcpy{tensor.dtype.size * 8}"
-    return [Sync(op_id, name, machine.chip.launch_cycles), Phase(op_id, name, "compute", cycles, vertex=name)]
+    return [compute_set(op_id, f"poplar::Memcpy{tensor.dtype.size * 8}", cycles, machine)]
 
 
 def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:

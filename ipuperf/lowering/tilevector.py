@@ -124,6 +124,10 @@ class TileVector:
         """Every value multiplied by ``factor``."""
         return self._keep(("times", factor), lambda values: values * factor)
 
+    def raised(self, amount: int) -> TileVector:
+        """Every value above zero raised by ``amount``."""
+        return self._keep(("raised", amount), lambda values: values + amount * (values > 0))
+
     def rounded_up(self, step: int) -> TileVector:
         """Every value rounded up to a multiple of ``step``."""
         return self._keep(("rounded_up", step), lambda values: -(-values // step) * step)

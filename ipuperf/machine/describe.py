@@ -132,7 +132,7 @@ def _chip_rows(chip: Chip) -> list[tuple[str, str]]:
         ("memory", f"{_mib(chip.memory_bytes)} ({chip.bytes_per_tile:,} bytes per tile: {regions})"),
         ("exchange", f"{exchange}, {chip.exchange_setup_cycles} cycles per phase"),
         ("sync", f"internal {chip.sync_cycles}, external {chip.external_sync_cycles} cycles"),
-        ("launch", f"{chip.launch_cycles} cycles before a compute set without exchange"),
+        ("launch", f"{chip.launch_cycles} cycles per compute set"),
         ("AMP units", amp),
     ]
 

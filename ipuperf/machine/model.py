@@ -23,9 +23,8 @@ class Chip:
 
     ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
     of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
-    host; ``launch_cycles`` pass before a compute set that follows no exchange (launching workers and, after another
-    compute set, waiting for all of them). ``amp_units_A_P`` counts the AMP units in use for inputs of type A and
-    partials of type P.
+    host; ``launch_cycles`` is what a tile spends in each compute set on launching its workers, before their vertices
+    run. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P.
     """
 
     name: str

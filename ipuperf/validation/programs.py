@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.lowering import Phase, Step, Sync, ipus_per_replica
+from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
@@ -160,12 +160,10 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
 
 def _counted(built: Benchmark, step: Step) -> int:
     """Cycles of a step that a micro-benchmark counts, 0 for those it does not count."""
-    if isinstance(step, Sync):
-        return step.cycles if built.launched and step.name.startswith(built.counted) else 0
     if not isinstance(step, Phase):
         return 0
     counts = step.kind == "exchange" if built.counted == "exchange" else step.vertex.startswith(built.counted)
-    return step.cycles.max if counts else 0
+    return (step.cycles.max if built.launched else step.slowest) if counts else 0
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

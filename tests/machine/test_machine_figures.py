@@ -97,7 +97,7 @@ def test_host_and_streaming_memory_values():
     assert memory.ddr_capacity_bytes == 256_000_000_000
     host = POD4.host
     assert (host.run_seconds, host.callback_seconds, host.stream_latency_seconds) == (118e-6, 22.8e-6, 3e-6)
-    assert host.pcie_bandwidth_bytes_per_s == 5_500_000_000
+    assert host.pcie_bandwidth_bytes_per_s == 5_592_000_000
     assert load_machine("pod4").ipu_machine.link_latency_cycles == 20  # 15 ns of 1.325 GHz is 19.875
 
 

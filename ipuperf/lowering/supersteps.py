@@ -1,8 +1,8 @@
 """From work to steps: how each :mod:`ipuperf.ops.work` description becomes phases of one IPU.
 
 A superstep is ``sync, exchange, compute``: tiles meet, data moves where operands do not already lie where the vertices
-run, then vertices are launched and run. Phases carry one vector over tiles. Everything here is a pure function of the op, the layouts of
-its operands and the chip.
+run, then vertices are launched and run. Phases carry one vector over tiles. Everything here is a pure function of the
+op, the layouts of its operands and the chip.
 """
 
 from __future__ import annotations

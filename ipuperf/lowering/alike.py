@@ -73,11 +73,7 @@ class Known:
         """What ``op`` asks of the machine."""
         return self.facts(op).works
 
-    def steps(self, op: Op, op_id: int, layouts: dict[Tensor, Layout]) -> OpSteps:
-        """Steps of ``op``, which is number ``op_id`` of the program; ``layouts`` gets those of its results."""
-        return self.draft(op, layouts).for_op(op_id)
-
-    def draft(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
+    def steps(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
         """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
         facts = self.facts(op)
         if facts.kind < 0:

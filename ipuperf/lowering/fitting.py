@@ -57,63 +57,80 @@ def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = 
             continue
         tile = int(memory.argmax_tile[ipu][step])
         op = memory.op_of_step(ipu, step)
-        over = int((_tile_bytes(memory, ipu, step) > limit).sum())
+        moment = Moment(memory, ipu, step, tile)
+        over = int((moment.on_tiles() > limit).sum())
         tiles = "all tiles" if over == machine.chip.tiles else f"{over:,} of {machine.chip.tiles:,} tiles"
         lines.append(
             f"does not fit: IPU {ipu} tile {tile} needs {demand:,} bytes at program step {step} "
             f"({memory.step_names[ipu][step]}{f' of {op}' if op else ''}), {demand - limit:,} bytes over the {limit:,} "
             f"there are ({tiles} are over); "
-            f"by category: {_listed(by_category(memory, ipu, step, tile))}; "
-            f"largest: {', '.join(largest_contributors(memory, ipu, step, tile))}; "
-            f"would help: {'; '.join(advice(memory, ipu, step, tile, outlined=outlined))}"
+            f"by category: {_listed(moment.by_category())}; "
+            f"largest: {', '.join(moment.largest_contributors())}; "
+            f"would help: {'; '.join(moment.advice(outlined=outlined))}"
         )
     return lines
 
 
-def live_at(memory: MemoryReport, ipu: int, step: int) -> list[VariableInfo]:
-    """Tensors and temporaries that are live on an IPU at a program step."""
-    return [v for v in memory.variables if v.ipu == ipu and any(a <= step < b for a, b in v.intervals)]
+class Moment:
+    """What lies on one tile of an IPU at one program step.
 
+    Attributes:
+        live: tensors and temporaries that are live then (on any tile).
+    """
 
-def _tile_bytes(memory: MemoryReport, ipu: int, step: int) -> np.ndarray:
-    always = sum(vector.dense() for vector in memory.categories[ipu].values())
-    return np.asarray(always + sum(v.bytes.dense() for v in live_at(memory, ipu, step)))
+    def __init__(self, memory: MemoryReport, ipu: int, step: int, tile: int) -> None:
+        self.memory, self.ipu, self.step, self.tile = memory, ipu, step, tile
+        self.live = [v for v in memory.variables if v.ipu == ipu and any([a <= step < b for a, b in v.intervals])]
 
+    def on_tiles(self) -> np.ndarray:
+        """Bytes on every tile at the step."""
+        always = sum(vector.dense() for vector in self.memory.categories[self.ipu].values())
+        return np.asarray(always + sum(v.bytes.dense() for v in self.live))
 
-def by_category(memory: MemoryReport, ipu: int, step: int, tile: int) -> dict[str, int]:
-    """Bytes on one tile at one step by category, the largest first."""
-    sizes: dict[str, int] = {}
-    for variable in live_at(memory, ipu, step):
-        sizes[variable.category] = sizes.get(variable.category, 0) + variable.bytes.at(tile)
-    for category, vector in memory.categories[ipu].items():
-        sizes[category] = sizes.get(category, 0) + vector.at(tile)
-    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+    def by_category(self) -> dict[str, int]:
+        """Bytes by category, the largest first."""
+        sizes: dict[str, int] = {}
+        for variable in self.live:
+            sizes[variable.category] = sizes.get(variable.category, 0) + variable.bytes.at(self.tile)
+        for category, vector in self.memory.categories[self.ipu].items():
+            sizes[category] = sizes.get(category, 0) + vector.at(self.tile)
+        return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+    def largest_contributors(self, count: int = 5) -> list[str]:
+        """What takes most bytes: tensors, temporaries, categories of code."""
+        sizes: dict[str, int] = {}
+        for variable in self.live:
+            sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(self.tile)
+        for category, vector in self.memory.categories[self.ipu].items():
+            sizes[category] = vector.at(self.tile)
+        ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+        return [f"{name} {size:,}" for name, size in ranked[:count] if size]
+
+    def groups(self) -> dict[str, int]:
+        """Bytes by the groups of :data:`REMEDIES`, the largest first."""
+        sizes = dict.fromkeys(REMEDIES, 0)
+        for variable in self.live:
+            sizes[_group(variable)] += variable.bytes.at(self.tile)
+        for category, vector in self.memory.categories[self.ipu].items():
+            if category != "constant":
+                sizes["code"] += vector.at(self.tile)
+        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+    def advice(self, *, outlined: bool) -> list[str]:
+        """What would help, for the largest group first."""
+        temporaries = [v for v in self.live if v.category == "temporary"]
+        largest = max(temporaries, key=lambda v: v.bytes.at(self.tile), default=None)
+        op = self.memory.op_of_step(self.ipu, self.step) or (largest.name.rsplit("/", 1)[0] if largest else "")
+        words = {"op": op, "outlining": _OUTLINED if outlined else _NOT_OUTLINED}
+        return [
+            f"{REMEDIES[name].format(**words)} ({name} take {size:,} bytes)"
+            for name, size in self.groups().items()
+            if size >= WORTH_NAMING * self.memory.bytes_per_tile
+        ]
 
 
 def _listed(sizes: Mapping[str, int], count: int = 5) -> str:
     return ", ".join(f"{name} {size:,}" for name, size in list(sizes.items())[:count] if size)
-
-
-def largest_contributors(memory: MemoryReport, ipu: int, step: int, tile: int, count: int = 5) -> list[str]:
-    """What takes most bytes on one tile at one step: tensors, temporaries, categories of code."""
-    sizes: dict[str, int] = {}
-    for variable in live_at(memory, ipu, step):
-        sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(tile)
-    for category, vector in memory.categories[ipu].items():
-        sizes[category] = vector.at(tile)
-    ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-    return [f"{name} {size:,}" for name, size in ranked[:count] if size]
-
-
-def groups(memory: MemoryReport, ipu: int, step: int, tile: int) -> dict[str, int]:
-    """Bytes on one tile at one step by the groups of :data:`REMEDIES`, the largest first."""
-    sizes = dict.fromkeys(REMEDIES, 0)
-    for variable in live_at(memory, ipu, step):
-        sizes[_group(variable)] += variable.bytes.at(tile)
-    for category, vector in memory.categories[ipu].items():
-        if category != "constant":
-            sizes["code"] += vector.at(tile)
-    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def _group(variable: VariableInfo) -> str:
@@ -125,20 +142,6 @@ def _group(variable: VariableInfo) -> str:
     if name.startswith("accumulator_"):
         return "gradient accumulators"
     return "stashed activations" if "_stash_" in name else "activations"
-
-
-def advice(memory: MemoryReport, ipu: int, step: int, tile: int, *, outlined: bool) -> list[str]:
-    """What would help, for the largest group first."""
-    held = live_at(memory, ipu, step)
-    temporaries = [v for v in held if v.category == "temporary"]
-    largest = max(temporaries, key=lambda v: v.bytes.at(tile), default=None)
-    op = memory.op_of_step(ipu, step) or (largest.name.rsplit("/", 1)[0] if largest else "")
-    words = {"op": op, "outlining": _OUTLINED if outlined else _NOT_OUTLINED}
-    return [
-        f"{REMEDIES[name].format(**words)} ({name} take {size:,} bytes)"
-        for name, size in groups(memory, ipu, step, tile).items()
-        if size >= WORTH_NAMING * memory.bytes_per_tile
-    ]
 
 
 class DoesNotFitError(IrError):

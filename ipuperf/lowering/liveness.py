@@ -291,16 +291,17 @@ class Liveness:
 
     def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
         op = item.op
-        self._pass(item.before)
-        self._use([op.inputs[index] for index in item.copied], held)
+        copied = item.copies.copied
+        self._pass(item.copies.before)
+        self._use([op.inputs[index] for index in copied], held)
         for body, trips in item.calls:  # every trip has the same live set, so one is enough
             operands = [
-                None if caller not in held else self._copy(body, callee) if index in item.copied else held[caller]
+                None if caller not in held else self._copy(body, callee) if index in copied else held[caller]
                 for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
             ]
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)
-            self._pass(item.after_trip)
+            self._pass(item.copies.after_trip)
             if trips > 1:  # the next trip reads them again; else the last use is in the callee
                 self._use(op.inputs, held)
             for caller, storage in zip(op.outputs, results, strict=True):

@@ -34,7 +34,7 @@ from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .collector import collector_paused
 from .fitting import DoesNotFitError, memory_warnings
 from .layout import Layout
-from .lowered import LoweredGraph, LoweredOp
+from .lowered import CallCopies, LoweredGraph, LoweredOp
 from .memory import MemoryModel
 from .merging import merge_exchanges
 from .placement import ipus_per_replica
@@ -108,33 +108,37 @@ class Lowering(Places):
         for op in self.known.order(graph):
             if not isinstance(op, Op):
                 raise IrError(f"{op.where()}: not an op that can be lowered")
-            lowered.ops.append(self.lower_op(op, layouts))
+            item = self.lower_op(op, layouts)
+            if item is not None:
+                lowered.ops.append(item)
         if not self.draft:
             merge_exchanges(lowered, self.standing)
             merge_collectives(lowered, self.merging, self.known.work, self.machine)
         return lowered
 
-    def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp:
-        """Lower one op: local steps, or calls."""
+    def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
+        """Lower one op: local steps, or calls (None in a draft)."""
         facts = self.known.facts(op)
         if facts.calls:
             return self.lower_call(op, facts.calls, layouts)
         ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
-        if self.draft:
-            steps = self.known.draft(op, layouts)
-        else:
-            steps = self.known.steps(op, self.register(op, facts.flops), layouts)
-            self.low_confidence.update(dict.fromkeys(steps.low_confidence))
+        steps = self.known.steps(op, layouts)
         if self.found is None:
             self.place(op, ipu)
             self.wish(op, layouts)
+        if self.draft:
+            return None
+        if steps.low_confidence:
+            self.low_confidence.update(dict.fromkeys(steps.low_confidence))
+        steps = steps.for_op(self.register(op, facts.flops))
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
-    def lower_call(self, op: Op, calls: Iterable[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp:
+    def lower_call(self, op: Op, calls: Iterable[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp | None:
         """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
         assert isinstance(op, (CallOp, Loop))
+        copies = CallCopies()
+        bodies: list[tuple[LoweredGraph, int]] = []
         op_id = -1 if self.draft else self.register(op, 0)
-        lowered = LoweredOp(op, op.ipu or 0, OpSteps())
         for item in calls:
             callee = item.graph
             operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
@@ -146,36 +150,37 @@ class Lowering(Places):
             if self.found is None:
                 self.place_results(op, callee)
             if not self.draft:
-                self.copy_operands(lowered, op_id, body, layouts)
+                self.copy_operands(copies, op, op_id, body, layouts)
                 if item.trips > 1:
-                    self.copy_carried(lowered, op_id, body)
-            lowered.calls.append((body, item.trips))
-        return lowered
+                    self.copy_carried(copies, op, op_id, body)
+            bodies.append((body, item.trips))
+        if self.draft:
+            return None
+        return LoweredOp(op, op.ipu or 0, OpSteps(), calls=bodies, copies=copies)
 
     def copy_operands(
-        self, lowered: LoweredOp, op_id: int, body: LoweredGraph, layouts: Mapping[Tensor, Layout]
+        self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph, layouts: Mapping[Tensor, Layout]
     ) -> None:
         """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
-        op, callee = lowered.op, body.graph
-        assert isinstance(op, (CallOp, Loop))
+        callee = body.graph
         changed = modified_graph_inputs(callee)
         for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
             layout = body.layouts[inner]
             copies: list[Step] = []
             if index in changed and not op.by_reference(index):
-                lowered.copied.add(index)
+                made.copied.add(index)
                 copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
             if layout != layouts[outer]:
                 name = f"{op.type}/operand {inner.name}"
                 copies += self.on_tiles(inner, local_copy(op_id, name, layout, inner.dtype.size, self.machine))
             if copies:
-                lowered.before.setdefault(self.home(inner), []).extend(copies)
+                made.before.setdefault(self.home(inner), []).extend(copies)
 
-    def copy_carried(self, lowered: LoweredOp, op_id: int, body: LoweredGraph) -> None:
+    def copy_carried(self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph) -> None:
         """Copies of loop-carried values at the end of a trip."""
         for inner, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
-            self.check_carried(lowered.op, inner, result)
-            after = lowered.after_trip.setdefault(self.home(inner), [])
+            self.check_carried(op, inner, result)
+            after = made.after_trip.setdefault(self.home(inner), [])
             after += self.on_tiles(inner, on_tile_copy(op_id, result, body.layouts[inner], self.machine))
 
     def on_tiles(self, tensor: Tensor, steps: list[Step]) -> list[Step]:
@@ -237,11 +242,11 @@ class Lowering(Places):
             if item.shared is not None:
                 for party in item.shared.participants:
                     steps[party].append(item.shared)
-            for ipu, copies in item.before.items():
+            for ipu, copies in item.copies.before.items():
                 steps[ipu] += copies
             for body, trips in item.calls:
                 for ipu, own in steps.items():
-                    after = item.after_trip.get(ipu, ())
+                    after = item.copies.after_trip.get(ipu, ())
                     if after or ipu in self.ipus_of(body):
                         call = Call(-1, body.graph.name, f"{body.graph.name}@{ipu}")
                         trip = Sequence(-1, "body", (call, *after))
@@ -255,7 +260,7 @@ class Lowering(Places):
             for item in lowered.ops:
                 if item.shared is not None:
                     found.update(item.shared.participants)
-                found.update(ipu for ipu, copies in item.before.items() if copies)
+                found.update(ipu for ipu, copies in item.copies.before.items() if copies)
                 for body, _ in item.calls:
                     found |= self.ipus_of(body)
             self._ipus_of[lowered.graph] = found

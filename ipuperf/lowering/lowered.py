@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipuperf.ir import Graph, Tensor
@@ -12,6 +13,25 @@ from .program import HostExchange, InterIpuCopy, Step
 from .supersteps import OpSteps
 
 
+@dataclass(frozen=True, eq=False)
+class CallCopies:
+    """Copies that a call makes of its operands.
+
+    Attributes:
+        before: per IPU, copies of operands before the calls.
+        after_trip: per IPU, copies of loop-carried values at the end of each trip.
+        copied: indices of operands that the callee changes although they are passed by value, and that are therefore
+            copied first (in ``before``).
+    """
+
+    before: dict[int, list[Step]] = field(default_factory=dict)
+    after_trip: dict[int, list[Step]] = field(default_factory=dict)
+    copied: set[int] = field(default_factory=set)
+
+
+_NO_COPIES = CallCopies()
+
+
 @dataclass
 class LoweredOp:
     """One op of a lowered graph: its local steps on ``ipu``, or the calls it makes.
@@ -20,10 +40,8 @@ class LoweredOp:
         shared: a step in which several IPUs take part, after the local ones.
         tile_set: on which tiles of the IPU it runs (a copy between tile sets: where it goes).
         joined: the op's copy is part of the ``shared`` step of an earlier op.
-        before: per IPU, copies of operands before the calls.
-        after_trip: per IPU, copies of loop-carried values at the end of each trip.
-        copied: indices of operands that the callee changes although they are passed by value, and that are therefore
-            copied first (in ``before``).
+        calls: the graphs it calls and how often (a loop: its trips).
+        copies: what a call copies of its operands.
     """
 
     op: Op
@@ -32,10 +50,8 @@ class LoweredOp:
     shared: InterIpuCopy | HostExchange | None = None
     joined: bool = False
     tile_set: str = "compute"
-    calls: list[tuple[LoweredGraph, int]] = field(default_factory=list)
-    before: dict[int, list[Step]] = field(default_factory=dict)
-    after_trip: dict[int, list[Step]] = field(default_factory=dict)
-    copied: set[int] = field(default_factory=set)
+    calls: Sequence[tuple[LoweredGraph, int]] = ()
+    copies: CallCopies = _NO_COPIES
 
 
 @dataclass

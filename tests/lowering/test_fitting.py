@@ -9,7 +9,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.lowering import lower
-from ipuperf.lowering.fitting import by_category, groups, live_at
+from ipuperf.lowering.fitting import Moment
 from ipuperf.machine import load_machine
 
 GC200 = load_machine("gc200-1")
@@ -56,10 +56,11 @@ def test_categories_and_groups_add_up_to_the_fullest_tile(lowered):
     memory = lowered.memory
     step = int(memory.max_tile[0].argmax())
     tile = int(memory.argmax_tile[0][step])
-    assert sum(by_category(memory, 0, step, tile).values()) == memory.max_tile[0][step]
+    moment = Moment(memory, 0, step, tile)
+    assert sum(moment.by_category().values()) == memory.max_tile[0][step]
     constants = memory.categories[0]["constant"].dense()[tile]
-    assert sum(groups(memory, 0, step, tile).values()) + constants == memory.max_tile[0][step]
-    assert {v.category for v in live_at(memory, 0, step)} == {"variable", "temporary", "intermediate"}
+    assert sum(moment.groups().values()) + constants == memory.max_tile[0][step]
+    assert {v.category for v in moment.live} == {"variable", "temporary", "intermediate"}
 
 
 def test_temporaries_of_a_product_keep_to_the_memory_proportion(lowered):

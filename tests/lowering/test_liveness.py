@@ -70,18 +70,18 @@ class Walk:
             self.lives.append([f"{item.op.label}/temporary", item.ipu, first, self.steps[item.ipu]])
 
     def call(self, item, held):
-        self.passing(item.before)
-        self.use([item.op.inputs[index] for index in item.copied], held)
+        self.passing(item.copies.before)
+        self.use([item.op.inputs[index] for index in item.copies.copied], held)
         for body, trips in item.calls:
             inner = {}
             for index, (callee, caller) in enumerate(zip(body.graph.inputs, item.op.inputs, strict=True)):
-                if caller in held and index in item.copied:
+                if caller in held and index in item.copies.copied:
                     home = self.lowering.home(callee)
                     inner[callee] = self.new(callee, self.steps[home], home)
                 elif caller in held:
                     inner[callee] = held[caller]
             self.graph(body, inner)
-            self.passing(item.after_trip)
+            self.passing(item.copies.after_trip)
             if trips > 1:
                 self.use(item.op.inputs, held)
             self.use(body.graph.outputs, inner)

@@ -1,9 +1,9 @@
 """Ops that are alike are lowered once: the layers of a network differ in names only.
 
 What an op becomes follows from its class and attributes, the specs and layouts of its operands (and which of them are
-the same tensor), the layouts that its results already have, and its :meth:`~ipuperf.ops.base.Op.work`. Cycle formulas
-are functions and cannot be compared; they may depend on class, attributes and specs, and on nothing else that is not
-also a figure of the work.
+the same tensor), and the layouts that its results already have. Its :meth:`~ipuperf.ops.base.Op.work`, cycle formulas
+included, depends on the first three and on :meth:`~ipuperf.ops.base.Op.circumstances`, so ops that agree in them are
+asked once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Known:
         self._tile_sets = TileSets(machine, io_tiles)
         self._merging = merging
         self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
-        self._kinds: dict[Hashable, int] = {}
+        self._alike: dict[Hashable, Facts] = {}
         self._facts: dict[Op, Facts] = {}
         self._orders: dict[Graph, list[Operation]] = {}
 
@@ -94,23 +94,33 @@ class Known:
         """What follows from ``op`` alone, found out once."""
         facts = self._facts.get(op)
         if facts is None:
-            works = tuple(op.work())
-            calls = tuple([item for item in works if isinstance(item, CallGraph)])
-            flops = sum([int(getattr(item, "flops", 0)) for item in works])
-            facts = self._facts[op] = Facts(works, calls, flops, -1 if calls else self._kind(op, works))
+            facts = self._facts[op] = self._found(op)
         return facts
+
+    def _found(self, op: Op) -> Facts:
+        if op.called_graphs():
+            return _facts(op, -1)
+        signature = _signature(op)
+        try:
+            known = self._alike.get(signature)
+        except TypeError:  # an attribute has no hash
+            return _facts(op, -1)
+        if known is None:
+            known = self._alike[signature] = _facts(op, len(self._alike))
+        return known
 
     def _superstepper(self, op: Op, layouts: dict[Tensor, Layout]) -> Superstepper:
         return Superstepper(op, -1, layouts, self._tile_sets.machines[self._tile_sets.of(op)])
 
-    def _kind(self, op: Op, works: tuple[Work, ...]) -> int:
-        try:
-            return self._kinds.setdefault(_signature(op, works), len(self._kinds))
-        except TypeError:
-            return -1
+
+def _facts(op: Op, kind: int) -> Facts:
+    works = tuple(op.work())
+    calls = tuple([item for item in works if isinstance(item, CallGraph)])
+    flops = sum([int(getattr(item, "flops", 0)) for item in works])
+    return Facts(works, calls, flops, kind)
 
 
-def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
+def _signature(op: Op) -> Hashable:
     """Equal for ops that become the same steps when their operands lie alike; see the module docstring."""
     first: dict[Tensor, int] = {}
     return (
@@ -120,8 +130,8 @@ def _signature(op: Op, works: tuple[Work, ...]) -> Hashable:
         tuple([(*_plain(tensor), first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
         tuple([_plain(tensor) for tensor in op.outputs]),
         op.modified_inputs(),
+        op.circumstances(),
         tuple(op.aliases().items()),
-        tuple([(type(item), *[value for value in vars(item).values() if not callable(value)]) for item in works]),
     )
 
 

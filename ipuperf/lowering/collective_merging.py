@@ -189,6 +189,8 @@ def _groups(lowered: LoweredGraph, merging: CollectiveMerging, works: Works) -> 
     used: set[Tensor] = set()
     for item in lowered.ops:
         work = merging.work_of(works(item.op)) if not item.calls else None
+        if work is None and not group:
+            continue
         reads = {root.get(t, t) for t in item.op.inputs}
         changes = {root.get(item.op.inputs[i], item.op.inputs[i]) for i in item.op.modified_inputs()}
         if work is not None and any(isinstance(step, Collective) for step in item.steps.steps):

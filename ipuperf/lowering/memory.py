@@ -153,7 +153,9 @@ class MemoryModel:
         return {ipu: _joined(own) for ipu, own in totals.items()}
 
     def _value(self, item: LoweredOp) -> float | None:
-        """Value of an op to the outliner; calls end a stretch."""
+        """Value of an op to the outliner; calls end a stretch. Nothing is asked for without an outliner."""
+        if self.lowering.outlining is None:
+            return 0.0
         if item.calls:
             return None
         return value_of(item.op.type, self.lowering.known.work(item.op), self.lowering.ir.replication_factor)

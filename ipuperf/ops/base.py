@@ -8,7 +8,7 @@ nothing to look up and nothing to allocate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -69,8 +69,14 @@ class Op(ir.Op):
 
     def work(self) -> Sequence[Work]:
         """What the op asks of the machine, in order. An empty list means that it moves and computes nothing, and has
-        to be true: an op without a model is an error."""
+        to be true: an op without a model is an error. It may depend on the op's class and attributes, the specs of its
+        operands and results, which operands are the same tensor, and on :meth:`circumstances`: ops that agree in these
+        are asked once."""
         raise IrError(f"{self.where()}: no cost model for {type(self).__name__}")
+
+    def circumstances(self) -> Hashable:
+        """What else :meth:`work` depends on: something about the rest of the graph."""
+        return None
 
     # -- helpers for shape rules -----------------------------------------------------------------------------------
 

@@ -100,7 +100,11 @@ class Reshape(_Rearrangement):
 
     def work(self) -> list[Work]:
         """Nothing where the sharing cannot be seen: PopART's in-placing then turns the op into its in-place variant."""
-        return [] if shares_safely(self) else super().work()
+        return [] if self.circumstances() else super().work()
+
+    def circumstances(self) -> bool:
+        """Whether the sharing cannot be seen."""
+        return shares_safely(self)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient in the operand's shape."""

@@ -55,7 +55,7 @@ class _Control(Op):
                 f"{callee.name!r}"
             )
         for operand, parameter in zip(self.inputs, callee.inputs, strict=True):
-            if operand.spec != parameter.spec:
+            if operand.spec is not parameter.spec and operand.spec != parameter.spec:
                 raise ShapeError(
                     f"{self.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
                     f"{callee.name!r} is {_full(parameter)}"

@@ -21,7 +21,7 @@ def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu:
     simplification).
     """
     copies: dict[Op, Op] = {}
-    with CONTEXT.detached(), CONTEXT.on_ipu(ipu):
+    with CONTEXT.detached(ipu):
         for op in ops:
             for tensor in op.inputs:
                 if tensor not in images and isinstance(tensor, Constant):
@@ -61,11 +61,11 @@ def ancestors(wanted: Iterable[Tensor], known: Collection[Tensor], order: Sequen
     return found[::-1]
 
 
-def stretches(order: Iterable[Op], changing: Collection[Tensor], checkpoints: Collection[Tensor]) -> dict[Op, int]:
-    """The stretch of each op of a forward: how many checkpoints lie, at most, on a way to it from the ``changing``
-    inputs. Ops that depend on parameters only are in none."""
+def stretches(ops: Iterable[Op], changing: Collection[Tensor], checkpoints: Collection[Tensor]) -> dict[Op, int]:
+    """The stretch of each of the ``ops`` of a forward (producers first): how many checkpoints lie, at most, on a way to
+    it from the ``changing`` inputs. Ops that depend on parameters only are in none."""
     found: dict[Op, int] = {}
-    for op in order:
+    for op in ops:
         makers = [(found[t.producer], t) for t in op.inputs if t.producer is not None and t.producer in found]
         if makers or any(t in changing for t in op.inputs):
             found[op] = max([number + (t in checkpoints) for number, t in makers], default=0)

@@ -135,7 +135,7 @@ class StageWriter:
         self.follows = follows
         changing = {t for t, source in zip(self.graph.inputs, stage.description.sources, strict=True)
                     if not isinstance(source, Data)}  # fmt: skip
-        self.stretch = stretches(schedule(self.graph), changing, set(stage.description.checkpoints))
+        self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.counters: dict[str, Tensor] = {}
@@ -369,7 +369,8 @@ class StageWriter:
         else:
             images = {t: self.waited(routine, t) for t in self.waiting()}
         data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data)}
-        again = ancestors(self.needed(), {*images, *data}, schedule(self.graph))
+        missing = [t for t in self.needed() if t not in images and t not in data]
+        again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
         read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}
         images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
         constants = [t for t in read if isinstance(t, Constant)]

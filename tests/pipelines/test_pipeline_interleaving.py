@@ -11,14 +11,13 @@ import pytest
 from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec, Variable, schedule
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
-from ipuperf.numerics import Evaluator
 from ipuperf.ops import Mul, ReduceSum, Tanh
 from ipuperf.pipelines import Data, HostInput, PipelineError, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.pipelines.inlining import stretches
 from ipuperf.schedules import popart_pipeline, sharded
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, Momentum, network, plain
+from pipelinecases import ROWS, WIDTH, Momentum, network, plain, run_once
 
 
 def marked(stages, **options):
@@ -44,10 +43,7 @@ def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
                    recompute=recompute)  # fmt: skip
     x, target = np.random.default_rng(1).normal(size=(2, 2 * timetable.micro_batches, 1, ROWS, WIDTH))
     x, target = x.astype(np.float32), target.astype(np.float32)
-    evaluator = Evaluator(net.ir)
-    evaluator.load_variables()
-    found = evaluator.run({net.inputs: x, net.targets: target})[net.losses]
-    evaluator.store_variables()
+    found = run_once(net, x, target)
     weights, losses = plain(start, [], x[:, 0], target[:, 0], 2, factor=1.0 / timetable.micro_batches)
     np.testing.assert_allclose(found.reshape(-1), losses, rtol=1e-5)
     for variable, expected in zip(net.weights, weights, strict=True):

@@ -13,8 +13,10 @@ from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor
 from ipuperf.ops import Transpose
 
 
-def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu: int) -> dict[Op, Op]:
-    """Copies of ``ops`` in ``graph``, on ``ipu``: ``{op: copy}``.
+def copy_ops(
+    ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu: int, recomputed: Collection[Op] = ()
+) -> dict[Op, Op]:
+    """Copies of ``ops`` in ``graph``, on ``ipu``: ``{op: copy}``; those of ``recomputed`` ops say that they are.
 
     ``images`` holds the operands there and gets the results; constants are copied on first use. What orders the ops in
     their own graph orders the copies. A transposition that undoes another one is left out (PopART's view
@@ -33,6 +35,7 @@ def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu:
                 continue
             made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
             made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
+            made.recomputed = op.recomputed or op in recomputed
             images.update(zip(op.outputs, made.outputs, strict=True))
             copies[op] = made
     for op, made in copies.items():

@@ -375,7 +375,7 @@ class StageWriter:
         images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
         constants = [t for t in read if isinstance(t, Constant)]
         images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
-        return images, copy_ops(again, routine.graph, images, self.ipu)
+        return images, copy_ops(again, routine.graph, images, self.ipu, self.stretch)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:
         """The gradient of an output: the loss's own, or the sum of what arrived from later stages."""

@@ -14,7 +14,9 @@ from ipuperf.machine import load_machine
 from ipuperf.ops import Mul, ReduceSum, Tanh
 from ipuperf.pipelines import Data, HostInput, PipelineError, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.pipelines.inlining import stretches
+from ipuperf.report import pipeline_split
 from ipuperf.schedules import popart_pipeline, sharded
+from ipuperf.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pipelinecases import ROWS, WIDTH, Momentum, network, plain, run_once
@@ -85,6 +87,26 @@ def test_checkpoints_bound_what_is_live():
     whole, short = peak([5, 11, 17], "in one piece"), peak([5, 11, 17], "always")
     assert whole >= 24
     assert whole - 24 + 9 <= short <= whole - 24 + 9 + 2
+
+
+def test_the_report_tells_recomputation_apart():
+    """Of the 12 functions the results of 3 and 7 are kept, and those after 7: in each of two micro-batches the product
+    and six functions run again, as long as in the forward."""
+    split, forward = {}, {}
+    for recompute in ("in one piece", "always"):
+        ir, part, training, outputs, _ = deep(12, [3, 7])
+        build_pipeline(ir, [part], sharded(1, 2), outputs=outputs, training=training, recompute=recompute)
+        machine = load_machine("gc200-1")
+        trace = simulate(lower(ir, machine), machine)
+        split[recompute] = pipeline_split(trace)[0]
+        ops = trace.operations()
+        ops = ops[ops["op"].str.startswith("deep/")]
+        forward[recompute] = {kind: set(ops["cycles"][ops["type"] == kind]) for kind in ("Mul", "Tanh")}
+    assert forward["always"] == forward["in one piece"]
+    (product,), (function,) = forward["always"].values()
+    assert split["in one piece"]["recompute"] == 0
+    assert split["always"]["recompute"] == product + 6 * function
+    assert split["always"]["bwd"] == split["in one piece"]["bwd"]
 
 
 def test_stretches_count_checkpoints():

@@ -40,7 +40,8 @@ from .model import (
     Training,
 )
 from .scope import Scope, place
-from .stages import Stage, StageWriter, Stash
+from .stages import Stage, StageWriter
+from .stashes import Stash
 from .transport import Transport
 from .weights import Weights
 from .windows import Program, program_of, slots_of

@@ -22,23 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipuperf.ir import UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir.collector import collector_paused
 from ipuperf.ops import HostStore, Init
 from ipuperf.schedules import Timetable
 
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
 from .emission import Emitter
-from .model import (
-    Activation,
-    Data,
-    HostInput,
-    HostIo,
-    Offload,
-    PipelineError,
-    StageGraph,
-    StageOutput,
-    Training,
-)
+from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
 from .scope import Scope, place
 from .stages import Stage, StageWriter
 from .stashes import Stash
@@ -86,6 +77,7 @@ class Pipeline:
         return found
 
 
+@collector_paused()
 def build_pipeline(
     ir: Ir,
     parts: Sequence[StageGraph],

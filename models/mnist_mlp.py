@@ -53,6 +53,7 @@ class Dense(addons.Module):
         self.features = features
 
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        """``(batch, inputs)`` to ``(batch, features)``."""
         init = partial(np.random.normal, 0, 0.02, (x.shape[-1], self.features))
         weight = self.add_variable_input("weight", init, x.dtype)
         bias = self.add_variable_input("bias", partial(np.zeros, self.features), x.dtype)
@@ -69,6 +70,7 @@ class Classifier(addons.Module):
             setattr(self, f"fc{number}", Dense(features))
 
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        """Images ``(batch, ...)`` to scores ``(batch, classes)``."""
         x = x.reshape((x.shape[0], -1))
         for number in range(1, self.layers):
             x = ops.gelu(getattr(self, f"fc{number}")(x))
@@ -80,6 +82,7 @@ class Adam(addons.Module):
 
     @popxl.in_sequence()
     def build(self, var: popxl.TensorByRef, grad: popxl.Tensor, *, lr: float) -> None:
+        """Update ``var`` by ``grad``, both of one shape."""
         add = self.add_replica_sharded_variable_input if var.meta_shape else self.add_variable_input
         shape = var.meta_shape or var.shape
         first = add("first_order", partial(np.zeros, shape), popxl.float16, by_ref=True)

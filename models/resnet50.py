@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
@@ -213,10 +214,7 @@ class ResNet50(nn.Module):
                 if number < last:
                     continue
                 scores = self.classifier(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
-                if labels is None:
-                    return scores
-                loss = F.cross_entropy(scores.float(), labels, label_smoothing=self.options.label_smoothing)
-                return scores, poptorch.identity_loss(loss, "none")
+                return scores_and_loss(scores, labels, self.options.label_smoothing)
         raise ValueError("the model has no residual blocks")
 
 
@@ -227,15 +225,8 @@ def model(options: ResNet50Options) -> ResNet50:
 
 def batch(options: ResNet50Options, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
     """Random arguments of one call; on ``meta`` only their shapes."""
-    rows = options.samples_per_call
-    shape = (rows, 3, options.image, options.image)
-    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
-    if options.eight_bit_io:
-        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8, device=device)
-    else:
-        images = torch.randn(shape, generator=generator, device=device).to(options.dtype)
-    labels = torch.randint(0, options.classes, (rows,), generator=generator, device=device)
-    return [images, labels] if options.training else [images]
+    shape = (3, options.image, options.image)
+    return images_and_labels(options, shape, options.classes, device, seed, eight_bit=options.eight_bit_io)
 
 
 def simulate(options: ResNet50Options, machine: str | Machine | None = None) -> Trace:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ipuperf.models.classifying import scores_and_loss
 from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
@@ -140,10 +141,7 @@ class Roformer(nn.Module):
                 if self.options.checkpoint_layers and self.training:
                     x = poptorch.recomputationCheckpoint(x)
         with poptorch.Block("Classifier", ipu_id=self.places[-1]):
-            scores = self.classifier(self.dropout(self.dense(self.dropout(x[:, 0]))))
-            if labels is None:
-                return scores
-            return scores, poptorch.identity_loss(F.cross_entropy(scores.float(), labels), "none")
+            return scores_and_loss(self.classifier(self.dropout(self.dense(self.dropout(x[:, 0])))), labels)
 
 
 def model(options: RoformerOptions) -> Roformer:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ipuperf.models.classifying import images_and_labels
 from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
@@ -90,12 +91,8 @@ def model(options: SmallCnnOptions) -> SmallCnn:
 
 def batch(options: SmallCnnOptions, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
     """Random arguments of one call; on ``meta`` only their shapes."""
-    rows = options.samples_per_call
-    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
-    shape = (rows, 1, options.image, options.image)
-    images = torch.randn(shape, generator=generator, device=device).to(options.dtype)
-    labels = torch.randint(0, 10, (rows,), generator=generator, device=device)
-    return [images, labels] if options.training else [images]
+    shape = (1, options.image, options.image)
+    return images_and_labels(options, shape, 10, device, seed)
 
 
 def simulate(options: SmallCnnOptions, machine: str | Machine | None = None) -> Trace:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import poptorch
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
+from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
@@ -119,10 +119,7 @@ class Vit(nn.Module):
                 if self.options.checkpoint_layers and self.training:
                     x = poptorch.recomputationCheckpoint(x)
         with poptorch.Block("Classifier", ipu_id=self.places[-1]):
-            scores = self.classifier(self.norm(x)[:, 0])
-            if labels is None:
-                return scores
-            return scores, poptorch.identity_loss(F.cross_entropy(scores.float(), labels), "none")
+            return scores_and_loss(self.classifier(self.norm(x)[:, 0]), labels)
 
 
 def model(options: VitOptions) -> Vit:
@@ -132,12 +129,8 @@ def model(options: VitOptions) -> Vit:
 
 def batch(options: VitOptions, device: str = "cpu", seed: int = 0) -> list[torch.Tensor]:
     """Random arguments of one call; on ``meta`` only their shapes."""
-    rows = options.samples_per_call
-    generator = None if device == "meta" else torch.Generator().manual_seed(seed)
-    shape = (rows, 3, options.image, options.image)
-    images = torch.randn(shape, generator=generator, device=device).to(options.dtype)
-    labels = torch.randint(0, options.classes, (rows,), generator=generator, device=device)
-    return [images, labels] if options.training else [images]
+    shape = (3, options.image, options.image)
+    return images_and_labels(options, shape, options.classes, device, seed)
 
 
 def simulate(options: VitOptions, machine: str | Machine | None = None) -> Trace:

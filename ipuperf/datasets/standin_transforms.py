@@ -25,6 +25,7 @@ class Compose:
         self.transforms = transforms
 
     def __call__(self, image: Any) -> Any:
+        """``image`` through all transforms."""
         for transform in self.transforms:
             image = transform(image)
         return image
@@ -42,6 +43,7 @@ class ToTensor:
     """
 
     def __call__(self, image: np.ndarray) -> Any:
+        """The tensor of ``image``; see the class."""
         if not isinstance(image, np.ndarray):
             raise TypeError(f"ToTensor takes a NumPy array [H, W] or [H, W, C], got {type(image).__name__}")
         if image.ndim not in (2, 3):
@@ -68,6 +70,7 @@ class Normalize:
         self.inplace = inplace
 
     def __call__(self, tensor: Any) -> Any:
+        """The normalised ``[..., C, H, W]`` tensor; see the class."""
         mean: Any
         std: Any
         result: Any
@@ -100,6 +103,7 @@ class Lambda:
         self.lambd = lambd
 
     def __call__(self, image: Any) -> Any:
+        """What the callable gives for ``image``."""
         return self.lambd(image)
 
     def __repr__(self) -> str:

@@ -209,7 +209,8 @@ def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
         if any(t in needed for t in op.outputs):
             kept.append(op)
             needed.update(op.inputs)
-    removed = [op for op in graph.ops if op not in set(kept)]
+    staying = set(kept)
+    removed = [op for op in graph.ops if op not in staying]
     graph.ops = kept[::-1]
     for op in removed:
         for tensor in op.inputs:

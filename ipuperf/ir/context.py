@@ -104,10 +104,11 @@ class BuildContext(threading.local):
             self.tile_sets.pop()
 
     @contextmanager
-    def detached(self) -> Iterator[None]:
-        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms."""
+    def detached(self, ipu: int | None = None) -> Iterator[None]:
+        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``)."""
         saved = self.modes, self.scopes, self.ipus, self.tile_sets, self._orders
-        self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = [], [], [], [], {}
+        ipus = [] if ipu is None else [ipu]
+        self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = [], [], ipus, [], {}
         try:
             yield
         finally:

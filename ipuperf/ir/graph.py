@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,12 +29,17 @@ T = TypeVar("T")
 FIRST_OP_ID = 100
 
 
+@cache
+def _passed_over(module: str) -> bool:
+    """Whether calls from ``module`` are never the user's."""
+    return module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
+
+
 def _user_location() -> str:
     """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
     frame = sys._getframe(2)
     while frame is not None:
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
-        if package not in ("ipuperf", "functools", "contextlib"):
+        if not _passed_over(frame.f_globals.get("__name__", "")):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
@@ -61,7 +66,8 @@ class Graph:
     """A list of ops with inputs and outputs.
 
     Attributes:
-        name: unique name; the main graph's is empty.
+        name: unique name; the main graph's is empty. It does not change.
+        scope: prefix of the ids of the graph's tensors: ``name/``, empty for the main graph.
         inputs, outputs: tensors in call order.
         ops: ops in creation order; the execution order comes from :func:`ipuperf.ir.schedule.schedule`.
         tensors: every tensor of the graph by id, in creation order.
@@ -73,6 +79,7 @@ class Graph:
     def __init__(self, ir: Ir, name: str) -> None:
         self.ir = ir
         self.name = name
+        self.scope = f"{name}/" if name else ""
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.ops: list[Op] = []
@@ -83,11 +90,6 @@ class Graph:
         self.facts: dict[Callable[[Graph], Any], Any] | None = None
 
     @property
-    def scope(self) -> str:
-        """Prefix of the ids of this graph's tensors: ``name/``, empty for the main graph."""
-        return f"{self.name}/" if self.name else ""
-
-    @property
     def is_main(self) -> bool:
         """True for the main graph."""
         return self.name == ""
@@ -96,7 +98,8 @@ class Graph:
 
     def tensor_id(self, name: str) -> str:
         """A free id for ``name`` under the active name scopes; a clash gets the Ir's next ``__t<k>``."""
-        wanted = self.scope + "".join(f"{s}/" for s in CONTEXT.scopes) + name
+        scopes = CONTEXT.scopes
+        wanted = f"{self.scope}{'/'.join(scopes)}/{name}" if scopes else self.scope + name
         return f"{wanted}__t{next(self.ir.clash_counter)}" if wanted in self.tensors else wanted
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -110,7 +113,11 @@ class Graph:
 
     def intermediate(self, spec: TensorSpec, name: str) -> Tensor:
         """A new tensor that an op will define."""
-        return self.add(Tensor(self.tensor_id(name), spec, self))
+        self._thawed()
+        tensor = Tensor(self.tensor_id(name), spec, self)
+        self.tensors[tensor.id] = tensor
+        self.version += 1
+        return tensor
 
     def add_input(self, spec: TensorSpec, name: str, *, by_ref: bool = False) -> Tensor:
         """Append a graph input."""

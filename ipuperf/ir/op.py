@@ -31,6 +31,7 @@ class Op:
         ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
         scope: name scope when it was created, for reports.
         location: ``file:line`` of the user's code that created it, or ``""``.
+        recomputed: it runs a forward op again, among the ops of a backward pass.
     """
 
     type: ClassVar[str] = "Op"
@@ -45,6 +46,7 @@ class Op:
         self.tile_set = "compute"
         self.scope = ""
         self.location = ""
+        self.recomputed = False
 
     # -- rules that subclasses state -------------------------------------------------------------------------------
 
@@ -84,8 +86,8 @@ class Op:
 
     @property
     def label(self) -> str:
-        """``Type.id`` as in ``print_schedule``."""
-        return f"{self.type}.{self.id}"
+        """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` of one that is :attr:`recomputed`."""
+        return f"{'recompute/' if self.recomputed else ''}{self.type}.{self.id}"
 
     def where(self) -> str:
         """Label, graph, operands and user location, for error messages."""

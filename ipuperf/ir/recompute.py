@@ -104,6 +104,7 @@ class _Replay:
         with CONTEXT.detached():
             copy = self.graph.create(type(op), operands, names, **op.attributes)
         copy.ipu, copy.tile_set, copy.scope, copy.location = op.ipu, op.tile_set, op.scope, op.location
+        copy.recomputed = True
         for tensor, result in zip(op.outputs, copy.outputs, strict=True):
             result.ipu = tensor.ipu
             if self.recomputation.lost(tensor):

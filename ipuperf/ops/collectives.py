@@ -116,9 +116,11 @@ class ReplicatedAllReduce(_Collective):
     type: ClassVar[str] = "ReplicatedAllReduce"
 
     def infer(self) -> list[TensorSpec]:
+        """The operand's shape and type; raises for a group or operator that does not fit the program."""
         return [self.like(self.check())]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
         if group.group_size == 1:
             return (lambda: None) if out is value else (lambda: np.copyto(out, value))
@@ -136,6 +138,7 @@ class ReplicatedAllReduce(_Collective):
         return run
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
         if self.reduce not in ("add", "mean"):
             raise IrError(f"{self.where()}: an all-reduce with op {self.reduce!r} has no gradient; add and mean have")
         grad = grads[0]
@@ -144,6 +147,7 @@ class ReplicatedAllReduce(_Collective):
         return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.reduce, group=self.group)]
 
     def work(self) -> Sequence[Work]:
+        """An all-reduce of the whole tensor; a copy in groups of one."""
         return self.collective("all_reduce", self.inputs[0])
 
 
@@ -171,12 +175,15 @@ class ReplicatedAllReduceInplace(ReplicatedAllReduce):
     type: ClassVar[str] = "ReplicatedAllReduceInplace"
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The operand."""
         return (0,)
 
     def aliases(self) -> dict[int, int]:
+        """The output is the operand."""
         return {0: 0}
 
     def work(self) -> Sequence[Work]:
+        """An all-reduce of the whole tensor; nothing in groups of one."""
         return [] if self.group.group_size == 1 else super().work()
 
 
@@ -190,11 +197,14 @@ class ReplicatedReduceScatter(_Collective):
     type: ClassVar[str] = "ReplicatedReduceScatter"
 
     def infer(self) -> list[TensorSpec]:
+        """One shard, ``(ceil(elements / group size),)``, with the whole shape as meta shape if ``rts``."""
         tensor = self.check(("local",))
         shard = shard_elements(tensor.spec.elements, self.group.group_size)
         return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.attributes.get("rts") else ())]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Write to each member its stretch of the reduced elements (float16 reduced in float32), zeros behind the
+        end."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 1)
         source, target = by_group(flat, group), by_group(out, group)
@@ -237,6 +247,7 @@ class ReplicatedReduceScatter(_Collective):
         return [whole]
 
     def work(self) -> Sequence[Work]:
+        """A reduce-scatter of the whole tensor; a copy of the shard for ``local``."""
         if self.reduce == "local":
             return [Copy(self.outputs[0].spec.bytes)]
         return self.collective("reduce_scatter", self.inputs[0])
@@ -261,6 +272,7 @@ class ReplicatedAllGather(_Collective):
     type: ClassVar[str] = "ReplicatedAllGather"
 
     def infer(self) -> list[TensorSpec]:
+        """The gathered shape as ``mode`` says; raises for another mode and for a shard of the wrong size."""
         tensor = self.check()
         mode, size = self.attributes.get("mode", "flat"), self.group.group_size
         if mode == "flat":
@@ -278,6 +290,7 @@ class ReplicatedAllGather(_Collective):
         return [TensorSpec(whole, tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copy the shards of a group's members one behind the other to every member, without the padding."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 0)
         source, target = by_group(flat, group), by_group(out.reshape(out.shape[0], -1), group)
@@ -295,6 +308,7 @@ class ReplicatedAllGather(_Collective):
         return run
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The shards of the gradients' sum, in the operand's shape."""
         grad = grads[0]
         if grad is None:
             return [None]
@@ -309,4 +323,5 @@ class ReplicatedAllGather(_Collective):
         return [shard]
 
     def work(self) -> Sequence[Work]:
+        """An all-gather of the gathered tensor; a copy in groups of one."""
         return self.collective("all_gather", self.outputs[0])

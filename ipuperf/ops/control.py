@@ -55,7 +55,7 @@ class _Control(Op):
                 f"{callee.name!r}"
             )
         for operand, parameter in zip(self.inputs, callee.inputs, strict=True):
-            if operand.spec != parameter.spec:
+            if operand.spec is not parameter.spec and operand.spec != parameter.spec:
                 raise ShapeError(
                     f"{self.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
                     f"{callee.name!r} is {_full(parameter)}"
@@ -84,12 +84,14 @@ class Call(_Control):
     type: ClassVar[str] = "Call"
 
     def infer(self) -> list[TensorSpec]:
+        """The specs of the callee's outputs; raises for the main graph and for operands that do not fit."""
         if self.callee.is_main:
             raise IrError(f"{self.where()}: the main graph cannot be called")
         self.check_operands()
         return [t.spec for t in self.callee.outputs]
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """Inputs by reference that the callee changes."""
         found = modified_graph_inputs(self.callee)
         return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
 
@@ -124,6 +126,7 @@ class Call(_Control):
         return [result.get(t) for t in callee.inputs]
 
     def work(self) -> Sequence[Work]:
+        """A copy of the operands passed by value, the callee, a copy of its outputs."""
         outputs = sum(t.spec.bytes for t in self.outputs)
         return [*_copies(self.copied_bytes(range(len(self.inputs)))), CallGraph(self.callee), *_copies(outputs)]
 
@@ -165,6 +168,8 @@ class Loop(_Control):
     type: ClassVar[str] = "Loop"
 
     def infer(self) -> list[TensorSpec]:
+        """The specs of the callee's outputs; raises for the main graph, a bad trip count and operands that do not
+        fit."""
         if self.callee.is_main:
             raise IrError(f"{self.where()}: the main graph cannot be repeated")
         trips = self.trips
@@ -200,13 +205,16 @@ class Loop(_Control):
                 )
 
     def by_reference(self, index: int) -> bool:
+        """As for a call, but never for carried inputs."""
         return index >= self.carried and super().by_reference(index)
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """Inputs by reference that the callee changes."""
         found = modified_graph_inputs(self.callee)
         return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
 
     def work(self) -> Sequence[Work]:
+        """A copy of the operands passed by value, then for each trip the callee and a copy of the carried values."""
         carried = sum(t.spec.bytes for t in self.inputs[: self.carried])
         before = self.copied_bytes(range(len(self.inputs)))
         return [*_copies(before), CallGraph(self.callee, self.trips), *_copies(carried * self.trips)]

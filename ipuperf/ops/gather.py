@@ -86,6 +86,7 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Verti
 
 
 def check_indices(op: Op, tensor: Tensor) -> None:
+    """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, is of a type that indices may have."""
     if tensor.dtype.name not in INDEX_TYPES:
         raise DTypeError(
             f"{op.where()}: indices {tensor.id!r} are {tensor.dtype.name}; allowed are {', '.join(INDEX_TYPES)}"

@@ -83,6 +83,7 @@ class ScaledAdd(_Update):
     type: ClassVar[str] = "ScaledAdd"
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of X; raises for integers, unequal shapes and factors of more than one element."""
         x, y = self.inputs[:2]
         self.floating(x, y)
         self.same_shape(x, y)
@@ -91,6 +92,7 @@ class ScaledAdd(_Update):
         return [self.like(x)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """The weighted sum in float32, rounded once."""
         a, b = self.reader("a", inputs), self.reader("b", inputs)
         static = not self.has_tensor_factor("a", "b")
         return bind_weighted_sum(outputs[0], inputs[0], inputs[1], lambda r: (a(r), b(r)), static, False, _scratch(env))
@@ -109,6 +111,7 @@ class ScaledAdd(_Update):
         )
 
     def work(self) -> Sequence[Work]:
+        """A copy of X, then the vertex of the in-place form."""
         return [Copy(self.inputs[0].spec.bytes), self.vertices()]
 
 
@@ -118,12 +121,15 @@ class ScaledAddLhsInplace(ScaledAdd):
     type: ClassVar[str] = "ScaledAddLhsInplace"
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """X."""
         return (0,)
 
     def aliases(self) -> dict[int, int]:
+        """The output is X."""
         return {0: 0}
 
     def work(self) -> Sequence[Work]:
+        """The ScaledAdd or aX+bY vertex."""
         return [self.vertices()]
 
 
@@ -153,6 +159,7 @@ class Accumulate(_Update):
     type: ClassVar[str] = "Accumulate"
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of ``t``; raises for an unknown kind, unequal shapes and a kind that lacks its factor."""
         target, value = self.inputs[:2]
         kind = self.kind
         if kind not in _KINDS:
@@ -174,12 +181,15 @@ class Accumulate(_Update):
         return self.attributes.get("kind", "add")
 
     def factor_index(self, name: str) -> int | None:
+        """The third input, if there is one, is the factor."""
         return 2 if name == "factor" and len(self.inputs) > 2 else None
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The accumulator."""
         return (0,)
 
     def aliases(self) -> dict[int, int]:
+        """The output is the accumulator."""
         return {0: 0}
 
     def _coefficients(self, inputs: Sequence[np.ndarray]) -> Coefficients:
@@ -191,12 +201,14 @@ class Accumulate(_Update):
         return lambda r: (factor(r), 1.0 - factor(r))
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """The weighted sum (of the square) in float32, rounded once, written to the accumulator."""
         static = self.factor_index("factor") is None
         square = self.kind.endswith("square")
         target = inputs[0]
         return bind_weighted_sum(target, target, inputs[1], self._coefficients(inputs), static, square, _scratch(env))
 
     def work(self) -> Sequence[Work]:
+        """The vertices of the table above."""
         target, value = self.inputs[:2]
         tensor = self.factor_index("factor") is not None
         count, kind = target.spec.elements, self.kind
@@ -223,6 +235,7 @@ class AccumulatorScale(_Update):
     type: ClassVar[str] = "AccumulatorScale"
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of ``t``; raises for integers and without a factor of one element."""
         self.floating(self.inputs[0])
         self.check_factor("factor")
         if self.factor_index("factor") is None and self.attributes.get("factor") is None:
@@ -230,6 +243,7 @@ class AccumulatorScale(_Update):
         return [self.like(self.inputs[0])]
 
     def factor_index(self, name: str) -> int | None:
+        """The second input, if there is one, is the factor."""
         return 1 if len(self.inputs) > 1 else None
 
     @property
@@ -238,12 +252,15 @@ class AccumulatorScale(_Update):
         return self.factor_index("factor") is None and float(self.attributes["factor"]) == 0.0
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The accumulator."""
         return (0,)
 
     def aliases(self) -> dict[int, int]:
+        """The output is the accumulator."""
         return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """The product in float32, rounded once; a fill where the factor is the constant 0."""
         target = inputs[0]
         if self.clears:
             return lambda: target.fill(0)
@@ -257,6 +274,7 @@ class AccumulatorScale(_Update):
         return run
 
     def work(self) -> Sequence[Work]:
+        """The vertex of a product with a scalar, or a fill."""
         target = self.inputs[0]
         if self.clears:
             return [vertices.fill(target.dtype, target.spec.elements)]
@@ -267,6 +285,7 @@ class AccumulatorZero(AccumulatorScale):
     """``t = 0`` in place; the output is ``t``. Printed as the upstream operation, an AccumulatorScale by 0."""
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of ``t``; sets the factor to 0."""
         self.attributes["factor"] = 0.0
         return super().infer()
 
@@ -277,22 +296,27 @@ class CopyVarUpdate(_Update):
     type: ClassVar[str] = "CopyVarUpdate"
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of ``t``; raises unless types and shapes are equal."""
         target, value = self.inputs
         self.same_dtype(target, value)
         self.same_shape(target, value)
         return [self.like(target)]
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The tensor that is written."""
         return (0,)
 
     def aliases(self) -> dict[int, int]:
+        """The output is the tensor that is written."""
         return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy."""
         target, value = inputs
         return lambda: np.copyto(target, value)
 
     def work(self) -> Sequence[Work]:
+        """A copy of the bytes of one operand."""
         return [Copy(self.inputs[0].spec.bytes)]
 
 
@@ -316,6 +340,8 @@ class AdamUpdater(_Update):
     type: ClassVar[str] = "AdamUpdater"
 
     def infer(self) -> list[TensorSpec]:
+        """The spec of the weight, or of ``m``; raises for an unknown mode, unequal shapes and missing operands or
+        factors."""
         m, v = self.inputs[:2]
         if self.mode not in _MODES:
             raise IrError(f"{self.where()}: mode {self.mode!r}; allowed are {', '.join(_MODES)}")
@@ -367,6 +393,7 @@ class AdamUpdater(_Update):
         return ("beta1",) if self.mode == "adamax" else ("beta1", "beta2")
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The time step, if there is one."""
         return (self.step_index,) if self.has_step else ()
 
     def _corrections(self, inputs: Sequence[np.ndarray]) -> Callable[[int], tuple[float, float]]:
@@ -381,6 +408,7 @@ class AdamUpdater(_Update):
         return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0 - beta2(r) ** float(steps[r]))
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Count the time step, then the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
         weight = inputs[2] if self.has_weight else m
         parts = pieces([m, v, weight, out], per_replica=True)
@@ -403,6 +431,7 @@ class AdamUpdater(_Update):
         return run
 
     def work(self) -> Sequence[Work]:
+        """The increment of the time step, if there is one, and one fused expression over all operands."""
         m = self.inputs[0]
         count, works = m.spec.elements, list[Work]()
         if self.has_step:

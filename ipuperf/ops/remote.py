@@ -108,14 +108,17 @@ class RemoteLoad(_RemoteOp):
     overwrites: ClassVar[bool] = True
 
     def infer(self) -> list[TensorSpec]:
+        """The operand's shape and type with the meta shape of the buffer; raises unless it fits an entry."""
         tensor, offset = self.inputs
         self.check(tensor, offset)
         return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
 
     def aliases(self) -> dict[int, int]:
+        """The output is the operand."""
         return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy of the entry that the offset names at the time; replicas may name different ones."""
         stored, out, read = env.remote(self.buffer), outputs[0], self.entry_reader(inputs[1])
 
         def run() -> None:
@@ -129,6 +132,7 @@ class RemoteLoad(_RemoteOp):
         return run
 
     def work(self) -> Sequence[Work]:
+        """A load of the bytes of one replica."""
         return [RemoteTransfer(self.buffer, "load", self.outputs[0].spec.bytes)]
 
 
@@ -138,6 +142,7 @@ class RemoteLoadInplace(RemoteLoad):
     type: ClassVar[str] = "RemoteLoadInplace"
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The tensor that is filled."""
         return (0,)
 
 
@@ -147,10 +152,12 @@ class RemoteStore(_RemoteOp):
     type: ClassVar[str] = "RemoteStore"
 
     def infer(self) -> list[TensorSpec]:
+        """No output; raises unless the tensor fits an entry."""
         self.check(*self.inputs)
         return []
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy to the entry that the offset names at the time; replicas may name different ones."""
         stored, tensor, read = env.remote(self.buffer), inputs[0], self.entry_reader(inputs[1])
 
         def run() -> None:
@@ -164,4 +171,5 @@ class RemoteStore(_RemoteOp):
         return run
 
     def work(self) -> Sequence[Work]:
+        """A store of the bytes of one replica."""
         return [RemoteTransfer(self.buffer, "store", self.inputs[0].spec.bytes)]

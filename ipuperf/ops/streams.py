@@ -65,16 +65,20 @@ class HostLoad(_StreamOp):
     overwrites: ClassVar[bool] = True
 
     def infer(self) -> list[TensorSpec]:
+        """The operand's spec; raises unless it fits the stream."""
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
 
     def modified_inputs(self) -> tuple[int, ...]:
+        """The operand with ``in_place``, otherwise none."""
         return (0,) if self.attributes.get("in_place") else ()
 
     def aliases(self) -> dict[int, int]:
+        """The output is the operand."""
         return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy of the stream's next slice."""
         read, out, copy = env.stream_reader(self.stream), outputs[0], np.copyto
         return lambda: copy(out, read())
 
@@ -87,9 +91,11 @@ class HostStore(_StreamOp):
     verb: ClassVar[str] = "store to"
 
     def infer(self) -> list[TensorSpec]:
+        """No output; raises unless the tensor fits the stream."""
         self.check(self.inputs[0])
         return []
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Write the next slice of the stream."""
         write, tensor = env.stream_writer(self.stream), inputs[0]
         return lambda: write(tensor)

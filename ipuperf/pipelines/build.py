@@ -16,41 +16,31 @@ timetables with infeed and outfeed cells of their own (TensorFlow's overlapped p
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Ir, Recomputation, Stream, Tensor, TensorSpec, Variable, dtype_of
-from ipuperf.ops import Accumulate, CopyVarUpdate, HostStore, Init, autodiff
-from ipuperf.ops.control import reached_by_gradients
-from ipuperf.schedules import Cell, Timetable
+from ipuperf.ir import UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir.collector import collector_paused
+from ipuperf.ops import HostStore, Init
+from ipuperf.schedules import Timetable
 
-from .host_io import HostTraffic
-from .model import (
-    Activation,
-    Data,
-    HostInput,
-    HostIo,
-    Offload,
-    PipelineError,
-    Seed,
-    StageGraph,
-    StageOutput,
-    Training,
-)
+from .checks import check_options, check_outputs, check_parts
+from .differentiation import differentiate
+from .emission import Emitter
+from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
 from .scope import Scope, place
-from .stages import Stage, StageWriter, Stash
+from .stages import Stage, StageWriter
+from .stashes import Stash
 from .transport import Transport
 from .weights import Weights
-from .windows import Program, Window, program_of
+from .windows import Program, program_of, slots_of
 
 _NO_OFFLOAD = Offload()
 _PLAIN_IO = HostIo()
 _SEED_STRIDE = 0x9E3779B9
 """Distance between the seeds of two replicas and stages: 2**32 divided by the golden ratio."""
-
-Values = dict[tuple[str, int, Hashable], Tensor]
 
 
 @dataclass(frozen=True)
@@ -87,6 +77,7 @@ class Pipeline:
         return found
 
 
+@collector_paused()
 def build_pipeline(
     ir: Ir,
     parts: Sequence[StageGraph],
@@ -122,20 +113,11 @@ def build_pipeline(
     Raises:
         PipelineError: parts that contradict the timetable or each other.
     """
-    if copies not in ("every step", "when needed"):
-        raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
-    if recompute not in ("in one piece", "interleaved", "always"):
-        raise PipelineError(f"recompute={recompute!r}; allowed are 'in one piece', 'interleaved' and 'always'")
-    every_step = copies == "every step"
-    if host_io.overlaps and (every_step or host_io.tiles < 1):
-        raise PipelineError(
-            f"overlapped I/O with {host_io.tiles} I/O tiles and copies={copies!r}; it needs at least 1 I/O tile and "
-            "copies='when needed' (a pipeline's stages cannot be overlapped with I/O)"
-        )
-    _check_outputs(outputs, parts, timetable)
+    check_options(copies, recompute, host_io)
+    check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
     builder = Builder(ir, parts, timetable, training, offload, seed, host_io,
-                      every_step=every_step, periods=periods, recompute=recompute)  # fmt: skip
+                      every_step=copies == "every step", periods=periods, recompute=recompute)  # fmt: skip
     return builder.build(outputs, repeats)
 
 
@@ -168,7 +150,7 @@ class Builder:
         self.program = program_of(timetable, periods, peel=host_io.overlaps)
         self._seed = seed
         self._seeds: list[Variable] = []
-        _check(self.parts, timetable, training)
+        check_parts(self.parts, timetable, training)
         windows = (*self.program.before, *self.program.body, *self.program.after)
         rotated = any(window.after for window in windows)
         self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated and every_step)
@@ -243,7 +225,7 @@ class Builder:
         for output in outputs:
             self._leaving[output.part].add(output.output)
         if self.training is not None:
-            self._differentiate(stages)
+            differentiate(self.parts, stages, self.training)
         self.transport.plan(stages)
         for stage in stages:
             self._write(stage)
@@ -314,49 +296,6 @@ class Builder:
             if away and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
 
-    def _differentiate(self, stages: Sequence[Stage]) -> None:
-        """Gradient graphs, last stage first; what gets a gradient follows from what is trained and what is lost."""
-        training = self.training
-        assert training is not None
-        trainable = set(training.trainable)
-        reachable = _depends_on(self.parts, trainable)
-        asked: dict[int, set[int]] = {number: set() for number in range(len(self.parts))}
-        asked[training.loss_part].add(training.loss_output)
-        for stage in sorted(stages, key=lambda s: -s.description.stage):
-            part = stage.description
-            provided = [part.graph.outputs[index] for index in sorted(asked[stage.part])]
-            if not provided:
-                continue
-            reached = reached_by_gradients(part.graph, provided)
-            for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
-                if tensor not in reached:
-                    continue
-                if isinstance(source, Data) and source.tensor in trainable:
-                    assert isinstance(source.tensor, Variable)
-                    stage.trained.append((tensor, source.tensor))
-                elif isinstance(source, Activation) and (source.part, source.output) in reachable:
-                    stage.wanted.append(tensor)
-                    asked[source.part].add(source.output)
-            required = [t for t, _ in stage.trained] + stage.wanted
-            if not required:
-                continue
-            before = stage.own = len(part.graph.outputs)
-            stage.provided = provided
-            again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
-            stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
-            place(stage.derivative.graph, part.ipu)
-            for tensor in part.graph.outputs[before:]:
-                tensor.ipu = part.ipu
-        self._check_trained(stages, trainable)
-
-    def _check_trained(self, stages: Sequence[Stage], trainable: set[Variable]) -> None:
-        users: dict[Variable, list[str]] = {}
-        for stage in stages:
-            for _, variable in stage.trained:
-                users.setdefault(variable, []).append(stage.name)
-        if trainable and not users:
-            raise PipelineError("no trainable variable has a gradient: the loss depends on none of them")
-
     def _write(self, stage: Stage) -> None:
         number = stage.description.stage
         repeated = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
@@ -370,7 +309,7 @@ class Builder:
         if recomputes and self.program.crosses("R", "B", number):
             raise PipelineError(f"{self.timetable.name}: a recomputation and its backward lie in different iterations")
         slots = slots_of(self.timetable, number, reader)
-        immediate = self._immediate(number, reader)
+        immediate = self.program.immediate("F", reader, number)
         writer = StageWriter(
             self,
             stage,
@@ -390,15 +329,6 @@ class Builder:
                 writer.write_recompute()
             writer.write_backward()
 
-    def _immediate(self, stage: int, reader: str) -> bool:
-        """Whether the forward and its reader are always in one window with no copies between them."""
-        for window in (*self.program.before, *self.program.body, *self.program.after):
-            here = set(window.cells)
-            for cell in window.executes():
-                if cell.kind == "F" and cell.stage == stage and Cell(reader, stage, cell.micro_batch) not in here:
-                    return False
-        return True
-
     def _anchors(self, outputs: Sequence[StageOutput]) -> dict[StageOutput, Tensor]:
         """Where results wait that go to the host once per run."""
         found = {}
@@ -410,236 +340,3 @@ class Builder:
                     value.spec, part.ipu, f"anchor_{output.stream.name}", zero=output.returned == "sum"
                 )
         return found
-
-
-class Emitter:
-    """Writes the windows into a graph."""
-
-    def __init__(
-        self,
-        builder: Builder,
-        stages: Sequence[Stage],
-        outputs: Sequence[StageOutput],
-        anchors: Mapping[StageOutput, Tensor],
-    ) -> None:
-        self._builder = builder
-        self._stages = stages
-        self._outputs = outputs
-        self._anchors = anchors
-        self._last = builder.timetable.micro_batches - 1
-        self.traffic = HostTraffic(builder, self._last)
-
-    def emit(self, scope: Scope, *, first: bool = True, last: bool = True) -> None:
-        """One run of the schedule and its weight update; ``first`` and ``last`` say whether no other run comes before
-        or after it that its I/O may overlap with."""
-        program = self._builder.program
-        self.traffic.begin(first=first, last=last)
-        values: Values = {}
-        self._segment(scope, program.before, values)
-        if program.trips:
-            body = scope.inner("steady")
-            self._segment(body, program.body, {})
-            body.close(trips=program.trips)
-            values = {}
-            self._segment(scope, program.after, values)
-        if self._builder.training is not None:
-            gradients = {
-                key[1]: tensor
-                for (_, _, key), tensor in values.items()
-                if isinstance(key, tuple) and key[0] == "weight gradient"
-            }
-            self._builder.weights.update(scope, gradients)
-
-    def _segment(self, scope: Scope, windows: Sequence[Window], values: Values) -> None:
-        for window in windows:
-            fresh: Values = {}
-            forwards = [(cell, stage) for cell in window.cells if cell.kind == "F" for stage in self._of(cell)]
-            for cell, stage in forwards:
-                self._load(scope, cell, stage, values)
-            for cell in window.cells:
-                for stage in self._of(cell):
-                    self._run(scope, cell, stage, values, fresh)
-            for cell, stage in forwards:
-                self._store(scope, cell, stage, fresh)
-            if self._copying(window):
-                self._builder.transport.copies(scope, fresh, window.executes() if not window.after else window.cells)
-            for cell in window.after:
-                for stage in self._of(cell):
-                    self._run(scope, cell, stage, values, fresh)
-            if window.after and not self._builder.transport.every_step:
-                self._builder.transport.copies(scope, fresh, window.after)
-
-    def _copying(self, window: Window) -> bool:
-        """Nothing reads what the very last step would copy, but upstream copies then too."""
-        return bool(window.executes()) or self._builder.transport.every_step
-
-    def _of(self, cell: Cell) -> list[Stage]:
-        return [stage for stage in self._stages if stage.description.stage == cell.stage]
-
-    def _load(self, scope: Scope, cell: Cell, stage: Stage, values: Values) -> None:
-        """The host inputs of a forward."""
-        part = stage.description
-        sources = zip(part.graph.inputs, part.sources, strict=True)
-        wanted = {tensor: source.stream for tensor, source in sources if isinstance(source, HostInput)}
-        results = [o.stream for o in self._outputs if o.part == stage.part and o.returned == "all"]
-        for tensor, loaded in self.traffic.load(scope, wanted, results, part.ipu, cell.micro_batch).items():
-            values["host", stage.part, (cell.micro_batch, tensor)] = loaded
-
-    def _run(self, scope: Scope, cell: Cell, stage: Stage, values: Values, fresh: Values) -> None:
-        """Call the routine of a cell."""
-        routine = {"F": stage.forward, "R": stage.recompute, "B": stage.backward}.get(cell.kind)
-        if routine is None:
-            if cell.kind in "IO":
-                raise PipelineError(f"{self._builder.timetable.name}: overlapped I/O on I/O tiles cannot be built")
-            return  # a stage without gradient has nothing to do backwards
-        operands: dict[Hashable, Tensor] = {}
-        for key in routine.arguments:
-            assert isinstance(key, tuple)
-            kind, tensor = key
-            operands[key] = values[kind, stage.part, (cell.micro_batch, tensor)]
-        for key, tensor in routine.call(scope, operands).items():
-            assert isinstance(key, tuple)
-            if key[0] == "saved":
-                values["saved", stage.part, (cell.micro_batch, key[1])] = tensor
-            elif key[0] == "weight gradient":
-                values["", stage.part, key] = tensor
-            else:
-                fresh[cell.kind, stage.part, key] = tensor
-
-    def _is_last(self, cell: Cell) -> bool:
-        """Whether this forward is that of the last micro-batch: it is, or the last one is an iteration of the loop."""
-        program = self._builder.program
-        last = program.segment_of[Cell("F", cell.stage, self._last)]
-        return cell.micro_batch == self._last or (program.segment_of[cell] == 1 <= last <= program.trips)
-
-    def _store(self, scope: Scope, cell: Cell, stage: Stage, fresh: Values) -> None:
-        """Send or keep the results of a forward."""
-        ipu = stage.description.ipu
-        for output in self._outputs:
-            if output.part != stage.part:
-                continue
-            value = fresh["F", stage.part, ("output", output.output)]
-            if output.returned == "all" and (cell.micro_batch + 1) % output.every:
-                continue
-            if output.returned == "all":
-                self.traffic.store(scope, value, output.stream, ipu, cell.micro_batch)
-            elif output.returned == "sum":
-                scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, kind="add")
-            elif self._is_last(cell):
-                scope.op(CopyVarUpdate, [self._anchors[output], value], ipu=ipu)
-
-
-def slots_of(timetable: Timetable, stage: int, reader: str) -> int:
-    """The most micro-batches whose forward has run on ``stage`` and whose ``reader`` (B or R) has not, in the order of
-    execution."""
-    row = timetable.ipus.index(timetable.devices[stage][0])
-    count = peak = 0
-    for step in timetable.steps:
-        for cell in step[row]:
-            if cell.stage == stage and cell.kind == "F":
-                count += 1
-                peak = max(peak, count)
-            elif cell.stage == stage and cell.kind == reader:
-                count -= 1
-    return peak
-
-
-def _depends_on(parts: Sequence[StageGraph], trainable: set[Variable]) -> set[tuple[int, int]]:
-    """Outputs (part, output) that depend on a trainable variable of their own or an earlier part."""
-    found: set[tuple[int, int]] = set()
-    for number in sorted(range(len(parts)), key=lambda n: parts[n].stage):
-        part = parts[number]
-        for index, output in enumerate(part.graph.outputs):
-            reached = reached_by_gradients(part.graph, [output])
-            for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
-                if tensor in reached and (
-                    (isinstance(source, Data) and source.tensor in trainable)
-                    or (isinstance(source, Activation) and (source.part, source.output) in found)
-                ):
-                    found.add((number, index))
-    return found
-
-
-def _check(parts: Sequence[StageGraph], timetable: Timetable, training: Training | None) -> None:
-    """Raise unless parts, timetable and training fit together."""
-    numbers = sorted({part.stage for part in parts})
-    if numbers != list(range(timetable.stages)):
-        raise PipelineError(
-            f"the stage graphs have stages {numbers}, the schedule {timetable.name} has 0 to {timetable.stages - 1}"
-        )
-    if (training is None) != timetable.inference:
-        what = "inference" if timetable.inference else "training"
-        raise PipelineError(f"the schedule {timetable.name} is for {what}; training is {training is not None}")
-    for number, part in enumerate(parts):
-        if part.ipu not in timetable.devices[part.stage]:
-            raise PipelineError(
-                f"stage {part.stage} is on IPU {part.ipu}, the schedule has it on {list(timetable.devices[part.stage])}"
-            )
-        if len(part.sources) != len(part.graph.inputs):
-            raise PipelineError(
-                f"stage {part.stage}: {len(part.sources)} sources for the {len(part.graph.inputs)} inputs of its graph"
-            )
-        _check_recomputation(part, timetable)
-        for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
-            spec = _spec_of(source, parts, number)
-            if spec is not None and spec != tensor.spec:
-                raise PipelineError(f"stage {part.stage}: input {tensor.id!r} is {tensor.spec}, its source is {spec}")
-    if training is not None:
-        last = parts[training.loss_part].stage
-        if last != timetable.stages - 1:
-            raise PipelineError(
-                f"the loss is computed in stage {last}; it has to be in the last, {timetable.stages - 1}"
-            )
-
-
-def _check_recomputation(part: StageGraph, timetable: Timetable) -> None:
-    """Raise unless what a stage recomputes is its own and not recomputed by the schedule."""
-    for op in part.recomputed:
-        if op.graph is not part.graph:
-            raise PipelineError(f"stage {part.stage} recomputes {op.where()}, which is not in {part.graph.name!r}")
-    for tensor in part.checkpoints:
-        if tensor.graph is not part.graph:
-            raise PipelineError(f"stage {part.stage} has checkpoint {tensor.id!r}, which is not in {part.graph.name!r}")
-    if part.recomputed and any(cell.kind == "R" and cell.stage == part.stage for cell in timetable.when):
-        raise PipelineError(
-            f"stage {part.stage} recomputes {len(part.recomputed)} ops inside its backward pass, but the schedule "
-            f"{timetable.name} runs its whole forward again; leave out one of the two"
-        )
-
-
-def _spec_of(source: object, parts: Sequence[StageGraph], number: int) -> TensorSpec | None:
-    if isinstance(source, Data):
-        return source.tensor.spec
-    if isinstance(source, HostInput):
-        return source.stream.spec
-    if isinstance(source, Activation):
-        maker = parts[source.part]
-        if maker.stage >= parts[number].stage:
-            raise PipelineError(
-                f"stage {parts[number].stage} uses a result of stage {maker.stage}; only results of earlier stages can "
-                "be used"
-            )
-        return maker.graph.outputs[source.output].spec
-    if isinstance(source, Seed):
-        return TensorSpec((2,), UINT32)
-    raise PipelineError(f"stage {parts[number].stage}: unknown source {source!r}")
-
-
-def _check_outputs(outputs: Sequence[StageOutput], parts: Sequence[StageGraph], timetable: Timetable) -> None:
-    for output in outputs:
-        stream: Stream = output.stream
-        value = parts[output.part].graph.outputs[output.output]
-        if stream.direction != "d2h" or stream.spec != value.spec:
-            raise PipelineError(
-                f"result {value.id!r} ({value.spec}) cannot go to stream {stream.id!r} ({stream.spec}, "
-                f"{stream.direction})"
-            )
-        if output.returned not in ("all", "final", "sum"):
-            raise PipelineError(f"result {value.id!r}: returned={output.returned!r}; allowed are all, final, sum")
-        count = timetable.micro_batches
-        if output.every < 1 or count % output.every or (output.every > 1 and output.returned != "all"):
-            raise PipelineError(
-                f"result {value.id!r}: every={output.every} of {count} micro-batches with "
-                f"returned={output.returned!r}; allowed are 1 and, with returned='all', other divisors of the number "
-                "of micro-batches"
-            )

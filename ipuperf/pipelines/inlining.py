@@ -13,15 +13,17 @@ from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor
 from ipuperf.ops import Transpose
 
 
-def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu: int) -> dict[Op, Op]:
-    """Copies of ``ops`` in ``graph``, on ``ipu``: ``{op: copy}``.
+def copy_ops(
+    ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu: int, recomputed: Collection[Op] = ()
+) -> dict[Op, Op]:
+    """Copies of ``ops`` in ``graph``, on ``ipu``: ``{op: copy}``; those of ``recomputed`` ops say that they are.
 
     ``images`` holds the operands there and gets the results; constants are copied on first use. What orders the ops in
     their own graph orders the copies. A transposition that undoes another one is left out (PopART's view
     simplification).
     """
     copies: dict[Op, Op] = {}
-    with CONTEXT.detached(), CONTEXT.on_ipu(ipu):
+    with CONTEXT.detached(ipu):
         for op in ops:
             for tensor in op.inputs:
                 if tensor not in images and isinstance(tensor, Constant):
@@ -33,6 +35,7 @@ def copy_ops(ops: Iterable[Op], graph: Graph, images: dict[Tensor, Tensor], ipu:
                 continue
             made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
             made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
+            made.recomputed = op.recomputed or op in recomputed
             images.update(zip(op.outputs, made.outputs, strict=True))
             copies[op] = made
     for op, made in copies.items():
@@ -61,11 +64,11 @@ def ancestors(wanted: Iterable[Tensor], known: Collection[Tensor], order: Sequen
     return found[::-1]
 
 
-def stretches(order: Iterable[Op], changing: Collection[Tensor], checkpoints: Collection[Tensor]) -> dict[Op, int]:
-    """The stretch of each op of a forward: how many checkpoints lie, at most, on a way to it from the ``changing``
-    inputs. Ops that depend on parameters only are in none."""
+def stretches(ops: Iterable[Op], changing: Collection[Tensor], checkpoints: Collection[Tensor]) -> dict[Op, int]:
+    """The stretch of each of the ``ops`` of a forward (producers first): how many checkpoints lie, at most, on a way to
+    it from the ``changing`` inputs. Ops that depend on parameters only are in none."""
     found: dict[Op, int] = {}
-    for op in order:
+    for op in ops:
         makers = [(found[t.producer], t) for t in op.inputs if t.producer is not None and t.producer in found]
         if makers or any(t in changing for t in op.inputs):
             found[op] = max([number + (t in checkpoints) for number, t in makers], default=0)

@@ -50,7 +50,7 @@ class Scope:
     def ordered(self, ipu: int) -> Iterator[None]:
         """Within, new ops of this graph come one after the other, on ``ipu``, after all there are."""
         first = max(0, len(self.graph.ops) - 1)
-        with CONTEXT.detached(), CONTEXT.use_graph(self.graph), CONTEXT.on_ipu(ipu):
+        with CONTEXT.detached(ipu), CONTEXT.use_graph(self.graph):
             yield
         for one, other in zip(self.graph.ops[first:], self.graph.ops[first + 1 :]):
             self.graph.constrain(one, other)
@@ -70,14 +70,10 @@ class Scope:
         graphs around it."""
         operands = [self.get(t) for t in inputs]
         outputs = kw.pop("outputs", 1)
-        before = next((op for op in reversed(self.graph.ops) if op not in self._free), None)
-        with CONTEXT.detached():
-            names = [name] * outputs if isinstance(outputs, int) else list(outputs)
-            if ipu is None:
-                op = self.graph.create(op_class, operands, names, **kw)
-            else:
-                with CONTEXT.on_ipu(ipu):
-                    op = self.graph.create(op_class, operands, names, **kw)
+        names = [name] * outputs if isinstance(outputs, int) else list(outputs)
+        before = None if free else next((op for op in reversed(self.graph.ops) if op not in self._free), None)
+        with CONTEXT.detached(ipu):
+            op = self.graph.create(op_class, operands, names, **kw)
         op.tile_set = tile_set
         if free:
             self._free.add(op)

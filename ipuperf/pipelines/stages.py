@@ -17,27 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Derivative, Op, RemoteBuffer, Tensor, TensorSpec, Variable, schedule
-from ipuperf.ops import (
-    Add,
-    AddLhsInplace,
-    Call,
-    Cast,
-    CopyVarUpdate,
-    DynamicSlice,
-    DynamicUpdateInplace,
-    IncrementModInplace,
-    Init,
-    RemoteLoad,
-    RemoteStore,
-    Reshape,
-    Transpose,
-)
+from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, Variable, schedule
+from ipuperf.ops import Add, AddLhsInplace, Call, Cast, CopyVarUpdate, Init, Reshape, Transpose
 
 from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
+from .remote import remote_load
 from .routine import Routine
-from .scope import Scope
+from .stashes import Stash, Stashes
 
 if TYPE_CHECKING:
     from .build import Builder
@@ -45,21 +32,6 @@ if TYPE_CHECKING:
 
 _FORMS = (Cast, Reshape, Transpose)
 """Ops that give a parameter another form."""
-
-
-@dataclass(frozen=True)
-class Stash:
-    """Where one forward value waits: a ring on the IPU, or entries of a remote buffer."""
-
-    value: Tensor
-    slots: int
-    ring: Tensor | None
-    buffer: RemoteBuffer | None
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on one replica."""
-        return self.slots * self.value.spec.bytes
 
 
 @dataclass
@@ -127,7 +99,6 @@ class StageWriter:
         self.stage = stage
         self.graph = stage.description.graph
         self.ipu = stage.description.ipu
-        self.slots = slots
         self.direct = direct
         self.immediate = immediate
         self.recomputes = recomputes
@@ -135,10 +106,10 @@ class StageWriter:
         self.follows = follows
         changing = {t for t, source in zip(self.graph.inputs, stage.description.sources, strict=True)
                     if not isinstance(source, Data)}  # fmt: skip
-        self.stretch = stretches(schedule(self.graph), changing, set(stage.description.checkpoints))
+        self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
-        self.counters: dict[str, Tensor] = {}
+        self.stashes = Stashes(builder, stage.name, self.ipu, slots, stage.stashes)
         self.seed: Variable | None = None
 
     # -- operands ----------------------------------------------------------------------------------------------------
@@ -213,62 +184,8 @@ class StageWriter:
 
     def make_stashes(self) -> None:
         """Memory for what waits."""
-        if self.direct:
-            return
-        for tensor in self.waiting():
-            self.stage.stashes[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.stage.name)
-        if self.stage.stashes and self.slots > 1:
-            for side in ("write", "read"):
-                self.counters[side] = self.builder.buffer(
-                    TensorSpec((1,), UINT32), self.ipu, f"{self.stage.name}_{side}_slot", zero=True
-                )
-
-    def put(self, routine: Routine, tensor: Tensor, value: Tensor) -> None:
-        """Write ``value`` into the stash of ``tensor``."""
-        stash = self.stage.stashes[tensor]
-        if stash.buffer is not None:
-            index = self.slot(routine, "write")
-            routine.op(RemoteStore, [value, index], ipu=self.ipu, outputs=0, buffer=stash.buffer)
-            return
-        assert stash.ring is not None
-        if self.slots == 1:
-            routine.op(CopyVarUpdate, [stash.ring, value], ipu=self.ipu)
-            return
-        row = self.reshaped(routine, value, (1, *tensor.shape))
-        routine.op(DynamicUpdateInplace, [stash.ring, self.slot(routine, "write"), row], ipu=self.ipu,
-                   axes=(0,), sizes=(1,))  # fmt: skip
-
-    def take(self, routine: Routine, tensor: Tensor) -> Tensor:
-        """Read the oldest entry of the stash of ``tensor``."""
-        stash = self.stage.stashes[tensor]
-        if stash.buffer is not None:
-            return remote_load(routine, stash.buffer, self.slot(routine, "read"), self.ipu, tensor.name)
-        assert stash.ring is not None
-        if self.slots == 1:
-            return routine.get(stash.ring)
-        row = routine.op(DynamicSlice, [stash.ring, self.slot(routine, "read")], tensor.name, ipu=self.ipu,
-                         free=True, axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
-        return self.reshaped(routine, row, tensor.shape)
-
-    def slot(self, routine: Routine, side: str) -> Tensor:
-        """The counter of one side; entry 0 when there is only one slot."""
-        if side in self.counters:
-            return routine.get(self.counters[side])
-        return routine.graph.constant(np.zeros(1, np.uint32), UINT32, "slot")
-
-    def advance(self, routine: Routine, side: str) -> None:
-        """Move a counter to the next slot."""
-        if side not in self.counters:
-            return
-        counter = routine.get(self.counters[side])
-        readers = list(counter.consumers)
-        moved = routine.op(IncrementModInplace, [counter], ipu=self.ipu, increment=1, modulus=self.slots)
-        for reader in readers:
-            routine.graph.constrain(reader, moved)
-
-    def reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """``tensor`` in another shape."""
-        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, free=True, shape=tuple(shape)).outputs[0]
+        if not self.direct:
+            self.stashes.make(self.waiting())
 
     # -- routines ----------------------------------------------------------------------------------------------------
 
@@ -280,9 +197,8 @@ class StageWriter:
         results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
         values = {**operands, **results}
         for tensor in self.stage.stashes:
-            self.put(routine, tensor, values[tensor])
-        if self.stage.stashes:
-            self.advance(routine, "write")
+            self.stashes.put(routine, tensor, values[tensor])
+        self.stashes.advance(routine, "write")
         for index, variable in self.stage.description.updates.items():
             routine.op(CopyVarUpdate, [variable, results[self.graph.outputs[index]]], ipu=self.ipu)
         if self.direct:
@@ -315,7 +231,7 @@ class StageWriter:
     def waited(self, routine: Routine, tensor: Tensor) -> Tensor:
         """A value of the forward in the routine that reads it first."""
         if tensor in self.stage.stashes:
-            return self.take(routine, tensor)
+            return self.stashes.take(routine, tensor)
         source = self.source.get(tensor)
         if isinstance(source, Activation) and self.immediate:  # still in the buffer it arrived in
             return routine.get(self.builder.transport.received(self.stage.part, tensor))
@@ -327,8 +243,7 @@ class StageWriter:
         routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu)
         self.stage.recompute = routine
         values = {t: self.waited(routine, t) for t in self.waiting()}
-        if self.stage.stashes:
-            self.advance(routine, "read")
+        self.stashes.advance(routine, "read")
         operands = [
             self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
             for t in self.graph.inputs
@@ -358,8 +273,8 @@ class StageWriter:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
                 routine.op(CopyVarUpdate, [sent, grads[tensor]], ipu=self.ipu)
-        if self.stage.stashes and not self.recomputes:
-            self.advance(routine, "read")
+        if not self.recomputes:
+            self.stashes.advance(routine, "read")
 
     def forward_values(self, routine: Routine) -> tuple[dict[Tensor, Tensor], dict[Op, Op]]:
         """What the backward reads of the forward, in its routine, and the copies of ops that compute it again."""
@@ -369,12 +284,13 @@ class StageWriter:
         else:
             images = {t: self.waited(routine, t) for t in self.waiting()}
         data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data)}
-        again = ancestors(self.needed(), {*images, *data}, schedule(self.graph))
+        missing = [t for t in self.needed() if t not in images and t not in data]
+        again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
         read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}
         images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
         constants = [t for t in read if isinstance(t, Constant)]
         images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
-        return images, copy_ops(again, routine.graph, images, self.ipu)
+        return images, copy_ops(again, routine.graph, images, self.ipu, self.stretch)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:
         """The gradient of an output: the loss's own, or the sum of what arrived from later stages."""
@@ -391,24 +307,3 @@ class StageWriter:
         for other in parts[1:]:
             total = routine.op(Add, [total, other], "gradient", ipu=self.ipu).outputs[0]
         return total
-
-
-def remote_load(routine: Scope, buffer: RemoteBuffer, entry: Tensor | int, ipu: int, name: str) -> Tensor:
-    """A tensor with the contents of an entry of ``buffer``."""
-    spec = TensorSpec(tuple(buffer.shape), buffer.dtype, tuple(buffer.meta_shape))
-    empty = routine.op(Init, [], name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined",
-                       meta_shape=spec.meta_shape).outputs[0]  # fmt: skip
-    index = entry_of(routine, entry)
-    return routine.op(RemoteLoad, [empty, index], name, ipu=ipu, buffer=buffer).outputs[0]
-
-
-def remote_store(routine: Scope, buffer: RemoteBuffer, entry: Tensor | int, value: Tensor, ipu: int) -> None:
-    """Write ``value`` to an entry of ``buffer``."""
-    routine.op(RemoteStore, [value, entry_of(routine, entry)], ipu=ipu, outputs=0, buffer=buffer)
-
-
-def entry_of(routine: Scope, entry: Tensor | int) -> Tensor:
-    """An entry number as a tensor."""
-    if isinstance(entry, Tensor):
-        return entry
-    return routine.graph.constant(np.array(entry, np.uint32), UINT32, "entry")

@@ -31,8 +31,8 @@ from ipuperf.ops import (
 
 from .clipping import Reduced, check_limit, clip
 from .model import PipelineError, Training
+from .remote import remote_load, remote_store
 from .routine import Routine
-from .stages import remote_load, remote_store
 
 if TYPE_CHECKING:
     from .build import Builder

@@ -61,6 +61,15 @@ class Program:
                     return True
         return False
 
+    def immediate(self, one: str, other: str, stage: int) -> bool:
+        """Whether cells ``one`` and ``other`` of ``stage`` are always in one window with no copies between them."""
+        for window in (*self.before, *self.body, *self.after):
+            here = set(window.cells)
+            for cell in window.executes():
+                if cell.kind == one and cell.stage == stage and Cell(other, stage, cell.micro_batch) not in here:
+                    return False
+        return True
+
 
 def _ordered(rows: Sequence[tuple[Cell, ...]]) -> list[Cell]:
     """The cells of a step, each once, in an order that agrees with every row (rows of one step never contradict)."""
@@ -144,3 +153,18 @@ def _moved(one: Window, two: Window) -> int | None:
         return 0
     by = second[0].micro_batch - first[0].micro_batch
     return by if by > 0 and one.shifted(by) == (two.cells, two.after) else None
+
+
+def slots_of(timetable: Timetable, stage: int, reader: str) -> int:
+    """The most micro-batches whose forward has run on ``stage`` and whose ``reader`` (B or R) has not, in the order of
+    execution."""
+    row = timetable.ipus.index(timetable.devices[stage][0])
+    count = peak = 0
+    for step in timetable.steps:
+        for cell in step[row]:
+            if cell.stage == stage and cell.kind == "F":
+                count += 1
+                peak = max(peak, count)
+            elif cell.stage == stage and cell.kind == reader:
+                count -= 1
+    return peak

@@ -6,17 +6,18 @@ part of ``poptorch.optim``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from .native_step import StepByParameter
 from .optim import OptimiserGroup, OptimiserSpec, dtype_of
 
 NUMBERS = ("lr", "momentum", "weight_decay", "trust_coefficient", "eps")
 
 
-class LARS(torch.optim.Optimizer):
+class LARS(StepByParameter):
     """``v = momentum v + lr r (g + weight_decay w)``, ``w = w - v`` with one rate for each parameter:
     ``r = trust_coefficient |w| / (|g| + weight_decay |w| + eps)``, and 1 where a norm is 0.
 
@@ -62,19 +63,6 @@ class LARS(torch.optim.Optimizer):
             accum_dtype=dtype_of(self.accum_type),
             first_order_dtype=dtype_of(self.velocity_accum_type),
         )
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One native step on the gradients that the parameters hold."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, parameter.grad, group)
-        return loss
 
     def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
         state, decay = self.state[parameter], group["weight_decay"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ipuperf.ir import FLOAT16, FLOAT32, DType
 
 from .errors import Error, require
 from .log import logger
+from .native_step import StepByParameter
 
 MAX_WEIGHT_NORM = 65500.0
 """Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
@@ -297,7 +298,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         )
 
 
-class LAMB(Optimizer, torch.optim.Optimizer):
+class LAMB(Optimizer, StepByParameter):
     """Layer-wise adaptive moments (You et al., "Large batch optimization for deep learning", arXiv 1904.00962).
 
     The step of a parameter ``w`` is ``lr * min(|w|, max_weight_norm) / |u| * u`` with Adam's direction plus decay
@@ -339,19 +340,6 @@ class LAMB(Optimizer, torch.optim.Optimizer):
             second_order_momentum_accum_type,
             bias_correction=True if bias_correction is None else bias_correction,
         )
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One native step on the gradients that the parameters hold."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, parameter.grad, group)
-        return loss
 
     def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[parameter]

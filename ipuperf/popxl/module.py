@@ -9,6 +9,7 @@ class Module:
     """Base of objects that build a graph: subclass and define ``build``."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What :meth:`build` returns for these arguments."""
         return self.build(*args, **kwargs)
 
     def build(self, *args: Any, **kwargs: Any) -> Any:

@@ -68,6 +68,7 @@ class Module(popxl.Module):
     # -- building --------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What :meth:`build` returns for these arguments, inside the module's name scope if it has one."""
         if self._name_scope is None:
             return self.build(*args, **kwargs)
         with popxl.name_scope(self._name_scope):

@@ -8,7 +8,7 @@ Everything is read from the trace alone. What a step counts as:
   ``..._fwd...`` or ``..._recompute`` are ``fwd``, other ops are what their phase says; a copy into a variable and an
   accumulation outside those graphs (results kept for the host) are ``other``;
 - forward steps that follow a step of a graph named ``..._recompute``, without anything else in between, are
-  ``recompute``.
+  ``recompute``; so are, in the midst of a backward pass, ops named ``.../recompute/...`` (:attr:`ipuperf.ir.Op.label`).
 
 Graphs of :mod:`ipuperf.pipelines` have such names. A pipeline written by hand in PopXL may name them otherwise; then
 its recomputation counts as ``fwd``. I/O tiles (lanes above 0) are left out.
@@ -64,24 +64,26 @@ _BAR, _GAP = 34, 14
 
 @dataclass(frozen=True)
 class _Row:
-    """The steps of one IPU in time: start and end in cycles, code of the part."""
+    """The steps of one IPU in time: start and end in cycles, code of the part, and whether they belong to a backward
+    pass, what is recomputed within it included."""
 
     ipu: int
     start: np.ndarray
     end: np.ndarray
     part: np.ndarray
+    backward: np.ndarray
 
     def runs(self, part: str) -> list[Window]:
-        """Stretches of this part without anything in between."""
-        same = self.part == _CODE[part]
+        """Stretches of this part without anything in between; of ``bwd`` whole backward passes."""
+        same = self.backward if part == "bwd" else self.part == _CODE[part]
         edge = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
         first, last = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1) - 1
         return [(int(self.start[a]), int(self.end[b])) for a, b in zip(first, last, strict=True)]
 
 
-def _part_of_op(phase: str, type_: str, graph: str) -> str:
+def _part_of_op(name: str, phase: str, type_: str, graph: str) -> str:
     if "_bwd" in graph:
-        return "bwd"
+        return "recompute" if "/recompute/" in name else "bwd"
     if "_fwd" in graph or "_recompute" in graph:
         return "fwd"
     return "other" if phase == "update" and type_ in _KEPT_TYPES else phase
@@ -91,8 +93,8 @@ def _steps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """For each row of table ``steps`` the code of its part, and whether a graph of a recomputation has its op."""
     steps, ops = trace.columns("steps"), trace.columns("ops")
     part = {
-        int(op): _CODE[_part_of_op(phase, type_, graph)]
-        for op, phase, type_, graph in zip(ops["op_id"], ops["phase"], ops["type"], ops["graph"], strict=True)
+        int(row[0]): _CODE[_part_of_op(*row[1:])]
+        for row in zip(*(ops[column] for column in ("op_id", "name", "phase", "type", "graph")), strict=True)
     }
     again = {int(op) for op, graph in zip(ops["op_id"], ops["graph"], strict=True) if "_recompute" in graph}
     codes = np.array([part.get(int(op), _CODE["other"]) for op in steps["op_id"]], dtype=np.int64)
@@ -118,11 +120,12 @@ def _rows(trace: Trace, replica: int) -> list[_Row]:
         found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
         found = found.take(np.argsort(found.start, kind="stable"))
         part, mark = codes[found.step], marks[found.step]
+        backward = np.isin(part, [_CODE["bwd"], _CODE["recompute"]])
         place = np.arange(len(part))
         marked = np.maximum.accumulate(np.where(mark, place, -1))
         ended = np.maximum.accumulate(np.where(part != _CODE["fwd"], place, -1))
         part = np.where((part == _CODE["fwd"]) & (marked >= 0) & (marked >= ended), _CODE["recompute"], part)
-        result.append(_Row(int(ipu), found.start, found.start + found.dur, part))
+        result.append(_Row(int(ipu), found.start, found.start + found.dur, part, backward))
     return result
 
 

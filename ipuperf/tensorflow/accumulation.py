@@ -35,23 +35,29 @@ class Wrapper(Optimizer):
         self.wrapped = wrapped_optimizer
 
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **options: Any) -> list[Any]:
+        """``(gradient, variable)`` pairs of the wrapped optimiser."""
         return self.wrapped.compute_gradients(loss, var_list, **options)
 
     def apply_gradients(
         self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> Operation:
+        """Update as the wrapped optimiser does."""
         return self.wrapped.apply_gradients(grads_and_vars, global_step, name)
 
     def hyper_parameters(self) -> Any:
+        """Those of the wrapped optimiser."""
         return self.wrapped.hyper_parameters()
 
     def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
+        """Initial state by name, of the wrapped optimiser."""
         return self.wrapped.slot_values(variable)
 
     def get_slot(self, variable: Any, name: str) -> Any:
+        """A state variable of the wrapped optimiser."""
         return self.wrapped.get_slot(variable, name)
 
     def get_slot_names(self) -> list[str]:
+        """Names of the wrapped optimiser's state variables."""
         return self.wrapped.get_slot_names()
 
 
@@ -77,6 +83,7 @@ class CrossReplicaOptimizer(Wrapper):
     def apply_gradients(
         self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> Operation:
+        """Update by the means of the gradients over the replicas; in a pipeline they are reduced already."""
         frame = current_frame()
         if frame.update is not None:  # in a pipeline the gradients have been reduced
             return self.wrapped.apply_gradients(grads_and_vars, global_step, name)
@@ -108,6 +115,7 @@ class MapGradientOptimizer(Wrapper):
         self.mapping = gradient_mapping_function
 
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **options: Any) -> list[Any]:
+        """``(gradient, variable)`` pairs with the gradients mapped; no gradient stays none."""
         pairs = self.wrapped.compute_gradients(loss, var_list, **options)
         return [(None if g is None else self.mapping(g, v), v) for g, v in pairs]
 

@@ -72,6 +72,7 @@ class Function:
         self._programs: dict[Any, tuple[Program, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inline the function in a program that is being traced; otherwise run it on the device."""
         from .tracing import is_tracing
 
         if is_tracing():

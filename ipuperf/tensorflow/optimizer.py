@@ -186,9 +186,11 @@ class GradientDescentOptimizer(Optimizer):
         self.learning_rate = learning_rate
 
     def hyper_parameters(self) -> Mapping[str, Any]:
+        """The learning rate."""
         return {"learning_rate": self.learning_rate}
 
     def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
+        """Create the step on ``variable``, in place."""
         scaled_add(variable, grad, 1.0, minus(hyper["learning_rate"]))
 
 
@@ -209,12 +211,15 @@ class MomentumOptimizer(Optimizer):
         self.learning_rate, self.momentum, self.use_nesterov = learning_rate, momentum, use_nesterov
 
     def hyper_parameters(self) -> Mapping[str, Any]:
+        """Learning rate and momentum."""
         return {"learning_rate": self.learning_rate, "momentum": self.momentum}
 
     def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
+        """A zero accumulator of the variable's shape and type."""
         return {"accumulator": np.zeros(variable.shape, variable.dtype.numpy)}
 
     def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
+        """Create the steps on the accumulator and on ``variable``, in place."""
         accumulator, rate = slots["accumulator"], hyper["learning_rate"]
         scaled_add(accumulator, grad, hyper["momentum"], 1.0)
         if self.use_nesterov:
@@ -245,14 +250,17 @@ class AdamOptimizer(Optimizer):
         self.learning_rate, self.beta1, self.beta2, self.epsilon = learning_rate, beta1, beta2, epsilon
 
     def hyper_parameters(self) -> Mapping[str, Any]:
+        """The learning rate; betas and epsilon are fixed when the program is built."""
         return {"learning_rate": self.learning_rate}
 
     def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
+        """Zero moments of the variable's shape and type, and the powers of the betas (float32 scalars)."""
         zeros = np.zeros(variable.shape, variable.dtype.numpy)
         powers = {"beta1_power": np.float32(self.beta1), "beta2_power": np.float32(self.beta2)}
         return {"m": zeros, "v": zeros.copy(), **{k: np.asarray(v) for k, v in powers.items()}}
 
     def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
+        """Create the steps on the moments, ``variable`` and the powers, in place."""
         frame = current_frame()
         m, v, power1, power2 = (slots[k] for k in ("m", "v", "beta1_power", "beta2_power"))
         scale = f.divide(f.sqrt(f.subtract(1.0, Array(power2))), f.subtract(1.0, Array(power1)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ipuperf.ir import CONTEXT, FLOAT32, Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.numerics import Evaluator
 from ipuperf.ops import Add, Identity, MatMul, Mul, ReduceSum, ScaledAddLhsInplace, Sin, Sub, Tanh
 from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training
 
@@ -107,6 +108,15 @@ def network(
     train = Training(stages - 1, 1, weights, Momentum(), **training)  # type: ignore[arg-type]
     outputs = [StageOutput(stages - 1, 1, losses, returned)]
     return Network(ir, parts, weights, inputs, targets, losses, tuple(skips), train, outputs)
+
+
+def run_once(net: Network, x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Losses of one run of the built program; the weights after it stand in their variables."""
+    evaluator = Evaluator(net.ir)
+    evaluator.load_variables()
+    losses = evaluator.run({net.inputs: x, net.targets: target})[net.losses]
+    evaluator.store_variables()
+    return losses
 
 
 def plain(

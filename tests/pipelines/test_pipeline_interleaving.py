@@ -11,14 +11,15 @@ import pytest
 from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec, Variable, schedule
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
-from ipuperf.numerics import Evaluator
 from ipuperf.ops import Mul, ReduceSum, Tanh
 from ipuperf.pipelines import Data, HostInput, PipelineError, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.pipelines.inlining import stretches
+from ipuperf.report import pipeline_split
 from ipuperf.schedules import popart_pipeline, sharded
+from ipuperf.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, Momentum, network, plain
+from pipelinecases import ROWS, WIDTH, Momentum, network, plain, run_once
 
 
 def marked(stages, **options):
@@ -44,10 +45,7 @@ def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
                    recompute=recompute)  # fmt: skip
     x, target = np.random.default_rng(1).normal(size=(2, 2 * timetable.micro_batches, 1, ROWS, WIDTH))
     x, target = x.astype(np.float32), target.astype(np.float32)
-    evaluator = Evaluator(net.ir)
-    evaluator.load_variables()
-    found = evaluator.run({net.inputs: x, net.targets: target})[net.losses]
-    evaluator.store_variables()
+    found = run_once(net, x, target)
     weights, losses = plain(start, [], x[:, 0], target[:, 0], 2, factor=1.0 / timetable.micro_batches)
     np.testing.assert_allclose(found.reshape(-1), losses, rtol=1e-5)
     for variable, expected in zip(net.weights, weights, strict=True):
@@ -89,6 +87,26 @@ def test_checkpoints_bound_what_is_live():
     whole, short = peak([5, 11, 17], "in one piece"), peak([5, 11, 17], "always")
     assert whole >= 24
     assert whole - 24 + 9 <= short <= whole - 24 + 9 + 2
+
+
+def test_the_report_tells_recomputation_apart():
+    """Of the 12 functions the results of 3 and 7 are kept, and those after 7: in each of two micro-batches the product
+    and six functions run again, as long as in the forward."""
+    split, forward = {}, {}
+    for recompute in ("in one piece", "always"):
+        ir, part, training, outputs, _ = deep(12, [3, 7])
+        build_pipeline(ir, [part], sharded(1, 2), outputs=outputs, training=training, recompute=recompute)
+        machine = load_machine("gc200-1")
+        trace = simulate(lower(ir, machine), machine)
+        split[recompute] = pipeline_split(trace)[0]
+        ops = trace.operations()
+        ops = ops[ops["op"].str.startswith("deep/")]
+        forward[recompute] = {kind: set(ops["cycles"][ops["type"] == kind]) for kind in ("Mul", "Tanh")}
+    assert forward["always"] == forward["in one piece"]
+    (product,), (function,) = forward["always"].values()
+    assert split["in one piece"]["recompute"] == 0
+    assert split["always"]["recompute"] == product + 6 * function
+    assert split["always"]["bwd"] == split["in one piece"]["bwd"]
 
 
 def test_stretches_count_checkpoints():

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
-from ipuperf.numerics import Evaluator
 from ipuperf.pipelines import HostIo, PipelineError, build_pipeline
 from ipuperf.schedules import popart_pipeline, sharded
 from ipuperf.simulation import simulate
 from ipuperf.trace import check
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, network, plain
+from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 
 def overlapped(net, across, stages):
@@ -39,10 +38,7 @@ def test_values_are_those_of_gradient_accumulation(stages, micro_batches, update
     count, before = updates * micro_batches, [w.data.copy() for w in net.weights]
     rng = np.random.default_rng(3)
     x, target = rng.normal(size=(2, count, replicas, ROWS, WIDTH)).astype(np.float32)
-    device = Evaluator(net.ir)
-    device.load_variables()
-    found = device.run({net.inputs: x, net.targets: target})[net.losses]
-    device.store_variables(net.weights)
+    found = run_once(net, x, target)
     flat = [a.reshape(count * replicas, ROWS, WIDTH) for a in (x, target)]
     weights, losses = plain(before, (), *flat, updates, factor=1 / (micro_batches * replicas))
     np.testing.assert_allclose(found.reshape(-1), losses, rtol=2e-5, atol=1e-6)

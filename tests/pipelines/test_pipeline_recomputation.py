@@ -149,14 +149,18 @@ def trained(how: str, stages: int = 3, keep: bool = True) -> tuple[Network, list
 @pytest.mark.parametrize("how", ["Standard", "RecomputeAll"])
 def test_shards_that_recompute_give_the_same_numbers(how: str, keep: bool) -> None:
     _, weights, losses = trained("None")
-    net, found, again = trained(how, keep=keep)
-    np.testing.assert_array_equal(again, losses)
+    net, found, same = trained(how, keep=keep)
+    np.testing.assert_array_equal(same, losses)
     for one, other in zip(found, weights, strict=True):
         np.testing.assert_array_equal(one, other)
     backward = [graph for name, graph in net.ir.graphs.items() if name.endswith("_bwd")]
     products = sum(op.type == "MatMul" for graph in backward for op in graph.ops)
     # two products a stage in the backward pass, one in the first; the sums of products are kept or made again
     assert products == 5 + (3 if how == "RecomputeAll" and not keep else 0)
+    passes = [graph for name, graph in net.ir.graphs.items() if name.endswith("_bwd_pass")]
+    again = [op.label for graph in passes for op in graph.ops if op.recomputed and op.type == "MatMul"]
+    assert len(again) == products - 5
+    assert all(label.startswith("recompute/MatMul.") for label in again)
 
 
 def test_a_stage_recomputes_its_own_ops_and_not_what_the_schedule_recomputes() -> None:

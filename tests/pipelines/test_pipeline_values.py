@@ -26,7 +26,7 @@ from ipuperf.schedules import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import FUNCTIONS, ROWS, WIDTH, network, plain
+from pipelinecases import FUNCTIONS, ROWS, WIDTH, network, plain, run_once
 
 AUTO = RecomputationMode.Auto
 SCHEDULES = {
@@ -71,10 +71,7 @@ def run(
     )  # fmt: skip
     rng = np.random.default_rng(1)
     x, target = rng.normal(size=(2, updates * micro_batches, replicas, ROWS, WIDTH)).astype(np.float32)
-    evaluator = Evaluator(net.ir)
-    evaluator.load_variables()
-    found = evaluator.run({net.inputs: x, net.targets: target})[net.losses]
-    evaluator.store_variables()
+    found = run_once(net, x, target)
     reduction = training.get("reduction", "mean")
     factor = 1.0 if reduction == "sum" else 1.0 / micro_batches
     factor /= replicas

@@ -20,7 +20,6 @@ F = torch.nn.functional
 
 
 A, B = noise(3, 4), noise(3, 4).flip(0) * 1.5
-POSITION = noise(6, 5)
 
 UNARY = {
     "abs": torch.abs,

@@ -19,7 +19,6 @@ from atencases import noise, positive  # noqa: E402
 F = torch.nn.functional
 
 
-A, B = noise(3, 4), noise(3, 4).flip(0) * 1.5
 POSITION = noise(6, 5)
 
 

@@ -21,8 +21,10 @@ OPS = (
     ("adam", "AdamVarUpdate", "update_ipu", "update"),
     ("zero", "Init", "main", "io"),
     ("load", "HostLoad", "main", "io"),
+    ("stage_bwd_pass/recompute/MatMul.7", "MatMul", "stage_bwd_pass", "bwd"),
 )
 NUMBERS = {name: number for number, (name, *_) in enumerate(OPS)}
+NUMBERS["again"] = len(OPS) - 1
 #: one weight update on IPU 0 and IPU 1: (op, kind, cycles)
 FIRST = (
     ("load", "host_mid", 40), ("layer", "exchange", 10), ("layer", "compute", 90), ("stash", "compute", 20),
@@ -35,14 +37,20 @@ SECOND = (
     ("grad", "compute", 236), ("", "link", 15), ("adam", "compute", 25),
 )  # fmt: skip
 LENGTH = 500
+#: an IPU that computes stretches of the forward again in the midst of its backward
+MIXED = (
+    ("layer", "compute", 100), ("", "sync_external", 20), ("again", "exchange", 5), ("again", "compute", 45),
+    ("grad", "compute", 110), ("again", "sync", 2), ("again", "compute", 48), ("grad", "compute", 120),
+    ("accumulate", "compute", 20), ("adam", "compute", 30),
+)  # fmt: skip
 
 
-def handmade(synthetic, updates: int, begin: int = 100):
+def handmade(synthetic, updates: int, begin: int = 100, work=(FIRST, SECOND)):
     """``updates`` weight updates after a host cost of ``begin`` cycles."""
     build = synthetic.Builder()
     for number, (name, type_, graph, phase) in enumerate(OPS):
         build.add("ops", number, name, type_, graph, phase, 0)
-    for ipu, steps in enumerate((FIRST, SECOND)):
+    for ipu, steps in enumerate(work):
         assert sum(dur for *_, dur in steps) == LENGTH
         for segment, rows in ((2 * ipu, [("", "host_run", begin)]), (2 * ipu + 1, steps)):
             at = 0
@@ -55,7 +63,7 @@ def handmade(synthetic, updates: int, begin: int = 100):
             start = begin + update * LENGTH
             build.add("instances", 100 * ipu + update + 1, 2 * ipu + 1, ipu, 0, -1, update, start, LENGTH, 0)
     build.add("runs", 0, "run", 0, begin + updates * LENGTH)
-    return build.trace(num_ipus=2)
+    return build.trace(num_ipus=len(work))
 
 
 def test_every_cycle_of_a_weight_update_has_its_part(synthetic):
@@ -66,6 +74,15 @@ def test_every_cycle_of_a_weight_update_has_its_part(synthetic):
         1: {**none, "io": 40, "fwd": 120, "bwd": 236, "waiting": 60, "link": 15, "update": 25, "other": 4},
     }
     assert all(sum(parts.values()) == LENGTH for parts in split.values())
+
+
+def test_what_is_recomputed_within_the_backward_is_told_apart(synthetic):
+    """5 + 45 + 2 + 48 cycles of 350; the micro-batch still has one backward."""
+    trace = handmade(synthetic, 1, work=(MIXED,))
+    none = dict.fromkeys(PIPELINE_PARTS, 0)
+    assert pipeline_split(trace) == {0: {**none, "fwd": 100, "waiting": 20, "recompute": 100, "bwd": 250, "update": 30}}
+    texts = [text.get_text() for text in pipeline_timeline_figure(trace).findobj(Text)]
+    assert [text for text in texts if text[:1] in "FB" and text[1:].isdigit()] == ["F1", "B1"]
 
 
 def test_weight_updates_follow_each_other(synthetic):

@@ -92,6 +92,7 @@ class OptionsDict(Freezable):
         return values[option]
 
     def __call__(self, option: str) -> Any:
+        """The value of ``option``; ``AttributeError`` if there is none."""
         return getattr(self, option)
 
     def __repr__(self) -> str:

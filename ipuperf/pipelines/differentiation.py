@@ -1,0 +1,78 @@
+"""Which gradients the stages of a pipeline need, and their gradient graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipuperf.ir import Recomputation, Variable
+from ipuperf.ops import autodiff
+from ipuperf.ops.control import reached_by_gradients
+
+from .model import Activation, Data, PipelineError, StageGraph, Training
+from .scope import place
+from .stages import Stage
+
+
+def differentiate(parts: Sequence[StageGraph], stages: Sequence[Stage], training: Training) -> None:
+    """Give the ``stages`` their gradient graphs, last stage first, and say what each provides, wants and trains.
+
+    What gets a gradient follows from what is trained and what leads to the loss. A stage without either has none.
+
+    Raises:
+        PipelineError: the loss depends on no trainable variable.
+    """
+    trainable = set(training.trainable)
+    reachable = _depends_on(parts, trainable)
+    asked: dict[int, set[int]] = {number: set() for number in range(len(parts))}
+    asked[training.loss_part].add(training.loss_output)
+    for stage in sorted(stages, key=lambda s: -s.description.stage):
+        part = stage.description
+        provided = [part.graph.outputs[index] for index in sorted(asked[stage.part])]
+        if not provided:
+            continue
+        reached = reached_by_gradients(part.graph, provided)
+        for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
+            if tensor not in reached:
+                continue
+            if isinstance(source, Data) and source.tensor in trainable:
+                assert isinstance(source.tensor, Variable)
+                stage.trained.append((tensor, source.tensor))
+            elif isinstance(source, Activation) and (source.part, source.output) in reachable:
+                stage.wanted.append(tensor)
+                asked[source.part].add(source.output)
+        required = [t for t, _ in stage.trained] + stage.wanted
+        if not required:
+            continue
+        before = stage.own = len(part.graph.outputs)
+        stage.provided = provided
+        again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
+        stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
+        place(stage.derivative.graph, part.ipu)
+        for tensor in part.graph.outputs[before:]:
+            tensor.ipu = part.ipu
+    _check_trained(stages, trainable)
+
+
+def _check_trained(stages: Sequence[Stage], trainable: set[Variable]) -> None:
+    users: dict[Variable, list[str]] = {}
+    for stage in stages:
+        for _, variable in stage.trained:
+            users.setdefault(variable, []).append(stage.name)
+    if trainable and not users:
+        raise PipelineError("no trainable variable has a gradient: the loss depends on none of them")
+
+
+def _depends_on(parts: Sequence[StageGraph], trainable: set[Variable]) -> set[tuple[int, int]]:
+    """Outputs (part, output) that depend on a trainable variable of their own or an earlier part."""
+    found: set[tuple[int, int]] = set()
+    for number in sorted(range(len(parts)), key=lambda n: parts[n].stage):
+        part = parts[number]
+        for index, output in enumerate(part.graph.outputs):
+            reached = reached_by_gradients(part.graph, [output])
+            for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
+                if tensor in reached and (
+                    (isinstance(source, Data) and source.tensor in trainable)
+                    or (isinstance(source, Activation) and (source.part, source.output) in found)
+                ):
+                    found.add((number, index))
+    return found

@@ -1,0 +1,139 @@
+"""The windows of a schedule written into the main graph: host inputs, calls of routines, results, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ipuperf.ir import Tensor
+from ipuperf.ops import Accumulate, CopyVarUpdate
+from ipuperf.schedules import Cell
+
+from .host_io import HostTraffic
+from .model import HostInput, PipelineError, StageOutput
+from .scope import Scope
+from .stages import Stage
+from .windows import Window
+
+if TYPE_CHECKING:
+    from .build import Builder
+
+Values = dict[tuple[str, int, Hashable], Tensor]
+"""Results of routines: by kind, part and what they are."""
+
+
+class Emitter:
+    """Writes the windows into a graph."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        stages: Sequence[Stage],
+        outputs: Sequence[StageOutput],
+        anchors: Mapping[StageOutput, Tensor],
+    ) -> None:
+        self._builder = builder
+        self._stages = stages
+        self._outputs = outputs
+        self._anchors = anchors
+        self._last = builder.timetable.micro_batches - 1
+        self.traffic = HostTraffic(builder, self._last)
+
+    def emit(self, scope: Scope, *, first: bool = True, last: bool = True) -> None:
+        """One run of the schedule and its weight update; ``first`` and ``last`` say whether no other run comes before
+        or after it that its I/O may overlap with."""
+        program = self._builder.program
+        self.traffic.begin(first=first, last=last)
+        values: Values = {}
+        self._segment(scope, program.before, values)
+        if program.trips:
+            body = scope.inner("steady")
+            self._segment(body, program.body, {})
+            body.close(trips=program.trips)
+            values = {}
+            self._segment(scope, program.after, values)
+        if self._builder.training is not None:
+            gradients = {
+                key[1]: tensor
+                for (_, _, key), tensor in values.items()
+                if isinstance(key, tuple) and key[0] == "weight gradient"
+            }
+            self._builder.weights.update(scope, gradients)
+
+    def _segment(self, scope: Scope, windows: Sequence[Window], values: Values) -> None:
+        for window in windows:
+            fresh: Values = {}
+            forwards = [(cell, stage) for cell in window.cells if cell.kind == "F" for stage in self._of(cell)]
+            for cell, stage in forwards:
+                self._load(scope, cell, stage, values)
+            for cell in window.cells:
+                for stage in self._of(cell):
+                    self._run(scope, cell, stage, values, fresh)
+            for cell, stage in forwards:
+                self._store(scope, cell, stage, fresh)
+            if self._copying(window):
+                self._builder.transport.copies(scope, fresh, window.executes() if not window.after else window.cells)
+            for cell in window.after:
+                for stage in self._of(cell):
+                    self._run(scope, cell, stage, values, fresh)
+            if window.after and not self._builder.transport.every_step:
+                self._builder.transport.copies(scope, fresh, window.after)
+
+    def _copying(self, window: Window) -> bool:
+        """Nothing reads what the very last step would copy, but upstream copies then too."""
+        return bool(window.executes()) or self._builder.transport.every_step
+
+    def _of(self, cell: Cell) -> list[Stage]:
+        return [stage for stage in self._stages if stage.description.stage == cell.stage]
+
+    def _load(self, scope: Scope, cell: Cell, stage: Stage, values: Values) -> None:
+        """The host inputs of a forward."""
+        part = stage.description
+        sources = zip(part.graph.inputs, part.sources, strict=True)
+        wanted = {tensor: source.stream for tensor, source in sources if isinstance(source, HostInput)}
+        results = [o.stream for o in self._outputs if o.part == stage.part and o.returned == "all"]
+        for tensor, loaded in self.traffic.load(scope, wanted, results, part.ipu, cell.micro_batch).items():
+            values["host", stage.part, (cell.micro_batch, tensor)] = loaded
+
+    def _run(self, scope: Scope, cell: Cell, stage: Stage, values: Values, fresh: Values) -> None:
+        """Call the routine of a cell."""
+        routine = {"F": stage.forward, "R": stage.recompute, "B": stage.backward}.get(cell.kind)
+        if routine is None:
+            if cell.kind in "IO":
+                raise PipelineError(f"{self._builder.timetable.name}: overlapped I/O on I/O tiles cannot be built")
+            return  # a stage without gradient has nothing to do backwards
+        operands: dict[Hashable, Tensor] = {}
+        for key in routine.arguments:
+            assert isinstance(key, tuple)
+            kind, tensor = key
+            operands[key] = values[kind, stage.part, (cell.micro_batch, tensor)]
+        for key, tensor in routine.call(scope, operands).items():
+            assert isinstance(key, tuple)
+            if key[0] == "saved":
+                values["saved", stage.part, (cell.micro_batch, key[1])] = tensor
+            elif key[0] == "weight gradient":
+                values["", stage.part, key] = tensor
+            else:
+                fresh[cell.kind, stage.part, key] = tensor
+
+    def _is_last(self, cell: Cell) -> bool:
+        """Whether this forward is that of the last micro-batch: it is, or the last one is an iteration of the loop."""
+        program = self._builder.program
+        last = program.segment_of[Cell("F", cell.stage, self._last)]
+        return cell.micro_batch == self._last or (program.segment_of[cell] == 1 <= last <= program.trips)
+
+    def _store(self, scope: Scope, cell: Cell, stage: Stage, fresh: Values) -> None:
+        """Send or keep the results of a forward."""
+        ipu = stage.description.ipu
+        for output in self._outputs:
+            if output.part != stage.part:
+                continue
+            value = fresh["F", stage.part, ("output", output.output)]
+            if output.returned == "all" and (cell.micro_batch + 1) % output.every:
+                continue
+            if output.returned == "all":
+                self.traffic.store(scope, value, output.stream, ipu, cell.micro_batch)
+            elif output.returned == "sum":
+                scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, kind="add")
+            elif self._is_last(cell):
+                scope.op(CopyVarUpdate, [self._anchors[output], value], ipu=ipu)

@@ -1,0 +1,109 @@
+"""Where forward values wait for the backward: rings on the IPU, or entries of remote buffers, and their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.ir import UINT32, RemoteBuffer, Tensor, TensorSpec
+from ipuperf.ops import CopyVarUpdate, DynamicSlice, DynamicUpdateInplace, IncrementModInplace, Reshape
+
+from .remote import remote_load, remote_store
+from .routine import Routine
+
+if TYPE_CHECKING:
+    from .build import Builder
+
+
+@dataclass(frozen=True)
+class Stash:
+    """Where one forward value waits: a ring on the IPU, or entries of a remote buffer."""
+
+    value: Tensor
+    slots: int
+    ring: Tensor | None
+    buffer: RemoteBuffer | None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on one replica."""
+        return self.slots * self.value.spec.bytes
+
+
+class Stashes:
+    """The stashes of one stage, by forward tensor, written and read in the order of the micro-batches.
+
+    Args:
+        builder: gives memory.
+        name: of the stage.
+        ipu: of the stage.
+        slots: micro-batches that wait at the most.
+        held: filled with the stashes.
+    """
+
+    def __init__(self, builder: Builder, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
+        self.builder = builder
+        self.name = name
+        self.ipu = ipu
+        self.slots = slots
+        self.held = held
+        self.counters: dict[str, Tensor] = {}
+
+    def make(self, tensors: Sequence[Tensor]) -> None:
+        """Memory for ``tensors``, and a counter for each side where there is more than one slot."""
+        for tensor in tensors:
+            self.held[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.name)
+        if self.held and self.slots > 1:
+            for side in ("write", "read"):
+                self.counters[side] = self.builder.buffer(
+                    TensorSpec((1,), UINT32), self.ipu, f"{self.name}_{side}_slot", zero=True
+                )
+
+    def put(self, routine: Routine, tensor: Tensor, value: Tensor) -> None:
+        """Write ``value`` into the stash of ``tensor``."""
+        stash = self.held[tensor]
+        if stash.buffer is not None:
+            remote_store(routine, stash.buffer, self._slot(routine, "write"), value, self.ipu)
+            return
+        assert stash.ring is not None
+        if self.slots == 1:
+            routine.op(CopyVarUpdate, [stash.ring, value], ipu=self.ipu)
+            return
+        row = self._reshaped(routine, value, (1, *tensor.shape))
+        routine.op(DynamicUpdateInplace, [stash.ring, self._slot(routine, "write"), row], ipu=self.ipu,
+                   axes=(0,), sizes=(1,))  # fmt: skip
+
+    def take(self, routine: Routine, tensor: Tensor) -> Tensor:
+        """Read the oldest entry of the stash of ``tensor``."""
+        stash = self.held[tensor]
+        if stash.buffer is not None:
+            return remote_load(routine, stash.buffer, self._slot(routine, "read"), self.ipu, tensor.name)
+        assert stash.ring is not None
+        if self.slots == 1:
+            return routine.get(stash.ring)
+        row = routine.op(DynamicSlice, [stash.ring, self._slot(routine, "read")], tensor.name, ipu=self.ipu,
+                         free=True, axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
+        return self._reshaped(routine, row, tensor.shape)
+
+    def _slot(self, routine: Routine, side: str) -> Tensor:
+        """The counter of one side; entry 0 when there is only one slot."""
+        if side in self.counters:
+            return routine.get(self.counters[side])
+        return routine.graph.constant(np.zeros(1, np.uint32), UINT32, "slot")
+
+    def advance(self, routine: Routine, side: str) -> None:
+        """Move a counter to the next slot."""
+        if side not in self.counters:
+            return
+        counter = routine.get(self.counters[side])
+        readers = list(counter.consumers)
+        moved = routine.op(IncrementModInplace, [counter], ipu=self.ipu, increment=1, modulus=self.slots)
+        for reader in readers:
+            routine.graph.constrain(reader, moved)
+
+    def _reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """``tensor`` in another shape."""
+        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, free=True, shape=tuple(shape)).outputs[0]

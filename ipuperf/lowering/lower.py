@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor
+from ipuperf.ir.collector import collector_paused
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
@@ -31,7 +32,6 @@ from ipuperf.ops.ipu_copy import IpuCopy
 
 from .alike import Known
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
-from .collector import collector_paused
 from .fitting import DoesNotFitError, memory_warnings
 from .layout import Layout
 from .lowered import CallCopies, LoweredGraph, LoweredOp

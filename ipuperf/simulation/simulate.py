@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ipuperf.lowering.collector import collector_paused
+from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.program import Phase
 
 from .algorithms import Planner

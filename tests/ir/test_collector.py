@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from ipuperf.ir import Ir, IrError
+from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import lower
-from ipuperf.lowering.collector import collector_paused
 from ipuperf.machine import load_machine
 
 

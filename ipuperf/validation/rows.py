@@ -29,11 +29,10 @@ class Row:
 
     @property
     def slower(self) -> float:
-        """The error as if all values were times: positive when the prediction is too slow (or too many bytes). A rate
-        is turned into the time of an item, so that one measurement counts the same as a rate and as a time."""
+        """The error with the sign of rates turned: positive when the prediction is too slow (or too many bytes)."""
         quantity = QUANTITIES[self.case.measured.quantity]
         counts_up = quantity.less_is_faster or quantity.dimension == "bytes"
-        return self.error if counts_up else self.case.measured.value / self.predicted - 1
+        return self.error if counts_up else -self.error
 
     @property
     def calibrated(self) -> bool:

@@ -12,7 +12,7 @@ class Quantity:
     Attributes:
         dimension: dimension of its value, see :data:`UNITS`.
         meaning: one line for users.
-        less_is_faster: a time; others are rates, whose errors bias counts as those of the time of an item.
+        less_is_faster: a time; others are rates, whose errors bias counts with the sign turned.
     """
 
     dimension: str

@@ -18,6 +18,7 @@ with the likeliest vertices; where one pass fits, up to four with the vertex of 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -307,28 +308,41 @@ class _Search:
 
     def deepening(self) -> _Found | None:
         """The cheapest plan: searched below a guess of its cycles, which grows until there is one."""
-        if not self.options:
-            return None
-        bound = _GUESS * self.options[0][0] + _GUESS_CYCLES
-        for count in range(_GUESSES):
-            guess = bound * 4**count if count + 1 < _GUESSES else math.inf
-            found = self.cheapest(guess)
-            if found and found.cost[0] > guess:
-                found = self.cheapest(found.cost[0], found)
-            if found or (count == 2 and not any(self.space(index) for index in range(len(self.options)))):
-                return found
-        return None
+        return self.cheapest(math.inf)
 
     def cheapest(self, bound: float, best: _Found | None = None) -> _Found | None:
-        """The best of ``best`` and every plan of at most ``bound`` cycles (at times a dearer one)."""
-        for index, (least, _, _) in enumerate(self.options):
+        """The best of ``best`` and every plan of at most ``bound`` cycles (at times a dearer one).
+
+        The option that promises most comes next: first by what its form and vertex take at least, then by what its
+        splits do, then by what a search among the cheapest of them has left open. Of plans of the same cost that of the
+        option with the smaller number counts.
+        """
+        queue = [(least, number, False) for number, (least, _, _) in enumerate(self.options)]  # sorted: a heap
+        owner, guess, guesses = -1, 0.0, 0
+        while queue:
+            least, number, refined = heapq.heappop(queue)
             now = min(bound, best.cost[0]) if best else bound
             if least > now:
-                return best
-            found = self.best(index, now, least_memory=False)
-            if found and (best is None or found.cost < best.cost):
-                best = found
+                break
+            if not refined:
+                if space := self.space(number):
+                    heapq.heappush(queue, (max(least, self.least(number, space)), number, True))
+                continue
+            if best is None and least >= guess:
+                guess = _GUESS * least + _GUESS_CYCLES if guesses < _GUESSES else math.inf
+                guesses += 1
+            searched = now if best else min(now, guess)
+            found = self.best(number, searched, least_memory=False)
+            if found and (best is None or (found.cost, number) <= (best.cost, owner)):
+                best, owner = found, number
+            if searched < bound and (best is None or best.cost[0] > searched):
+                heapq.heappush(queue, (searched, number, True))
         return best
+
+    def least(self, index: int, space: Space) -> float:
+        """No plan of an option takes less."""
+        _, candidate, passes = self.options[index]
+        return float(space.least.min()) + candidate.moved(passes)
 
     def smallest(self) -> _Found | None:
         """The plan of least memory."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .convolution_form import Axis, Form
-from .convolution_vertices import Kernel, Piece, ceil, inner_cycles, loop_cycles, product, step_cycles
+from .convolution_vertices import Kernel, Piece, ceil, inner_cycles, loop_cycles, product, start_cycles, step_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -138,11 +138,15 @@ def parallel_rows(
 
 @dataclass(frozen=True)
 class _Fields:
-    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats."""
+    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats; the least of
+    both on all tiles together (``all_positions``, ``all_reads``)."""
 
     rows: _Rows
     positions: np.ndarray
     reads: np.ndarray
+    whole: np.ndarray
+    all_positions: float
+    all_reads: float
 
 
 @lru_cache(maxsize=256)
@@ -153,7 +157,9 @@ def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _
     reads = rows.parts[0].astype(np.float64)
     for axis, part in zip(axes, rows.parts[1:], strict=True):
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
-    return _Fields(rows, rows.size.astype(np.float64), reads)
+    positions = rows.size.astype(np.float64)
+    whole = positions * rows.used
+    return _Fields(rows, positions, reads, whole, float(whole.min()), float((reads * rows.used).min()))
 
 
 def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Rows | None:
@@ -181,7 +187,9 @@ class Space:
     """All splits of ``form`` for ``kernel`` in some ``passes`` that may fit into ``limit`` bytes, not yet paired.
 
     A piece holds at least ``reads[f] * inputs[c] + positions[f] * sums[c] + weights[c]`` bytes and takes at least
-    ``positions[f] * work[c] + loads[c]`` cycles in all passes, where ``work`` includes the exchange of partial sums.
+    ``positions[f] * work[c] + reads[f] * arrive[c] + (1 - 1 / used[f]) * moved[c] + fixed[c]`` cycles in all passes
+    (but for rearrangements and slices): the vertex and the exchange of partial sums, of inputs, and of weights; starts,
+    loops and reductions. ``least[c]``: no pair with the row takes less.
     """
 
     form: Form
@@ -194,7 +202,10 @@ class Space:
     sums: np.ndarray
     weights: np.ndarray
     work: np.ndarray
-    loads: np.ndarray
+    arrive: np.ndarray
+    moved: np.ndarray
+    fixed: np.ndarray
+    least: np.ndarray
 
 
 def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
@@ -217,31 +228,51 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
     return 3 * float(np.cbrt(work**2 * sizes))
 
 
+def _least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
+    """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
+    of the vertex and one loop, once below 16 of them, else twice with 4 each (:func:`.convolution_terms.reduce_depths`).
+    """
+    cast = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
+    return np.where(depth > 1, 33 + chip.workers * (24 + 2 * np.minimum(depth, 16)), cast)
+
+
 def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit: float, chip: Chip) -> Space | None:
     """The :class:`Space`, or ``None`` when nothing in it is legal or fits into ``limit`` bytes."""
     rows, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
     if rows is None or not len(rows.used):
         return None
     fields = _field_rows(form.batch, form.axes, form.grain, chip.tiles)
-    last = float(form.axes[-1].kernel)
+    last, rate = float(form.axes[-1].kernel), chip.exchange_bytes_per_cycle
     groups = rows.parts[0] * float(kernel.group_grouping)
     inner, outer = rows.parts[1] * kernel.in_grouping, rows.parts[2] * kernel.out_grouping
     inputs, sums = groups * inner * types.input, groups * outer * kernel.partial_size
-    weights = groups * inner * outer * last * types.input
+    weights = inputs * outer * last
     for part in rows.parts[3:]:
         weights = weights * part
-    steps = rows.size * last
-    work = serial * (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle)
-    loads = serial * steps * loop_cycles(form, kernel, chip)
     if limit < np.inf:
-        spread = (fields.reads * fields.rows.used).min() * inputs + (fields.positions * fields.rows.used).min() * sums
+        spread = fields.all_reads * inputs + fields.all_positions * sums
         keep = np.flatnonzero(weights + spread * rows.used / chip.tiles <= limit * (1 + 1e-9))
         if not len(keep):
             return None
         if len(keep) < len(weights):
             rows = rows.take(keep)
-            inputs, sums, weights, work, loads = (v[keep] for v in (inputs, sums, weights, work, loads))
-    return Space(form, kernel, passes, limit, fields, rows, inputs, sums, weights, work, loads)
+            inputs, sums, weights = inputs[keep], sums[keep], weights[keep]
+    steps, depth, out = rows.size * last, rows.splits[1], rows.splits[2]
+    for split in rows.splits[3:]:
+        depth = depth * split
+    work = serial * (steps * step_cycles(form, kernel) + sums / rate)
+    fixed = serial * (
+        steps * loop_cycles(form, kernel, chip)
+        + start_cycles(form, kernel, chip)
+        + _least_reduction(depth, kernel, types, passes, chip)
+    )
+    arrive = (1 if passes.ahead else serial) * inputs * (1 - 1 / out) / np.where(out % 2 == 0, 2 * rate, rate)
+    moved = weights * (serial / rate)
+    alone = fields.all_positions * work + fields.all_reads * arrive
+    least = np.minimum(alone, moved + (alone - moved) * rows.used / chip.tiles) + fixed
+    return Space(
+        form, kernel, passes, limit, fields, rows, inputs, sums, weights, work, arrive, moved, fixed, least
+    )  # fmt: skip
 
 
 def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndarray]:
@@ -250,24 +281,27 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     What a pair takes times the tiles it uses is no less than the whole work, so that pairs on few tiles drop out as one
     range of the sorted channel rows.
     """
-    rows, positions, tiles, allowed = space.fields.rows, space.fields.positions, chip.tiles, cycles * (1 + 1e-9)
-    whole_f, whole_c = positions * rows.used, space.work * space.channels.used
-    keep_f = np.flatnonzero(whole_f * whole_c.min() <= allowed * tiles)
-    keep_c = np.flatnonzero(whole_c * whole_f.min() / tiles + space.loads <= allowed)
-    if not (len(keep_f) and len(keep_c)):
-        return keep_f[:0], keep_c[:0]
-    used_f, used_c = rows.used[keep_f], space.channels.used[keep_c]
-    fewest = whole_f[keep_f] * whole_c[keep_c].min() / (allowed * used_f)
+    fields, rows, tiles, allowed = space.fields, space.fields.rows, chip.tiles, cycles * (1 + 1e-9)
+    keep_c = np.flatnonzero(space.least <= allowed)
+    if not len(keep_c):
+        return keep_c, keep_c
+    used_c = space.channels.used[keep_c]
+    whole_c = float((space.work[keep_c] * used_c).min())
+    keep_f = np.flatnonzero(fields.whole * whole_c <= allowed * tiles)
+    if not len(keep_f):
+        return keep_f, keep_f
+    used_f = rows.used[keep_f]
+    fewest = fields.whole[keep_f] * whole_c / (allowed * used_f)
     low = np.searchsorted(used_c, np.ceil(fewest * (1 - 1e-9)), side="left")
     counts = np.maximum(0, np.searchsorted(used_c, tiles // used_f, side="right") - low)
     ends = np.cumsum(counts)
     f = np.repeat(keep_f, counts)
     c = keep_c[np.arange(len(f)) - np.repeat(ends - counts - low, counts)]
-    weights, at = space.weights[c], positions[f]
-    moved = weights * (1 - 1 / rows.used[f]) * (space.passes.count / chip.exchange_bytes_per_cycle)
-    good = at * space.work[c] + space.loads[c] + moved <= allowed
+    at, reads = fields.positions[f], fields.reads[f]
+    taken = at * space.work[c] + reads * space.arrive[c] + (1 - 1 / rows.used[f]) * space.moved[c] + space.fixed[c]
+    good = taken <= allowed
     if space.limit < np.inf:
-        good &= weights + space.fields.reads[f] * space.inputs[c] + at * space.sums[c] <= space.limit
+        good &= space.weights[c] + reads * space.inputs[c] + at * space.sums[c] <= space.limit
     return f[good], c[good]
 
 

@@ -205,6 +205,15 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
     return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
 
 
+def start_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+    """Tile cycles that a vertex takes at least besides its steps and loops."""
+    if kernel.method == "HMAC":
+        return 55.0 + chip.workers * 9
+    if kernel.method == "AMP":
+        return 73.0 if kernel.flat(form) else 320.0
+    return 0.0
+
+
 def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     """No plan of ``form`` with ``kernel`` is faster: (cycles of all padded steps at full rate on all tiles and of the
     exchange of all partial sums, cycles of the start and of a single loop of a vertex in each serial pass; HMAC: of the
@@ -216,12 +225,10 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     steps = outputs * inner * math.prod(a.kernel for a in form.axes)
     sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
     spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
-    if kernel.method == "HMAC":
-        return spread, 55.0 + chip.workers * 9
+    start = start_cycles(form, kernel, chip)
     if kernel.method == "AMP":
-        loops = loop_cycles(form, kernel, chip)
-        return spread, loops * kernel.height + (73 if kernel.flat(form) else 320)
-    return spread, 0.0
+        return spread, loop_cycles(form, kernel, chip) * kernel.height + start
+    return spread, start
 
 
 def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:

@@ -145,7 +145,7 @@ class _Splits:
         )[number]
         around = inner_cycles(one, (one, across * grain), part.form, part.kernel, chip)
         piece = Piece(one, (one, across * grain), (one, one), self.held, in_groups, out_groups)
-        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around)
+        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around, field, inner)
 
 
 def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:

@@ -54,7 +54,10 @@ ONCE = Passes()
 
 @dataclass(frozen=True)
 class Grid:
-    """Candidate splits of one form for one vertex, flat: pairs of a field row and a channel row."""
+    """Candidate splits of one form for one vertex, flat: pairs of a field row and a channel row.
+
+    ``sharers`` tiles use the same weights, ``depth`` tiles have partial sums of the same results.
+    """
 
     batch: np.ndarray
     field: tuple[np.ndarray, ...]
@@ -65,6 +68,8 @@ class Grid:
     tiles: np.ndarray
     piece: Piece
     inner: np.ndarray
+    sharers: np.ndarray
+    depth: np.ndarray
 
     def take(self, chosen: np.ndarray) -> Grid:
         """The candidates with these indices."""
@@ -77,15 +82,17 @@ class Grid:
                      piece.in_groups[chosen], piece.out_groups[chosen])  # fmt: skip
         return Grid(self.batch[chosen], cut(self.field), self.groups[chosen], cut(self.kernel),
                     self.out_split[chosen], self.in_split[chosen], self.tiles[chosen], part,
-                    self.inner[:, chosen])  # fmt: skip
+                    self.inner[:, chosen], self.sharers[chosen], self.depth[chosen])  # fmt: skip
 
 
 @lru_cache(maxsize=512)
 def useful_splits(size: int, limit: int) -> np.ndarray:
     """Splits of ``size`` worth trying: the smallest split for each distinct ``ceil(size / split)``."""
     splits = np.arange(1, min(size, limit) + 1, dtype=np.int64)
-    _, first = np.unique(ceil(np.full_like(splits, size), splits), return_index=True)
-    return np.sort(splits[first])
+    parts = -(-size // splits)
+    new = np.ones(len(splits), dtype=bool)
+    np.not_equal(parts[1:], parts[:-1], out=new[1:])
+    return splits[new]
 
 
 @dataclass(frozen=True)
@@ -112,20 +119,19 @@ class _Rows:
 def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
     """Every useful combination of splits of axes of these sizes on at most ``tiles`` tiles."""
     used = np.ones(1, dtype=np.int64)
-    splits: list[np.ndarray] = []
-    parts: list[np.ndarray] = []
-    for size in sizes:
-        split = useful_splits(size, tiles)
-        part = ceil(np.full_like(split, size), split)
-        if size == 1:
-            splits, parts = [*splits, np.ones_like(used)], [*parts, np.ones_like(used)]
-            continue
-        old, new = np.nonzero(used[:, None] * split[None, :] <= tiles)
-        splits = [s[old] for s in splits] + [split[new]]
-        parts = [p[old] for p in parts] + [part[new]]
-        used = used[old] * split[new]
-    rows = _Rows(tuple(splits), tuple(parts), used, product(tuple(parts)))
-    return rows.take(np.argsort(used, kind="stable"))
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for axis, size in enumerate(sizes):
+        if size > 1:
+            split = useful_splits(size, tiles)
+            old, new = np.nonzero(used[:, None] * split <= tiles)
+            found = {which: (s[old], p[old]) for which, (s, p) in found.items()}
+            found[axis] = split[new], (-(-size // split))[new]
+            used = used[old] * found[axis][0]
+    order = np.argsort(used, kind="stable")
+    one = np.ones(len(order), dtype=np.int64)
+    every = {axis: (s[order], p[order]) for axis, (s, p) in found.items()}
+    splits, parts = zip(*(every.get(axis, (one, one)) for axis in range(len(sizes))), strict=True)
+    return _Rows(splits, parts, used[order], product(tuple(p for _, p in every.values()) or (one,)))
 
 
 def parallel_rows(
@@ -138,13 +144,15 @@ def parallel_rows(
 
 @dataclass(frozen=True)
 class _Fields:
-    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats; the least of
-    both on all tiles together (``all_positions``, ``all_reads``)."""
+    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats; positions of the
+    pieces of all tiles (``whole``); what is exchanged of the weights (``sent``); the least positions and reads of all
+    tiles in any row (``all_positions``, ``all_reads``)."""
 
     rows: _Rows
     positions: np.ndarray
     reads: np.ndarray
     whole: np.ndarray
+    sent: np.ndarray
     all_positions: float
     all_reads: float
 
@@ -159,10 +167,21 @@ def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
     positions = rows.size.astype(np.float64)
     whole = positions * rows.used
-    return _Fields(rows, positions, reads, whole, float(whole.min()), float((reads * rows.used).min()))
+    return _Fields(rows, positions, reads, whole, 1 - 1 / rows.used, float(whole.min()), float((reads * rows.used).min()))
 
 
-def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Rows | None:
+@dataclass(frozen=True)
+class _Channels:
+    """Channel rows of a form: ``depth`` partial sums to add up; what is shared of the inputs, over the tiles that the
+    exchange feeds at once (``sent``); the share of all tiles that a row uses (``share``)."""
+
+    rows: _Rows
+    depth: np.ndarray
+    sent: np.ndarray
+    share: np.ndarray
+
+
+def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Channels | None:
     """Rows of groups, input channels, output channels (counted in groupings) and all kernel axes but the last.
 
     SLIC takes one grouping of channels, VMAC one of output channels. Serial times parallel splits are useful splits.
@@ -171,15 +190,29 @@ def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Ro
     inner, outer = -(-form.in_channels // kernel.in_grouping), -(-form.out_channels // kernel.out_grouping)
     if outer < passes.out or inner < passes.inner or (kernel.method == "SLIC" and inner * outer > tiles):
         return None
-    sizes = (-(-inner // passes.inner), -(-outer // passes.out))
-    rows = _rows((groups, *sizes, *(a.kernel for a in form.axes[:-1])), tiles)
-    for axis, size, serial in ((1, inner, passes.inner), (2, outer, passes.out)):
-        if serial > 1:
-            rows = rows.take(np.flatnonzero(-(-size // rows.parts[axis]) == serial * rows.splits[axis]))
     legal = {"SLIC": (1, 2), "VMAC": (2,)}.get(kernel.method, ())
-    for axis in legal:
+    axes = tuple(a.kernel for a in form.axes[:-1])
+    return _legal_rows((groups, inner, outer, *axes), (passes.inner, passes.out), legal, tiles)
+
+
+@lru_cache(maxsize=512)
+def _legal_rows(
+    sizes: tuple[int, ...], serial: tuple[int, int], alone: tuple[int, ...], tiles: int
+) -> _Channels | None:
+    """Rows of groups, channels and kernel axes with so many serial passes over input and output channels; ``alone``:
+    axes of which a piece has one element."""
+    cut = (-(-sizes[1] // serial[0]), -(-sizes[2] // serial[1]))
+    rows = _rows((sizes[0], *cut, *sizes[3:]), tiles)
+    for axis, count in zip((1, 2), serial, strict=True):
+        if count > 1:
+            rows = rows.take(np.flatnonzero(-(-sizes[axis] // rows.parts[axis]) == count * rows.splits[axis]))
+    for axis in alone:
         rows = rows.take(np.flatnonzero(rows.parts[axis] == 1))
-    return rows
+    if not len(rows.used):
+        return None
+    out = rows.splits[2]
+    sent = (1 - 1 / out) / (2 - (out & 1))
+    return _Channels(rows, product((rows.splits[1], *rows.splits[3:])), sent, rows.used / tiles)
 
 
 @dataclass(frozen=True)
@@ -197,7 +230,7 @@ class Space:
     passes: Passes
     limit: float
     fields: _Fields
-    channels: _Rows
+    channels: _Channels
     inputs: np.ndarray
     sums: np.ndarray
     weights: np.ndarray
@@ -232,46 +265,39 @@ def _least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Pa
     """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
     of the vertex and one loop, once below 16 of them, else twice with 4 each (:func:`.convolution_terms.reduce_depths`).
     """
-    cast = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
-    return np.where(depth > 1, 33 + chip.workers * (24 + 2 * np.minimum(depth, 16)), cast)
+    least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
+    least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
+    return least
 
 
 def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit: float, chip: Chip) -> Space | None:
     """The :class:`Space`, or ``None`` when nothing in it is legal or fits into ``limit`` bytes."""
-    rows, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
-    if rows is None or not len(rows.used):
+    channels, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
+    if channels is None:
         return None
-    fields = _field_rows(form.batch, form.axes, form.grain, chip.tiles)
-    last, rate = float(form.axes[-1].kernel), chip.exchange_bytes_per_cycle
-    groups = rows.parts[0] * float(kernel.group_grouping)
-    inner, outer = rows.parts[1] * kernel.in_grouping, rows.parts[2] * kernel.out_grouping
-    inputs, sums = groups * inner * types.input, groups * outer * kernel.partial_size
-    weights = inputs * outer * last
-    for part in rows.parts[3:]:
-        weights = weights * part
-    if limit < np.inf:
-        spread = fields.all_reads * inputs + fields.all_positions * sums
-        keep = np.flatnonzero(weights + spread * rows.used / chip.tiles <= limit * (1 + 1e-9))
-        if not len(keep):
-            return None
-        if len(keep) < len(weights):
-            rows = rows.take(keep)
-            inputs, sums, weights = inputs[keep], sums[keep], weights[keep]
-    steps, depth, out = rows.size * last, rows.splits[1], rows.splits[2]
-    for split in rows.splits[3:]:
-        depth = depth * split
-    work = serial * (steps * step_cycles(form, kernel) + sums / rate)
-    fixed = serial * (
-        steps * loop_cycles(form, kernel, chip)
-        + start_cycles(form, kernel, chip)
-        + _least_reduction(depth, kernel, types, passes, chip)
-    )
-    arrive = (1 if passes.ahead else serial) * inputs * (1 - 1 / out) / np.where(out % 2 == 0, 2 * rate, rate)
+    fields, rows = _field_rows(form.batch, form.axes, form.grain, chip.tiles), channels.rows
+    window, rate = form.axes[-1].kernel, chip.exchange_bytes_per_cycle
+    groups = rows.parts[0] * float(kernel.group_grouping) if form.groups > 1 else float(kernel.group_grouping)
+    inputs = rows.parts[1] * (groups * (kernel.in_grouping * types.input))
+    outputs = rows.parts[2] * float(kernel.out_grouping)
+    sums, weights = outputs * (groups * kernel.partial_size), inputs * outputs
+    for axis, part in zip(form.axes, (*rows.parts[3:], window), strict=True):
+        weights = weights * part if axis.kernel > 1 else weights
+    steps = rows.size * float(serial * window)
+    work = steps * step_cycles(form, kernel) + sums * (serial / rate)
+    fixed = steps * loop_cycles(form, kernel, chip) + serial * start_cycles(form, kernel, chip)
+    fixed = fixed + serial * _least_reduction(channels.depth, kernel, types, passes, chip)
+    arrive = inputs * channels.sent * ((1 if passes.ahead else serial) / rate)
     moved = weights * (serial / rate)
     alone = fields.all_positions * work + fields.all_reads * arrive
-    least = np.minimum(alone, moved + (alone - moved) * rows.used / chip.tiles) + fixed
+    least = np.minimum(alone, moved + (alone - moved) * channels.share) + fixed
+    if limit < np.inf:
+        held = weights + (fields.all_reads * inputs + fields.all_positions * sums) * channels.share
+        least[held > limit * (1 + 1e-9)] = np.inf
+        if least.min() == np.inf:
+            return None
     return Space(
-        form, kernel, passes, limit, fields, rows, inputs, sums, weights, work, arrive, moved, fixed, least
+        form, kernel, passes, limit, fields, channels, inputs, sums, weights, work, arrive, moved, fixed, least
     )  # fmt: skip
 
 
@@ -285,24 +311,43 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     keep_c = np.flatnonzero(space.least <= allowed)
     if not len(keep_c):
         return keep_c, keep_c
-    used_c = space.channels.used[keep_c]
+    used_c = space.channels.rows.used[keep_c]
     whole_c = float((space.work[keep_c] * used_c).min())
     keep_f = np.flatnonzero(fields.whole * whole_c <= allowed * tiles)
     if not len(keep_f):
         return keep_f, keep_f
     used_f = rows.used[keep_f]
-    fewest = fields.whole[keep_f] * whole_c / (allowed * used_f)
+    fewest = fields.positions[keep_f] * (whole_c / allowed)
     low = np.searchsorted(used_c, np.ceil(fewest * (1 - 1e-9)), side="left")
     counts = np.maximum(0, np.searchsorted(used_c, tiles // used_f, side="right") - low)
     ends = np.cumsum(counts)
     f = np.repeat(keep_f, counts)
     c = keep_c[np.arange(len(f)) - np.repeat(ends - counts - low, counts)]
-    at, reads = fields.positions[f], fields.reads[f]
-    taken = at * space.work[c] + reads * space.arrive[c] + (1 - 1 / rows.used[f]) * space.moved[c] + space.fixed[c]
+    at, reads, weights = fields.positions[f], fields.reads[f], space.weights[c]
+    taken = at * space.work[c] + reads * space.arrive[c] + fields.sent[f] * space.moved[c] + space.fixed[c]
     good = taken <= allowed
     if space.limit < np.inf:
-        good &= space.weights[c] + reads * space.inputs[c] + at * space.sums[c] <= space.limit
+        good &= weights + reads * space.inputs[c] + at * space.sums[c] <= space.limit
     return f[good], c[good]
+
+
+@lru_cache(maxsize=256)
+def _flat_cycles(axes: tuple[Axis, ...], grain: int, kernel: Kernel, chip: Chip) -> np.ndarray:
+    """:func:`~.convolution_vertices.inner_cycles` of every field row of a form that is one flat field."""
+    parts = _field_rows(1, axes, grain, chip.tiles).rows.parts
+    return inner_cycles(parts[0], parts[1:], Form(1, 1, 1, 1, axes, "fwd"), kernel, chip)
+
+
+def _cycles_of(space: Space, f: np.ndarray, chip: Chip) -> np.ndarray:
+    """:func:`~.convolution_vertices.inner_cycles` of these field rows, which are sorted."""
+    form, kernel = space.form, space.kernel
+    if kernel.method == "AMP" and kernel.flat(form):
+        return _flat_cycles(form.axes, form.grain, kernel, chip)[:, f]
+    new = np.ones(len(f), dtype=bool)
+    np.not_equal(f[1:], f[:-1], out=new[1:])
+    only = f[new]
+    parts = tuple(p[only] for p in space.fields.rows.parts)
+    return inner_cycles(parts[0], parts[1:], form, kernel, chip)[:, np.cumsum(new) - 1]
 
 
 def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
@@ -310,11 +355,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
     f, c = _pairs(space, cycles, chip)
     if not len(f):
         return None
-    fields, channels, form = space.fields.rows, space.channels, space.form
-    new = np.ones(len(f), dtype=bool)
-    np.not_equal(f[1:], f[:-1], out=new[1:])
-    different = fields.take(f[new])
-    inner = inner_cycles(different.parts[0], different.parts[1:], form, space.kernel, chip)
+    fields, channels, form = space.fields.rows, space.channels.rows, space.form
     last = np.full(len(c), form.axes[-1].kernel, dtype=np.int64)
     piece = Piece(
         batch=fields.parts[0][f],
@@ -333,5 +374,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
         in_split=channels.splits[1][c],
         tiles=fields.used[f] * channels.used[c],
         piece=piece,
-        inner=inner[:, np.cumsum(new) - 1],
+        inner=_cycles_of(space, f, chip),
+        sharers=fields.used[f],
+        depth=space.channels.depth[c],
     )

@@ -297,28 +297,26 @@ class _Search:
         self.request = request
         self.limit = limit
         options = [
-            (c.least(passes), c, passes)
+            (least, c, passes)
             for c in candidates
             if c.held <= limit
             for passes in ways
-            if c.possible(passes) and c.least(passes) <= bound and c.least_bytes(passes, request) <= limit
+            if c.possible(passes) and (least := c.least(passes)) <= bound and c.least_bytes(passes, request) <= limit
         ]
         self.options = sorted(options, key=lambda option: option[0])
         self.spaces: dict[int, Space | None] = {}
 
-    def deepening(self) -> _Found | None:
-        """The cheapest plan: searched below a guess of its cycles, which grows until there is one."""
-        return self.cheapest(math.inf)
-
-    def cheapest(self, bound: float, best: _Found | None = None) -> _Found | None:
+    def cheapest(self, bound: float = math.inf, best: _Found | None = None, owner: int = -1) -> _Found | None:
         """The best of ``best`` and every plan of at most ``bound`` cycles (at times a dearer one).
 
         The option that promises most comes next: first by what its form and vertex take at least, then by what its
-        splits do, then by what a search among the cheapest of them has left open. Of plans of the same cost that of the
-        option with the smaller number counts.
+        splits do, then by what a search among the cheapest of them has left open. As long as there is no plan, that
+        search goes up to a guess, which grows. Of plans of the same cost that of the option with the smaller number
+        counts. ``owner``: the option that ``best`` is the best plan of.
         """
-        queue = [(least, number, False) for number, (least, _, _) in enumerate(self.options)]  # sorted: a heap
-        owner, guess, guesses = -1, 0.0, 0
+        # sorted by the first, and therefore a heap
+        queue = [(least, n, False) for n, (least, _, _) in enumerate(self.options) if n != owner]
+        guess, guesses = 0.0, 0
         while queue:
             least, number, refined = heapq.heappop(queue)
             now = min(bound, best.cost[0]) if best else bound
@@ -338,6 +336,11 @@ class _Search:
             if searched < bound and (best is None or best.cost[0] > searched):
                 heapq.heappush(queue, (searched, number, True))
         return best
+
+    def option_of(self, found: _Found) -> int:
+        """The number of the option that ``found`` belongs to (-1: none)."""
+        every = enumerate((c.form is found.form and c.kernel is found.kernel, p) for _, c, p in self.options)
+        return next((number for number, same in every if same == (True, found.passes)), -1)
 
     def least(self, index: int, space: Space) -> float:
         """No plan of an option takes less."""
@@ -410,7 +413,8 @@ def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound:
     chip, types, found = request.chip, request.types, []
     for plain in changed:
         for kernel in find(plain, chip, types.input, types.partial, types.output):
-            form = replace(plain, grain=field_grain(plain, kernel, types))
+            grain = field_grain(plain, kernel, types)
+            form = replace(plain, grain=grain) if grain > 1 else plain
             whole, each = least_cycles(form, kernel, chip)
             if kernel.method == "HMAC" and whole + each <= bound:
                 each += _least_hmac(form, kernel, types, chip)
@@ -418,6 +422,17 @@ def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound:
                 total, later, held = least_transform(form, kernel, types, chip)
                 found.append(_Candidate(whole, each, total, later, held, form, kernel))
     return found
+
+
+@lru_cache(maxsize=256)
+def _forms(request: Request) -> tuple[Form, ...]:
+    return tuple(forms(request.form, request.types.input))
+
+
+@lru_cache(maxsize=256)
+def _every_candidate(request: Request) -> tuple[_Candidate, ...]:
+    """Every form with every vertex but HMAC."""
+    return tuple(_candidates(request, _forms(request), kernels, math.inf))
 
 
 def _least_hmac(form: Form, kernel: Kernel, types: Types, chip: Chip) -> float:
@@ -435,7 +450,7 @@ def _serial_plan(request: Request, candidates: list[_Candidate]) -> _Found | Non
     limit, found = request.limit, None
     while True:
         for ways in (_SERIAL_PASSES if limit == request.limit else (ONCE, *_SERIAL_PASSES), _SMALLER_PASSES):
-            found = found or _Search(request, candidates, ways, limit).deepening()
+            found = found or _Search(request, candidates, ways, limit).cheapest()
         if found:
             return _finer(request, candidates, found, limit)
         if limit >= 2 * request.chip.bytes_per_tile:
@@ -467,18 +482,18 @@ def _plan(request: Request, taken: tuple[str, tuple[object, ...]] | None = None)
 
     ``taken``: a vertex with the changes of a form that are not to be used.
     """
-    chip, types = request.chip, request.types
-    changed = forms(request.form, types.input)
 
-    def others(candidates: list[_Candidate]) -> list[_Candidate]:
+    def others(candidates: Iterable[_Candidate]) -> list[_Candidate]:
         return [c for c in candidates if taken is None or taken != (c.kernel.name(c.form), _changes_of(c.form))]
 
-    candidates = others(_candidates(request, changed, kernels, math.inf))
-    found = _Search(request, candidates, (ONCE,), request.limit).deepening()
+    candidates = others(_every_candidate(request))
+    search = _Search(request, candidates, (ONCE,), request.limit)
+    quick = _quick(request) if request.form.pass_ in TRAINING and taken is None else None
+    found = search.cheapest(math.inf, quick, search.option_of(quick) if quick else -1)
     bound = found.cost[0] if found else math.inf
-    reachable = [form for form in changed if mac_cycles(form, chip, types.input) <= bound]
+    reachable = [form for form in _forms(request) if mac_cycles(form, request.chip, request.types.input) <= bound]
     dots = _Search(request, others(_candidates(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit)
-    found = dots.cheapest(bound, found) if found else dots.deepening()
+    found = dots.cheapest(bound, found)
     if found is not None:
         same = [c for c in candidates if c.form is found.form and c.kernel is found.kernel]
         return _Search(request, same, _FEW, request.limit, found.cost[0]).cheapest(found.cost[0], found)
@@ -520,21 +535,31 @@ def _forward_of(request: Request) -> Request:
     return replace(request, form=product_form(form.groups, *sizes, "fcfwd"))
 
 
+def _likeliest(request: Request) -> list[_Candidate]:
+    """The vertex that promises most with exchanged operands (none when there is none)."""
+    turned = [candidate for candidate in _every_candidate(request) if candidate.form.swapped]
+    return sorted(turned, key=lambda candidate: candidate.least(ONCE))[:1]
+
+
+@lru_cache(maxsize=256)
+def _quick(request: Request) -> _Found | None:
+    """The best plan of the likeliest vertex in one pass."""
+    return _Search(request, _likeliest(request), (ONCE,), request.limit).cheapest()
+
+
 def _quick_total(request: Request) -> float:
     """Cycles of a plan that fits, found quickly; infinite when there is none among the likely ones."""
-    turned = [form for form in forms(request.form, request.types.input) if form.swapped]
-    candidates = _candidates(request, turned, kernels, math.inf)
-    likely = sorted(candidates, key=lambda candidate: candidate.least(ONCE))[:1]
-    for ways in ((ONCE,), _SERIAL_PASSES, _SMALLER_PASSES):
-        if found := _Search(request, likely, ways, request.limit).deepening():
+    if found := _quick(request):
+        return found.cost[0]
+    for ways in (_SERIAL_PASSES, _SMALLER_PASSES):
+        if found := _Search(request, _likeliest(request), ways, request.limit).cheapest():
             return found.cost[0]
     return math.inf
 
 
 def _least_total(request: Request) -> float:
     """Cycles that no plan of a pass goes below, whatever the memory."""
-    every = _candidates(request, forms(request.form, request.types.input), kernels, math.inf)
-    return min((candidate.least(ONCE) for candidate in every), default=0.0)
+    return min((candidate.least(ONCE) for candidate in _every_candidate(request)), default=0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -37,12 +38,12 @@ class Axis:
     kernel_dilation: int = 1
     padding: int = 0
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether each output needs just the input at its own place, so that the axis can join a flat field."""
         return (self.kernel, self.stride, self.input_dilation, self.padding) == (1, 1, 1, 0)
 
-    @property
+    @cached_property
     def worklist_stride(self) -> int:
         """Outputs that one kernel element touches lie this far apart (above 1 with a dilated input)."""
         return self.input_dilation // math.gcd(self.input_dilation, self.stride)
@@ -108,12 +109,12 @@ class Form:
         size, grain = self.axes[axis].output, self.grain if axis == len(self.axes) - 1 else 1
         return -(-size // grain) * grain
 
-    @property
+    @cached_property
     def is_product(self) -> bool:
         """Whether this is a matrix product."""
         return self.pass_ not in CONVOLUTION_PASSES
 
-    @property
+    @cached_property
     def one_by_one(self) -> bool:
         """Whether all that is left is one flat field of positions (what the 1x1 AMP vertex can do)."""
         *outer, last = self.axes

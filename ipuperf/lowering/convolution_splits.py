@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .convolution_form import Axis, Form
-from .convolution_vertices import Kernel, Piece, ceil, inner_cycles, loop_cycles, product, start_cycles, step_cycles
+from .convolution_vertices import (
+    Kernel,
+    Piece,
+    inner_cycles,
+    loop_cycles,
+    product,
+    start_cycles,
+    step_cycles,
+    turn_cycles,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -167,7 +176,9 @@ def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
     positions = rows.size.astype(np.float64)
     whole = positions * rows.used
-    return _Fields(rows, positions, reads, whole, 1 - 1 / rows.used, float(whole.min()), float((reads * rows.used).min()))
+    return _Fields(
+        rows, positions, reads, whole, 1 - 1 / rows.used, float(whole.min()), float((reads * rows.used).min())
+    )
 
 
 @dataclass(frozen=True)
@@ -261,10 +272,9 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
     return 3 * float(np.cbrt(work**2 * sizes))
 
 
-def _least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
+def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
     """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
-    of the vertex and one loop, once below 16 of them, else twice with 4 each (:func:`.convolution_terms.reduce_depths`).
-    """
+    of the vertex and one loop, once below 16 of them, else twice with 4 each (``convolution_terms.reduce_depths``)."""
     least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
     least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
     return least
@@ -285,8 +295,9 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
         weights = weights * part if axis.kernel > 1 else weights
     steps = rows.size * float(serial * window)
     work = steps * step_cycles(form, kernel) + sums * (serial / rate)
-    fixed = steps * loop_cycles(form, kernel, chip) + serial * start_cycles(form, kernel, chip)
-    fixed = fixed + serial * _least_reduction(channels.depth, kernel, types, passes, chip)
+    fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip))
+    fixed = fixed + serial * start_cycles(form, kernel, chip)
+    fixed = fixed + serial * least_reduction(channels.depth, kernel, types, passes, chip)
     arrive = inputs * channels.sent * ((1 if passes.ahead else serial) / rate)
     moved = weights * (serial / rate)
     alone = fields.all_positions * work + fields.all_reads * arrive
@@ -333,7 +344,8 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
 
 @lru_cache(maxsize=256)
 def _flat_cycles(axes: tuple[Axis, ...], grain: int, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """:func:`~.convolution_vertices.inner_cycles` of every field row of a form that is one flat field."""
+    """:func:`~.convolution_vertices.inner_cycles` of an AMP vertex (its channel grouping does not matter) for every
+    field row of a form that is one flat field."""
     parts = _field_rows(1, axes, grain, chip.tiles).rows.parts
     return inner_cycles(parts[0], parts[1:], Form(1, 1, 1, 1, axes, "fwd"), kernel, chip)
 
@@ -342,7 +354,7 @@ def _cycles_of(space: Space, f: np.ndarray, chip: Chip) -> np.ndarray:
     """:func:`~.convolution_vertices.inner_cycles` of these field rows, which are sorted."""
     form, kernel = space.form, space.kernel
     if kernel.method == "AMP" and kernel.flat(form):
-        return _flat_cycles(form.axes, form.grain, kernel, chip)[:, f]
+        return _flat_cycles(form.axes, form.grain, replace(kernel, in_grouping=1, out_grouping=1), chip)[:, f]
     new = np.ones(len(f), dtype=bool)
     np.not_equal(f[1:], f[:-1], out=new[1:])
     only = f[new]

@@ -266,7 +266,7 @@ def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int
 
 @dataclass(frozen=True)
 class _Reduction:
-    """Of partial sums: exchange cycles of later stages, cycles of reducing (or casting) them, temporary bytes, stages."""
+    """Exchange cycles of later stages, cycles of reducing (or casting) partial sums, temporary bytes, stages."""
 
     exchange: np.ndarray
     cycles: np.ndarray

@@ -205,6 +205,20 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
     return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
 
 
+def turn_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+    """Tile cycles that each step of all positions takes at least besides :func:`loop_cycles`: the loops around an AMP
+    vertex and the shuffling of its coefficients."""
+    if kernel.method != "AMP":
+        return 0.0
+    passes = -(-kernel.out_grouping // kernel.units)
+    return 18.0 + 3 * passes if kernel.flat(form) else (12 + passes * _shuffle(kernel)) / kernel.height
+
+
+def _shuffle(kernel: Kernel) -> int:
+    """Cycles of shuffling the coefficients of so many kernel rows."""
+    return {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
+
+
 def start_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
     """Tile cycles that a vertex takes at least besides its steps and loops."""
     if kernel.method == "HMAC":
@@ -291,9 +305,11 @@ def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 def _amp_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: 1x1 worker time without and with clearing; or nx1 worker time."""
-    first, middle, last, width = _spans(batch, field, form, chip.workers)
     if kernel.flat(form):
-        return np.stack([_slowest(_amp_1x1_worker(first, kernel, zero), chip.workers, 14) for zero in (0, 1)])
+        few = field[-1] // chip.workers  # so many positions or one more for each worker
+        shares = np.stack([few, ceil(field[-1], chip.workers)])
+        return np.stack([_slowest(_amp_1x1_worker(shares, kernel, zero), chip.workers, 14) for zero in (0, 1)])
+    first, middle, last, width = _spans(batch, field, form, chip.workers)
     worker = 17 + int(kernel.partial_size == 2) + _amp_nx1_piece(first, kernel) + _amp_nx1_piece(last, kernel)
     worker = worker + middle * _amp_nx1_piece(width, kernel)
     return _slowest(worker, chip.workers, 9)[None]
@@ -318,8 +334,7 @@ def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chi
         return 50 + retained + c * (12 + common + later + begin)
     outer_rows = ceil(piece.kernel[0], kernel.height)
     inner_kernel = product(piece.kernel[1:])
-    shuffle = {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
-    loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + shuffle + 3)))
+    loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + _shuffle(kernel) + 3)))
     loops = loops + inner[0] * passes * outer_rows * inner_kernel
     fixed = 109 + workers * 9 + workers * (9 if kernel.partial_size == 4 else 10)
     clear = c * (17 * o + 6 * (o - 1) + 1) + (c - 1) * 6 + 1

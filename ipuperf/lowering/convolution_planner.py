@@ -40,6 +40,7 @@ from .convolution_splits import (
     candidate_splits,
     field_grain,
     least_bytes,
+    least_spread,
     split_space,
     useful_splits,
 )
@@ -227,7 +228,7 @@ _FIRST = 64
 
 #: The first guess of the total: so much more than it takes at least, and so many cycles; it doubles until a plan is
 #: found or this often.
-_GUESS, _GUESS_CYCLES, _GUESSES = 1.2, 300, 5
+_GUESS, _GUESS_CYCLES, _GUESSES = 1.25, 500, 5
 
 
 @dataclass(frozen=True)
@@ -314,17 +315,16 @@ class _Search:
         search goes up to a guess, which grows. Of plans of the same cost that of the option with the smaller number
         counts. ``owner``: the option that ``best`` is the best plan of.
         """
-        # sorted by the first, and therefore a heap
-        queue = [(least, n, False) for n, (least, _, _) in enumerate(self.options) if n != owner]
+        # (cycles at least, number, what is known); sorted by the first, and therefore a heap
+        queue = [(least, n, 0) for n, (least, _, _) in enumerate(self.options) if n != owner]
         guess, guesses = 0.0, 0
         while queue:
-            least, number, refined = heapq.heappop(queue)
+            least, number, known = heapq.heappop(queue)
             now = min(bound, best.cost[0]) if best else bound
-            if least > now:
+            if least > now or least == math.inf:
                 break
-            if not refined:
-                if space := self.space(number):
-                    heapq.heappush(queue, (max(least, self.least(number, space)), number, True))
+            if known < 2:
+                heapq.heappush(queue, (max(least, self.least(number, known)), number, known + 1))
                 continue
             if best is None and least >= guess:
                 guess = _GUESS * least + _GUESS_CYCLES if guesses < _GUESSES else math.inf
@@ -334,7 +334,7 @@ class _Search:
             if found and (best is None or (found.cost, number) <= (best.cost, owner)):
                 best, owner = found, number
             if searched < bound and (best is None or best.cost[0] > searched):
-                heapq.heappush(queue, (searched, number, True))
+                heapq.heappush(queue, (searched, number, 2))
         return best
 
     def option_of(self, found: _Found) -> int:
@@ -342,10 +342,15 @@ class _Search:
         every = enumerate((c.form is found.form and c.kernel is found.kernel, p) for _, c, p in self.options)
         return next((number for number, same in every if same == (True, found.passes)), -1)
 
-    def least(self, index: int, space: Space) -> float:
-        """No plan of an option takes less."""
+    def least(self, index: int, known: int) -> float:
+        """No plan of an option takes less: by shape and vertex (``known``: 0), by the splits that there are (1)."""
         _, candidate, passes = self.options[index]
-        return float(space.least.min()) + candidate.moved(passes)
+        if known:
+            space = self.space(index)
+            return float(space.least.min()) + candidate.moved(passes) if space else math.inf
+        request = self.request
+        spread = least_spread(candidate.form, candidate.kernel, request.types, passes, request.chip)
+        return spread + candidate.moved(passes)
 
     def smallest(self) -> _Found | None:
         """The plan of least memory."""

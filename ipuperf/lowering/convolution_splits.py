@@ -272,6 +272,39 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
     return 3 * float(np.cbrt(work**2 * sizes))
 
 
+def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> float:
+    """No split takes less, rearrangements and slices aside.
+
+    A tile with ``p`` positions, ``g`` groups, ``i`` input and ``o`` output channels and ``w`` kernel elements in all
+    passes has at least its share of the products ``v = p g i o w`` of all ``P``, ``G``, ``I``, ``O``, ``W``. Weights
+    and loops cost in proportion to ``g i o w`` (of the exchange a part of ``1 - p / P``: ``P / p`` tiles or more share
+    them), inputs to ``p g i`` (``1 - o / O``) and partial sums to ``p g o``; the arithmetic mean of the three is no
+    less than the geometric one, which is least with ``g = 1`` and ``w = W``.
+    """
+    rate, count = chip.exchange_bytes_per_cycle, passes.count
+    grouping = kernel.group_grouping * kernel.in_grouping * kernel.out_grouping
+    out_channels = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+    positions, window = form.batch, math.prod(a.kernel for a in form.axes)
+    reads = 1.0
+    for axis in form.axes:
+        positions *= axis.output
+        reads *= min(1.0, axis.size / axis.output) / axis.input_dilation
+    each = step_cycles(form, kernel) / grouping
+    inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
+    sums = kernel.partial_size / rate * passes.inner
+    weights = types.input / rate
+    loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)) / grouping
+    groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
+    in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    products = positions * groups * in_channels * out_channels * window / chip.tiles
+    start = count * start_cycles(form, kernel, chip)
+    rest = each - weights / positions - inputs / out_channels
+    if rest < 0:
+        return products * each + start
+    mean = (weights + loops) * inputs * sums * products * products / window
+    return (products * rest + 3 * mean ** (1 / 3)) * (1 - 1e-9) + start
+
+
 def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
     """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
     of the vertex and one loop, once below 16 of them, else twice with 4 each (``convolution_terms.reduce_depths``)."""
@@ -291,8 +324,9 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
     inputs = rows.parts[1] * (groups * (kernel.in_grouping * types.input))
     outputs = rows.parts[2] * float(kernel.out_grouping)
     sums, weights = outputs * (groups * kernel.partial_size), inputs * outputs
-    for axis, part in zip(form.axes, (*rows.parts[3:], window), strict=True):
+    for axis, part in zip(form.axes[:-1], rows.parts[3:], strict=True):
         weights = weights * part if axis.kernel > 1 else weights
+    weights = weights * float(window)
     steps = rows.size * float(serial * window)
     work = steps * step_cycles(form, kernel) + sums * (serial / rate)
     fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip))

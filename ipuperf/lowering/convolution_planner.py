@@ -44,7 +44,14 @@ from .convolution_splits import (
     split_space,
     useful_splits,
 )
-from .convolution_terms import SLICES_AT_LEAST, least_reductions, least_transform, operand_terms, with_reduction
+from .convolution_terms import (
+    SLICES_AT_LEAST,
+    least_reductions,
+    least_transform,
+    operand_terms,
+    set_aside,
+    with_reduction,
+)
 from .convolution_vertices import Kernel, hmac_kernels, kernels, least_cycles, loop_cycles, mac_cycles, vertex_cycles
 
 if TYPE_CHECKING:
@@ -226,9 +233,12 @@ _JOINT_ROWS = 512
 #: How many candidates are worked out fully before the others are compared with the best of them.
 _FIRST = 64
 
-#: The first guess of the total: so much more than it takes at least, and so many cycles; it doubles until a plan is
-#: found or this often.
-_GUESS, _GUESS_CYCLES, _GUESSES = 1.25, 500, 5
+#: Guesses of the total, one after the other until a plan is found: so much more than what is known of it at that time,
+#: and so many cycles.
+_GUESSES, _GUESS_CYCLES = (1.25, 1.5, 2.0, 4.0, math.inf), 500
+
+#: The limit of bytes grows by so much until the plan of least memory is found.
+_GROWTH = 1.2
 
 
 @dataclass(frozen=True)
@@ -281,7 +291,8 @@ class _Candidate:
         if passes.inner > 1:  # the sums so far
             outputs = form.batch * form.groups * form.out_channels * math.prod(axis.output for axis in form.axes)
             held = max(held, 2 * outputs * self.kernel.partial_size // tiles)
-        return max(held, least_bytes(form, self.kernel, request.types, passes, tiles))
+        aside = set_aside(form, self.kernel, request.types, passes, request.chip)
+        return max(held, aside + least_bytes(form, self.kernel, request.types, passes, tiles))
 
 
 class _Search:
@@ -327,7 +338,7 @@ class _Search:
                 heapq.heappush(queue, (max(least, self.least(number, known)), number, known + 1))
                 continue
             if best is None and least >= guess:
-                guess = _GUESS * least + _GUESS_CYCLES if guesses < _GUESSES else math.inf
+                guess = _GUESSES[guesses] * least + _GUESS_CYCLES
                 guesses += 1
             searched = now if best else min(now, guess)
             found = self.best(number, searched, least_memory=False)
@@ -361,9 +372,9 @@ class _Search:
         """The splits of an option that may fit."""
         if index not in self.spaces:
             _, candidate, passes = self.options[index]
-            self.spaces[index] = split_space(
-                candidate.form, candidate.kernel, self.request.types, passes, self.limit, self.request.chip
-            )
+            form, kernel, types, chip = candidate.form, candidate.kernel, self.request.types, self.request.chip
+            left = self.limit - set_aside(form, kernel, types, passes, chip)
+            self.spaces[index] = split_space(form, kernel, types, passes, left, chip)
         return self.spaces[index]
 
     def best(self, index: int, bound: float, *, least_memory: bool) -> _Found | None:
@@ -477,7 +488,7 @@ def _smallest_plan(request: Request, candidates: list[_Candidate], passes: Seque
     limit = min((c.least_bytes(p, request) for c in candidates for p in passes), default=0.0)
     found = None
     while candidates and found is None:
-        limit *= _GUESS
+        limit *= _GROWTH
         found = _Search(request, candidates, passes, limit).smallest()
     return found
 

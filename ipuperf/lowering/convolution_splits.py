@@ -19,6 +19,7 @@ from .convolution_form import Axis, Form
 from .convolution_vertices import (
     Kernel,
     Piece,
+    clear_cycles,
     inner_cycles,
     loop_cycles,
     product,
@@ -291,7 +292,7 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
         reads *= min(1.0, axis.size / axis.output) / axis.input_dilation
     each = step_cycles(form, kernel) / grouping
     inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
-    sums = kernel.partial_size / rate * passes.inner
+    sums = (kernel.partial_size / rate + clear_cycles(form, kernel)) * passes.inner
     weights = types.input / rate
     loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)) / grouping
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
@@ -328,12 +329,15 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
         weights = weights * part if axis.kernel > 1 else weights
     weights = weights * float(window)
     steps = rows.size * float(serial * window)
-    work = steps * step_cycles(form, kernel) + sums * (serial / rate)
+    cleared = clear_cycles(form, kernel) / kernel.partial_size
+    work = steps * step_cycles(form, kernel) + sums * (serial * (1 / rate + cleared))
     fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip))
     fixed = fixed + serial * start_cycles(form, kernel, chip)
     fixed = fixed + serial * least_reduction(channels.depth, kernel, types, passes, chip)
     arrive = inputs * channels.sent * ((1 if passes.ahead else serial) / rate)
     moved = weights * (serial / rate)
+    if passes.inner > 1:  # the sums so far
+        sums = sums * (1 + 1 / channels.depth)
     alone = fields.all_positions * work + fields.all_reads * arrive
     least = np.minimum(alone, moved + (alone - moved) * channels.share) + fixed
     if limit < np.inf:
@@ -372,7 +376,7 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     taken = at * space.work[c] + reads * space.arrive[c] + fields.sent[f] * space.moved[c] + space.fixed[c]
     good = taken <= allowed
     if space.limit < np.inf:
-        good &= weights + reads * space.inputs[c] + at * space.sums[c] <= space.limit
+        good &= weights + reads * space.inputs[c] + at * space.sums[c] <= space.limit * (1 + 1e-9)
     return f[good], c[good]
 
 

@@ -438,6 +438,23 @@ def operand_terms(
     return {name: value if isinstance(value, np.ndarray) else none + value for name, value in found.items()}
 
 
+def set_aside(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> int:
+    """Bytes on a tile that operands and partial sums of a serial pass cannot have, at least: the weights of a fully
+    connected layer, laid out for slicing, and inputs that were rearranged ahead of the passes."""
+    found = 0
+    if passes.count > 1 and _sliced(form):
+        found = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
+    if passes.ahead:
+        every = moves(form, kernel, types, chip)
+        found += sum(int(move.share(chip.tiles)) for move in every if move.what == "inputs")
+    return found
+
+
+def _sliced(form: Form) -> bool:
+    """Whether weights are laid out for slicing: those of a fully connected layer that is not planned jointly."""
+    return form.pass_.startswith("fc") and not form.joint
+
+
 def _serial_terms(
     form: Form, kernel: Kernel, grid: Grid, sums: np.ndarray, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
@@ -463,7 +480,7 @@ def _serial_ends(
     planned jointly), cycles of casting the sums of serial input channels, bytes of those sums."""
     prepare: np.ndarray | int = 0
     kept = finish = added = prepare
-    if passes.count > 1 and form.pass_.startswith("fc") and not form.joint:
+    if passes.count > 1 and _sliced(form):
         share = -(-_whole_operands(form, kernel)[1] // grid.tiles)
         kept = share * types.input
         prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share

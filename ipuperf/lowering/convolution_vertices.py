@@ -214,6 +214,11 @@ def turn_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
     return 18.0 + 3 * passes if kernel.flat(form) else (12 + passes * _shuffle(kernel)) / kernel.height
 
 
+def clear_cycles(form: Form, kernel: Kernel) -> float:
+    """Tile cycles of clearing each partial sum, at least."""
+    return 0.5 if kernel.method == "HMAC" or (kernel.method == "AMP" and not kernel.flat(form)) else 0.0
+
+
 def _shuffle(kernel: Kernel) -> int:
     """Cycles of shuffling the coefficients of so many kernel rows."""
     return {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)

@@ -433,6 +433,8 @@ def _candidates(request: Request, changed: Iterable[Form], find: _Finder, bound:
             form = replace(plain, grain=grain) if grain > 1 else plain
             whole, each = least_cycles(form, kernel, chip)
             if kernel.method == "HMAC" and whole + each <= bound:
+                if least_spread(form, kernel, types, ONCE, chip) > bound:
+                    continue
                 each += _least_hmac(form, kernel, types, chip)
             if whole + each <= bound:
                 total, later, held = least_transform(form, kernel, types, chip)

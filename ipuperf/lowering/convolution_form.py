@@ -67,8 +67,41 @@ class Axis:
         return np.where((outputs == self.output) & (kernel == self.kernel), self.whole, part)
 
 
+@dataclass(frozen=True)
+class Types:
+    """Bytes per element of inputs, partial sums and result."""
+
+    input: int
+    partial: int
+    output: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Serial passes over parts of the output (``out``) or of the input channels (``inner``); one of the two is 1.
+
+    ``ahead``: the inputs are brought to the tiles once, before the passes over output channels.
+    """
+
+    out: int = 1
+    inner: int = 1
+    ahead: bool = False
+
+    @property
+    def count(self) -> int:
+        """Passes in all."""
+        return self.out * self.inner
+
+
+#: All in one pass.
+ONCE = Passes()
+
+
 CONVOLUTION_PASSES = ("fwd", "bwd", "wu")
 PRODUCT_PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
+
+#: The passes of a fully connected layer in training.
+TRAINING = ("fcfwd", "fcbwd", "fcwu")
 
 #: Multiplications of one product or convolution: cycles and bytes have to stay whole numbers of 64 bits.
 _MOST_PRODUCTS = 2**56
@@ -108,6 +141,11 @@ class Form:
         """Outputs of an axis, filled up to whole grains."""
         size, grain = self.axes[axis].output, self.grain if axis == len(self.axes) - 1 else 1
         return -(-size // grain) * grain
+
+    @property
+    def changes(self) -> tuple[object, ...]:
+        """What makes it another form than what was asked for."""
+        return (self.swapped, self.expanded, self.flattened, self.combined)
 
     @cached_property
     def is_product(self) -> bool:

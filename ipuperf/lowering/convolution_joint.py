@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import POINT, Axis, Form, flatten_field, swap
-from .convolution_splits import ONCE, Grid, Passes, Types, least_bytes, least_reduction, parallel_rows
+from .convolution_bounds import least_bytes, least_reduction
+from .convolution_form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .convolution_splits import Grid, parallel_rows
 from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
 from .convolution_vertices import (
     Kernel,
@@ -42,9 +43,6 @@ from .convolution_vertices import (
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-#: The passes of a layer in training, in the order of :class:`Layer`.
-TRAINING = ("fcfwd", "fcbwd", "fcwu")
-
 
 @dataclass(frozen=True)
 class LayerPass:
@@ -57,7 +55,7 @@ class LayerPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """The cheapest joint plan: its passes in the order of :data:`TRAINING`, with a grid of one candidate and its terms
+    """The cheapest joint plan: its passes in the order of ``TRAINING``, with a grid of one candidate and its terms
     each; ``total``: cycles of all three, ``temp_bytes``: the most on a tile in any."""
 
     total: int
@@ -163,7 +161,7 @@ class _Splits:
                        self.rows[chosen], self.places[chosen], self.tiles[chosen], self.outer)  # fmt: skip
 
     def least(self, number: int, part: LayerPass, types: Types, chip: Chip) -> _LeastCycles:
-        """What a pass (by its number in :data:`TRAINING`) takes at least in each serial pass."""
+        """What a pass (by its number in ``TRAINING``) takes at least in each serial pass."""
         form, kernel, cut, rate = part.form, part.kernel, part.cut, chip.exchange_bytes_per_cycle
         one = np.ones_like(self.tiles)
         across, field, out, depth, rows, columns = (
@@ -184,7 +182,7 @@ class _Splits:
         return _LeastCycles(vertex + sums + reduction + start_cycles(form, kernel, chip), weights, shared)
 
     def grid(self, number: int, part: LayerPass, chip: Chip) -> Grid:
-        """The candidates as a grid of a pass (by its number in :data:`TRAINING`)."""
+        """The candidates as a grid of a pass (by its number in ``TRAINING``)."""
         one, grain = np.ones_like(self.tiles), part.form.grain
         outer = one * self.outer
         across, field, inner, out, in_groups, out_groups = (

@@ -11,9 +11,8 @@ import pytest
 
 from ipuperf.lowering import convolution_joint as joint
 from ipuperf.lowering import plan_matmul
-from ipuperf.lowering.convolution_form import flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import TRAINING, cheapest_splits, joint_plan, layer_passes
-from ipuperf.lowering.convolution_splits import ONCE, Passes, Types
+from ipuperf.lowering.convolution_form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.convolution_joint import cheapest_splits, joint_plan, layer_passes
 from ipuperf.lowering.convolution_terms import operand_terms, with_reduction
 from ipuperf.lowering.convolution_vertices import Kernel, vertex_cycles
 from ipuperf.machine import load_machine

@@ -11,17 +11,11 @@ import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT64
 from ipuperf.lowering import plan_convolution, plan_matmul
-from ipuperf.lowering.convolution_form import forms
-from ipuperf.lowering.convolution_planner import ConvolutionPlan, _Candidate
-from ipuperf.lowering.convolution_splits import (
-    ONCE,
-    Passes,
-    candidate_splits,
-    field_grain,
-    least_spread,
-    split_space,
-    useful_splits,
-)  # fmt: skip
+from ipuperf.lowering.convolution_bounds import least_spread
+from ipuperf.lowering.convolution_candidates import Candidate
+from ipuperf.lowering.convolution_form import ONCE, Passes, forms
+from ipuperf.lowering.convolution_plan import ConvolutionPlan
+from ipuperf.lowering.convolution_splits import candidate_splits, field_grain, split_space, useful_splits
 from ipuperf.lowering.convolution_terms import least_transform, operand_terms, set_aside, with_reduction
 from ipuperf.lowering.convolution_vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
@@ -162,7 +156,7 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
             terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
             terms = with_reduction(terms, form, kernel, grid, types, passes, chip)
             whole, each = least_cycles(form, kernel, chip)
-            candidate = _Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
+            candidate = Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
             assert candidate.least(passes) <= terms["total"].min()
             spread = least_spread(form, kernel, types, passes, chip)
             assert max(spread, space.least.min()) + candidate.moved(passes) <= terms["total"].min()

@@ -56,9 +56,9 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
     start = count * start_cycles(form, kernel, chip)
     rest = each - weights / positions - inputs / out_channels
     if rest < 0:
-        return products * each + start
+        return (products * each + start) * (1 - 1e-9)
     mean = (weights + loops) * inputs * sums * products * products / window
-    return (products * rest + 3 * mean ** (1 / 3)) * (1 - 1e-9) + start
+    return (products * rest + 3 * mean ** (1 / 3) + start) * (1 - 1e-9)
 
 
 def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:

@@ -107,7 +107,7 @@ class Search:
         _, candidate, passes = self.options[index]
         if known:
             space = self.space(index)
-            return float(space.least.min()) + candidate.moved(passes) if space else math.inf
+            return float(space.least.min()) * (1 - 1e-9) + candidate.moved(passes) if space else math.inf
         request = self.request
         spread = least_spread(candidate.form, candidate.kernel, request.types, passes, request.chip)
         return spread + candidate.moved(passes)

@@ -84,6 +84,8 @@ def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | No
     """The rearrangements of :func:`needs` as the planner prices them (``cut``: its groupings are those in which the
     channels go to the tiles, when not those of ``kernel``)."""
     need = needs(form, kernel)
+    if not (need.inputs or need.weights or need.result or need.regroup or need.regroup_weights):
+        return ()
     inputs, weights, outputs = padded_elements(form, cut or kernel)
 
     def move(what: str, elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:

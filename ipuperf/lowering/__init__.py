@@ -1,7 +1,7 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
 from .collective_merging import NO_MERGING, CollectiveMerging
-from .convolution_planner import ConvolutionPlan
+from .convolution_plan import ConvolutionPlan
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
 from .lower import lower

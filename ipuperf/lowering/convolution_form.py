@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -37,12 +38,12 @@ class Axis:
     kernel_dilation: int = 1
     padding: int = 0
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether each output needs just the input at its own place, so that the axis can join a flat field."""
         return (self.kernel, self.stride, self.input_dilation, self.padding) == (1, 1, 1, 0)
 
-    @property
+    @cached_property
     def worklist_stride(self) -> int:
         """Outputs that one kernel element touches lie this far apart (above 1 with a dilated input)."""
         return self.input_dilation // math.gcd(self.input_dilation, self.stride)
@@ -66,8 +67,41 @@ class Axis:
         return np.where((outputs == self.output) & (kernel == self.kernel), self.whole, part)
 
 
+@dataclass(frozen=True)
+class Types:
+    """Bytes per element of inputs, partial sums and result."""
+
+    input: int
+    partial: int
+    output: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Serial passes over parts of the output (``out``) or of the input channels (``inner``); one of the two is 1.
+
+    ``ahead``: the inputs are brought to the tiles once, before the passes over output channels.
+    """
+
+    out: int = 1
+    inner: int = 1
+    ahead: bool = False
+
+    @property
+    def count(self) -> int:
+        """Passes in all."""
+        return self.out * self.inner
+
+
+#: All in one pass.
+ONCE = Passes()
+
+
 CONVOLUTION_PASSES = ("fwd", "bwd", "wu")
 PRODUCT_PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
+
+#: The passes of a fully connected layer in training.
+TRAINING = ("fcfwd", "fcbwd", "fcwu")
 
 #: Multiplications of one product or convolution: cycles and bytes have to stay whole numbers of 64 bits.
 _MOST_PRODUCTS = 2**56
@@ -109,11 +143,16 @@ class Form:
         return -(-size // grain) * grain
 
     @property
+    def changes(self) -> tuple[object, ...]:
+        """What makes it another form than what was asked for."""
+        return (self.swapped, self.expanded, self.flattened, self.combined)
+
+    @cached_property
     def is_product(self) -> bool:
         """Whether this is a matrix product."""
         return self.pass_ not in CONVOLUTION_PASSES
 
-    @property
+    @cached_property
     def one_by_one(self) -> bool:
         """Whether all that is left is one flat field of positions (what the 1x1 AMP vertex can do)."""
         *outer, last = self.axes

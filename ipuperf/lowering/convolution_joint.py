@@ -16,22 +16,32 @@ The inputs of the derived passes do not share the exchange bus of two tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import POINT, Axis, Form, flatten_field, swap
-from .convolution_splits import ONCE, Grid, Passes, Types, least_bytes, parallel_rows
+from .convolution_bounds import least_bytes, least_reduction
+from .convolution_form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .convolution_splits import Grid, parallel_rows
 from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
-from .convolution_vertices import Kernel, Piece, amp_units, inner_cycles, kernels, least_cycles, vertex_cycles
+from .convolution_vertices import (
+    Kernel,
+    Piece,
+    amp_units,
+    inner_cycles,
+    kernels,
+    least_cycles,
+    loop_cycles,
+    start_cycles,
+    step_cycles,
+    turn_cycles,
+    vertex_cycles,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
-
-#: The passes of a layer in training, in the order of :class:`Layer`.
-TRAINING = ("fcfwd", "fcbwd", "fcwu")
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class LayerPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """The cheapest joint plan: its passes in the order of :data:`TRAINING`, with a grid of one candidate and its terms
+    """The cheapest joint plan: its passes in the order of ``TRAINING``, with a grid of one candidate and its terms
     each; ``total``: cycles of all three, ``temp_bytes``: the most on a tile in any."""
 
     total: int
@@ -68,9 +78,10 @@ def _forward_kernels(form: Form, chip: Chip, types: Types, limit: float) -> Iter
         return
     units, step = amp_units(chip, types.input, types.partial), 4 // types.input
     channels, before = -(-form.in_channels // step) * step, 0
-    for size in range(step, channels + 1, step):
+    whole = math.lcm(units, step)
+    for size in (*((1,) if step == 1 < units else ()), *range(whole, channels + 1, whole)):
         groups = -(-channels // size)
-        if groups != before and (size == 1 or size % units == 0):
+        if groups != before:
             before = groups
             yield replace(unpadded, in_grouping=size)
 
@@ -121,6 +132,16 @@ def layer_passes(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[
 
 
 @dataclass(frozen=True)
+class _LeastCycles:
+    """Cycles that a pass takes at least but for rearrangements and slices, one entry per candidate: of vertices and
+    partial sums (``work``), of the exchange of its weights and of its inputs."""
+
+    work: np.ndarray
+    weights: np.ndarray
+    inputs: np.ndarray
+
+
+@dataclass(frozen=True)
 class _Splits:
     """Splits of a layer, one entry per candidate: of groups, forward input channels and field, the largest pieces of
     the three in groupings and grains, and the tiles used; ``outer``: groupings of output channels in a serial pass."""
@@ -134,8 +155,34 @@ class _Splits:
     tiles: np.ndarray
     outer: int
 
+    def take(self, chosen: np.ndarray) -> _Splits:
+        """The candidates with these indices."""
+        return _Splits(self.groups[chosen], self.inner[chosen], self.field[chosen], self.held[chosen],
+                       self.rows[chosen], self.places[chosen], self.tiles[chosen], self.outer)  # fmt: skip
+
+    def least(self, number: int, part: LayerPass, types: Types, chip: Chip) -> _LeastCycles:
+        """What a pass (by its number in ``TRAINING``) takes at least in each serial pass."""
+        form, kernel, cut, rate = part.form, part.kernel, part.cut, chip.exchange_bytes_per_cycle
+        one = np.ones_like(self.tiles)
+        across, field, out, depth, rows, columns = (
+            (self.places, self.field, 1, self.inner, self.rows, self.outer),
+            (self.rows, self.inner, 1, self.field, self.places, self.outer),
+            (self.places, self.field, self.inner, one, self.outer, self.rows),
+        )[number]
+        positions, groups = across * float(form.grain), self.held * cut.group_grouping
+        inputs, outputs = groups * (rows * cut.in_grouping), columns * cut.out_grouping
+        steps = self.held * rows * columns
+        each = loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)
+        vertex = steps * (positions * step_cycles(form, kernel) + each)
+        sums = positions * groups * (outputs * kernel.partial_size / rate)
+        reduction = least_reduction(depth, kernel, types, ONCE, chip)
+        weights = inputs * outputs * (1 - 1 / field) * (types.input / rate)
+        reads = np.minimum(positions, form.axes[-1].whole) * inputs
+        shared = reads * (1 - 1 / out) * (types.input / rate)
+        return _LeastCycles(vertex + sums + reduction + start_cycles(form, kernel, chip), weights, shared)
+
     def grid(self, number: int, part: LayerPass, chip: Chip) -> Grid:
-        """The candidates as a grid of a pass (by its number in :data:`TRAINING`)."""
+        """The candidates as a grid of a pass (by its number in ``TRAINING``)."""
         one, grain = np.ones_like(self.tiles), part.form.grain
         outer = one * self.outer
         across, field, inner, out, in_groups, out_groups = (
@@ -145,7 +192,7 @@ class _Splits:
         )[number]
         around = inner_cycles(one, (one, across * grain), part.form, part.kernel, chip)
         piece = Piece(one, (one, across * grain), (one, one), self.held, in_groups, out_groups)
-        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around)
+        return Grid(one, (one, field), self.groups, (one, one), out, inner, self.tiles, piece, around, field, inner)
 
 
 def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
@@ -187,37 +234,77 @@ def _least_exchange(parts: tuple[LayerPass, ...], types: Types, chip: Chip) -> f
     return found
 
 
+def _least_of_splits(
+    splits: _Splits, parts: tuple[LayerPass, ...], passes: Passes, types: Types, chip: Chip
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cycles that each candidate takes at least for all three passes: with and without the operands of the update."""
+    least: np.ndarray | float = 0.0
+    operands: np.ndarray | float = 0.0
+    for number, part in enumerate(parts):
+        total, later, _ = least_transform(part.form, part.kernel, types, chip, part.cut)
+        taken = splits.least(number, part, types, chip)
+        operands = passes.count * taken.weights + (1 if passes.ahead else passes.count) * taken.inputs
+        moved = passes.count * later + (1 if passes.ahead else passes.count) * (total - later)
+        slices = passes.count * SLICES_AT_LEAST if passes.count > 1 else 0
+        least = least + passes.count * taken.work + operands + (moved + slices)
+    return np.asarray(least), np.asarray(least - operands)
+
+
 def cheapest_splits(
     parts: tuple[LayerPass, ...], passes: Passes, types: Types, limit: float, bound: tuple[float, float], chip: Chip
 ) -> tuple[float, Layer | None]:
     """(least cycles whatever the memory, but for the operands of the update; the cheapest splits that fit and are
-    better than ``bound`` (cycles, bytes)). Splits whose passes so far exceed the bound are dropped."""
+    better than ``bound`` (cycles, bytes)). Splits that cannot keep to the bound are dropped; where serial passes cannot
+    either, the least cycles are a lower bound of them."""
     splits = _splits(parts[0], passes, chip)
     if splits is None:
         return np.inf, None
+    least, free = _least_of_splits(splits, parts, passes, types, chip)
+    first = float(free.min())
+    serial = passes == ONCE and parts[0].kernel.method == "AMP" and first + 6 * SLICES_AT_LEAST <= bound[0]
+    if not serial:
+        near = np.flatnonzero(least <= bound[0] * (1 + 1e-9))
+        if not len(near):
+            return first, None
+        splits = splits.take(near)
     grids = [splits.grid(number, part, chip) for number, part in enumerate(parts)]
     work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
             for grid, part in zip(grids, parts, strict=True)]  # fmt: skip
-    taken = passes.count * np.sum(np.stack(work), axis=0)
+    taken = passes.count * (work[0] + work[1] + work[2])
     kept = np.flatnonzero(taken <= bound[0])
     if not len(kept):
-        return float(taken.min()), None
+        return float(taken.min()) if serial else first, None
     grids, work = [grid.take(kept) for grid in grids], [each[kept] for each in work]
-    every = []
-    for part, grid, compute in zip(parts, grids, work, strict=True):
-        terms = operand_terms(part.form, part.kernel, grid, compute, types, passes, chip, part.cut)
-        every.append(with_reduction(terms, part.form, part.kernel, grid, types, passes, chip))
-    total = np.sum(np.stack([terms["total"] for terms in every]), axis=0)
-    most = np.max(np.stack([terms["temp_bytes"] for terms in every]), axis=0)
-    free, fitting = float((total - every[-1]["exchange_operands"]).min()), np.flatnonzero(most <= limit)
+    every = [operand_terms(part.form, part.kernel, grid, compute, types, passes, chip, part.cut)
+             for part, grid, compute in zip(parts, grids, work, strict=True)]  # fmt: skip
+    if not serial:
+        total, most = _all_three(every)
+        kept = np.flatnonzero((total <= bound[0]) & (most <= limit))
+        if not len(kept):
+            return first, None
+        grids = [grid.take(kept) for grid in grids]
+        every = [{name: values[kept] for name, values in terms.items()} for terms in every]
+    every = [with_reduction(terms, part.form, part.kernel, grid, types, passes, chip)
+             for part, grid, terms in zip(parts, grids, every, strict=True)]  # fmt: skip
+    total, most = _all_three(every)
+    if serial:
+        first = float((total - every[-1]["exchange_operands"]).min())
+    fitting = np.flatnonzero(most <= limit)
     if not len(fitting):
-        return free, None
+        return first, None
     order = np.lexsort((grids[0].tiles[fitting], most[fitting], total[fitting]))
     only = fitting[order[:1]]
     cost = (int(total[only[0]]), int(most[only[0]]))
     chosen = tuple({name: values[only] for name, values in terms.items()} for terms in every)
     layer = Layer(*cost, passes, parts, tuple(grid.take(only) for grid in grids), chosen)
-    return free, layer if cost < bound else None
+    return first, layer if cost < bound else None
+
+
+def _all_three(every: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """(cycles of all passes, the most temporary bytes in any)."""
+    one, two, three = every
+    most = np.maximum(np.maximum(one["temp_bytes"], two["temp_bytes"]), three["temp_bytes"])
+    return one["total"] + two["total"] + three["total"], most
 
 
 def _serial_counts(channels: int) -> list[int]:
@@ -242,17 +329,17 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
         return None
     form = flatten_field(swap(product))
     layers = [
-        parts
+        (_least(parts, types, chip), parts)
         for kernel in _forward_kernels(form, chip, types, limit)
-        if (parts := layer_passes(form, kernel, chip, types))
+        if sum(least_cycles(form, kernel, chip)) <= bound and (parts := layer_passes(form, kernel, chip, types))
     ]
-    layers.sort(key=lambda parts: _least(parts, types, chip))
+    layers.sort(key=lambda layer: layer[0])
     serial = _serial_counts(form.out_channels)
     best: Layer | None = None
     least: tuple[float, float] = (bound, np.inf)
     later: list[tuple[float, int]] = []
-    for number, parts in enumerate(layers):
-        if _least(parts, types, chip) > least[0]:
+    for number, (cycles, parts) in enumerate(layers):
+        if cycles > least[0]:
             break
         free, found = cheapest_splits(parts, ONCE, types, limit, least, chip)
         best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
@@ -263,6 +350,6 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
             if free + 3 * count * SLICES_AT_LEAST > least[0]:
                 break
             for ahead in (True, False):
-                _, found = cheapest_splits(layers[number], Passes(out=count, ahead=ahead), types, limit, least, chip)
+                _, found = cheapest_splits(layers[number][1], Passes(out=count, ahead=ahead), types, limit, least, chip)
                 best, least = (found, (found.total, found.temp_bytes)) if found else (best, least)
     return best

@@ -8,53 +8,36 @@ before a single pair is made. No plan within the bounds is lost.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Axis, Form
-from .convolution_vertices import Kernel, Piece, ceil, inner_cycles, loop_cycles, product, step_cycles
+from .convolution_bounds import least_reduction
+from .convolution_form import Axis, Form, Passes, Types
+from .convolution_vertices import (
+    Kernel,
+    Piece,
+    clear_cycles,
+    inner_cycles,
+    loop_cycles,
+    product,
+    start_cycles,
+    step_cycles,
+    turn_cycles,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
 
 @dataclass(frozen=True)
-class Types:
-    """Bytes per element of inputs, partial sums and result."""
-
-    input: int
-    partial: int
-    output: int
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Serial passes over parts of the output (``out``) or of the input channels (``inner``); one of the two is 1.
-
-    ``ahead``: the inputs are brought to the tiles once, before the passes over output channels.
-    """
-
-    out: int = 1
-    inner: int = 1
-    ahead: bool = False
-
-    @property
-    def count(self) -> int:
-        """Passes in all."""
-        return self.out * self.inner
-
-
-#: All in one pass.
-ONCE = Passes()
-
-
-@dataclass(frozen=True)
 class Grid:
-    """Candidate splits of one form for one vertex, flat: pairs of a field row and a channel row."""
+    """Candidate splits of one form for one vertex, flat: pairs of a field row and a channel row.
+
+    ``sharers`` tiles use the same weights, ``depth`` tiles have partial sums of the same results.
+    """
 
     batch: np.ndarray
     field: tuple[np.ndarray, ...]
@@ -65,6 +48,8 @@ class Grid:
     tiles: np.ndarray
     piece: Piece
     inner: np.ndarray
+    sharers: np.ndarray
+    depth: np.ndarray
 
     def take(self, chosen: np.ndarray) -> Grid:
         """The candidates with these indices."""
@@ -77,15 +62,17 @@ class Grid:
                      piece.in_groups[chosen], piece.out_groups[chosen])  # fmt: skip
         return Grid(self.batch[chosen], cut(self.field), self.groups[chosen], cut(self.kernel),
                     self.out_split[chosen], self.in_split[chosen], self.tiles[chosen], part,
-                    self.inner[:, chosen])  # fmt: skip
+                    self.inner[:, chosen], self.sharers[chosen], self.depth[chosen])  # fmt: skip
 
 
 @lru_cache(maxsize=512)
 def useful_splits(size: int, limit: int) -> np.ndarray:
     """Splits of ``size`` worth trying: the smallest split for each distinct ``ceil(size / split)``."""
     splits = np.arange(1, min(size, limit) + 1, dtype=np.int64)
-    _, first = np.unique(ceil(np.full_like(splits, size), splits), return_index=True)
-    return np.sort(splits[first])
+    parts = -(-size // splits)
+    new = np.ones(len(splits), dtype=bool)
+    np.not_equal(parts[1:], parts[:-1], out=new[1:])
+    return splits[new]
 
 
 @dataclass(frozen=True)
@@ -112,20 +99,19 @@ class _Rows:
 def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
     """Every useful combination of splits of axes of these sizes on at most ``tiles`` tiles."""
     used = np.ones(1, dtype=np.int64)
-    splits: list[np.ndarray] = []
-    parts: list[np.ndarray] = []
-    for size in sizes:
-        split = useful_splits(size, tiles)
-        part = ceil(np.full_like(split, size), split)
-        if size == 1:
-            splits, parts = [*splits, np.ones_like(used)], [*parts, np.ones_like(used)]
-            continue
-        old, new = np.nonzero(used[:, None] * split[None, :] <= tiles)
-        splits = [s[old] for s in splits] + [split[new]]
-        parts = [p[old] for p in parts] + [part[new]]
-        used = used[old] * split[new]
-    rows = _Rows(tuple(splits), tuple(parts), used, product(tuple(parts)))
-    return rows.take(np.argsort(used, kind="stable"))
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for axis, size in enumerate(sizes):
+        if size > 1:
+            split = useful_splits(size, tiles)
+            old, new = np.nonzero(used[:, None] * split <= tiles)
+            found = {which: (s[old], p[old]) for which, (s, p) in found.items()}
+            found[axis] = split[new], (-(-size // split))[new]
+            used = used[old] * found[axis][0]
+    order = np.argsort(used, kind="stable")
+    one = np.ones(len(order), dtype=np.int64)
+    every = {axis: (s[order], p[order]) for axis, (s, p) in found.items()}
+    splits, parts = zip(*(every.get(axis, (one, one)) for axis in range(len(sizes))), strict=True)
+    return _Rows(splits, parts, used[order], product(tuple(p for _, p in every.values()) or (one,)))
 
 
 def parallel_rows(
@@ -138,11 +124,17 @@ def parallel_rows(
 
 @dataclass(frozen=True)
 class _Fields:
-    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats."""
+    """Field rows of a form: ``positions`` and inputs read (``reads``, at least) of a piece, as floats; positions of the
+    pieces of all tiles (``whole``); what is exchanged of the weights (``sent``); the least positions and reads of all
+    tiles in any row (``all_positions``, ``all_reads``)."""
 
     rows: _Rows
     positions: np.ndarray
     reads: np.ndarray
+    whole: np.ndarray
+    sent: np.ndarray
+    all_positions: float
+    all_reads: float
 
 
 @lru_cache(maxsize=256)
@@ -153,10 +145,25 @@ def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _
     reads = rows.parts[0].astype(np.float64)
     for axis, part in zip(axes, rows.parts[1:], strict=True):
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
-    return _Fields(rows, rows.size.astype(np.float64), reads)
+    positions = rows.size.astype(np.float64)
+    whole = positions * rows.used
+    return _Fields(
+        rows, positions, reads, whole, 1 - 1 / rows.used, float(whole.min()), float((reads * rows.used).min())
+    )
 
 
-def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Rows | None:
+@dataclass(frozen=True)
+class _Channels:
+    """Channel rows of a form: ``depth`` partial sums to add up; what is shared of the inputs, over the tiles that the
+    exchange feeds at once (``sent``); the share of all tiles that a row uses (``share``)."""
+
+    rows: _Rows
+    depth: np.ndarray
+    sent: np.ndarray
+    share: np.ndarray
+
+
+def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Channels | None:
     """Rows of groups, input channels, output channels (counted in groupings) and all kernel axes but the last.
 
     SLIC takes one grouping of channels, VMAC one of output channels. Serial times parallel splits are useful splits.
@@ -165,15 +172,29 @@ def _channel_rows(form: Form, kernel: Kernel, passes: Passes, tiles: int) -> _Ro
     inner, outer = -(-form.in_channels // kernel.in_grouping), -(-form.out_channels // kernel.out_grouping)
     if outer < passes.out or inner < passes.inner or (kernel.method == "SLIC" and inner * outer > tiles):
         return None
-    sizes = (-(-inner // passes.inner), -(-outer // passes.out))
-    rows = _rows((groups, *sizes, *(a.kernel for a in form.axes[:-1])), tiles)
-    for axis, size, serial in ((1, inner, passes.inner), (2, outer, passes.out)):
-        if serial > 1:
-            rows = rows.take(np.flatnonzero(-(-size // rows.parts[axis]) == serial * rows.splits[axis]))
     legal = {"SLIC": (1, 2), "VMAC": (2,)}.get(kernel.method, ())
-    for axis in legal:
+    axes = tuple(a.kernel for a in form.axes[:-1])
+    return _legal_rows((groups, inner, outer, *axes), (passes.inner, passes.out), legal, tiles)
+
+
+@lru_cache(maxsize=512)
+def _legal_rows(
+    sizes: tuple[int, ...], serial: tuple[int, int], alone: tuple[int, ...], tiles: int
+) -> _Channels | None:
+    """Rows of groups, channels and kernel axes with so many serial passes over input and output channels; ``alone``:
+    axes of which a piece has one element."""
+    cut = (-(-sizes[1] // serial[0]), -(-sizes[2] // serial[1]))
+    rows = _rows((sizes[0], *cut, *sizes[3:]), tiles)
+    for axis, count in zip((1, 2), serial, strict=True):
+        if count > 1:
+            rows = rows.take(np.flatnonzero(-(-sizes[axis] // rows.parts[axis]) == count * rows.splits[axis]))
+    for axis in alone:
         rows = rows.take(np.flatnonzero(rows.parts[axis] == 1))
-    return rows
+    if not len(rows.used):
+        return None
+    out = rows.splits[2]
+    sent = (1 - 1 / out) / (2 - (out & 1))
+    return _Channels(rows, product((rows.splits[1], *rows.splits[3:])), sent, rows.used / tiles)
 
 
 @dataclass(frozen=True)
@@ -181,7 +202,9 @@ class Space:
     """All splits of ``form`` for ``kernel`` in some ``passes`` that may fit into ``limit`` bytes, not yet paired.
 
     A piece holds at least ``reads[f] * inputs[c] + positions[f] * sums[c] + weights[c]`` bytes and takes at least
-    ``positions[f] * work[c] + loads[c]`` cycles in all passes, where ``work`` includes the exchange of partial sums.
+    ``positions[f] * work[c] + reads[f] * arrive[c] + (1 - 1 / used[f]) * moved[c] + fixed[c]`` cycles in all passes
+    (but for rearrangements and slices): the vertex and the exchange of partial sums, of inputs, and of weights; starts,
+    loops and reductions. ``least[c]``: no pair with the row takes less.
     """
 
     form: Form
@@ -189,12 +212,15 @@ class Space:
     passes: Passes
     limit: float
     fields: _Fields
-    channels: _Rows
+    channels: _Channels
     inputs: np.ndarray
     sums: np.ndarray
     weights: np.ndarray
     work: np.ndarray
-    loads: np.ndarray
+    arrive: np.ndarray
+    moved: np.ndarray
+    fixed: np.ndarray
+    least: np.ndarray
 
 
 def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
@@ -203,45 +229,40 @@ def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
     return 2 if types.output == 2 and kernel.out_grouping % 2 and form.axes[-1].output % 2 == 0 else 1
 
 
-def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles: int) -> float:
-    """No piece on a tile holds less: the arithmetic mean of inputs, weights and partial sums is at least the geometric
-    one, and that falls with the number of tiles however they are split."""
-    padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
-    padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
-    padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
-    work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * passes.count)
-    apart = math.prod(a.input_dilation for a in form.axes)
-    window = math.prod(a.kernel for a in form.axes)
-    cut = math.prod(min(1.0, a.size / a.output) for a in form.axes)
-    sizes = types.input**2 * kernel.partial_size * window * cut / apart
-    return 3 * float(np.cbrt(work**2 * sizes))
-
-
 def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit: float, chip: Chip) -> Space | None:
     """The :class:`Space`, or ``None`` when nothing in it is legal or fits into ``limit`` bytes."""
-    rows, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
-    if rows is None or not len(rows.used):
+    channels, serial = _channel_rows(form, kernel, passes, chip.tiles), passes.count
+    if channels is None:
         return None
-    fields = _field_rows(form.batch, form.axes, form.grain, chip.tiles)
-    last = float(form.axes[-1].kernel)
-    groups = rows.parts[0] * float(kernel.group_grouping)
-    inner, outer = rows.parts[1] * kernel.in_grouping, rows.parts[2] * kernel.out_grouping
-    inputs, sums = groups * inner * types.input, groups * outer * kernel.partial_size
-    weights = groups * inner * outer * last * types.input
-    for part in rows.parts[3:]:
-        weights = weights * part
-    steps = rows.size * last
-    work = serial * (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle)
-    loads = serial * steps * loop_cycles(form, kernel, chip)
+    fields, rows = _field_rows(form.batch, form.axes, form.grain, chip.tiles), channels.rows
+    window, rate = form.axes[-1].kernel, chip.exchange_bytes_per_cycle
+    groups = rows.parts[0] * float(kernel.group_grouping) if form.groups > 1 else float(kernel.group_grouping)
+    inputs = rows.parts[1] * (groups * (kernel.in_grouping * types.input))
+    outputs = rows.parts[2] * float(kernel.out_grouping)
+    sums, weights = outputs * (groups * kernel.partial_size), inputs * outputs
+    for axis, part in zip(form.axes[:-1], rows.parts[3:], strict=True):
+        weights = weights * part if axis.kernel > 1 else weights
+    weights = weights * float(window)
+    steps = rows.size * float(serial * window)
+    cleared = clear_cycles(form, kernel) / kernel.partial_size
+    work = steps * step_cycles(form, kernel) + sums * (serial * (1 / rate + cleared))
+    fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip))
+    fixed = fixed + serial * start_cycles(form, kernel, chip)
+    fixed = fixed + serial * least_reduction(channels.depth, kernel, types, passes, chip)
+    arrive = inputs * channels.sent * ((1 if passes.ahead else serial) / rate)
+    moved = weights * (serial / rate)
+    if passes.inner > 1:  # the sums so far
+        sums = sums * (1 + 1 / channels.depth)
+    alone = fields.all_positions * work + fields.all_reads * arrive
+    least = np.minimum(alone, moved + (alone - moved) * channels.share) + fixed
     if limit < np.inf:
-        spread = (fields.reads * fields.rows.used).min() * inputs + (fields.positions * fields.rows.used).min() * sums
-        keep = np.flatnonzero(weights + spread * rows.used / chip.tiles <= limit * (1 + 1e-9))
-        if not len(keep):
+        held = weights + (fields.all_reads * inputs + fields.all_positions * sums) * channels.share
+        least[held > limit * (1 + 1e-9)] = np.inf
+        if least.min() == np.inf:
             return None
-        if len(keep) < len(weights):
-            rows = rows.take(keep)
-            inputs, sums, weights, work, loads = (v[keep] for v in (inputs, sums, weights, work, loads))
-    return Space(form, kernel, passes, limit, fields, rows, inputs, sums, weights, work, loads)
+    return Space(
+        form, kernel, passes, limit, fields, channels, inputs, sums, weights, work, arrive, moved, fixed, least
+    )  # fmt: skip
 
 
 def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndarray]:
@@ -250,25 +271,48 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     What a pair takes times the tiles it uses is no less than the whole work, so that pairs on few tiles drop out as one
     range of the sorted channel rows.
     """
-    rows, positions, tiles, allowed = space.fields.rows, space.fields.positions, chip.tiles, cycles * (1 + 1e-9)
-    whole_f, whole_c = positions * rows.used, space.work * space.channels.used
-    keep_f = np.flatnonzero(whole_f * whole_c.min() <= allowed * tiles)
-    keep_c = np.flatnonzero(whole_c * whole_f.min() / tiles + space.loads <= allowed)
-    if not (len(keep_f) and len(keep_c)):
-        return keep_f[:0], keep_c[:0]
-    used_f, used_c = rows.used[keep_f], space.channels.used[keep_c]
-    fewest = whole_f[keep_f] * whole_c[keep_c].min() / (allowed * used_f)
+    fields, rows, tiles, allowed = space.fields, space.fields.rows, chip.tiles, cycles * (1 + 1e-9)
+    keep_c = np.flatnonzero(space.least <= allowed)
+    if not len(keep_c):
+        return keep_c, keep_c
+    used_c = space.channels.rows.used[keep_c]
+    whole_c = float((space.work[keep_c] * used_c).min())
+    keep_f = np.flatnonzero(fields.whole * whole_c <= allowed * tiles)
+    if not len(keep_f):
+        return keep_f, keep_f
+    used_f = rows.used[keep_f]
+    fewest = fields.positions[keep_f] * (whole_c / allowed)
     low = np.searchsorted(used_c, np.ceil(fewest * (1 - 1e-9)), side="left")
     counts = np.maximum(0, np.searchsorted(used_c, tiles // used_f, side="right") - low)
     ends = np.cumsum(counts)
     f = np.repeat(keep_f, counts)
     c = keep_c[np.arange(len(f)) - np.repeat(ends - counts - low, counts)]
-    weights, at = space.weights[c], positions[f]
-    moved = weights * (1 - 1 / rows.used[f]) * (space.passes.count / chip.exchange_bytes_per_cycle)
-    good = at * space.work[c] + space.loads[c] + moved <= allowed
+    at, reads, weights = fields.positions[f], fields.reads[f], space.weights[c]
+    taken = at * space.work[c] + reads * space.arrive[c] + fields.sent[f] * space.moved[c] + space.fixed[c]
+    good = taken <= allowed
     if space.limit < np.inf:
-        good &= weights + space.fields.reads[f] * space.inputs[c] + at * space.sums[c] <= space.limit
+        good &= weights + reads * space.inputs[c] + at * space.sums[c] <= space.limit * (1 + 1e-9)
     return f[good], c[good]
+
+
+@lru_cache(maxsize=256)
+def _flat_cycles(axes: tuple[Axis, ...], grain: int, kernel: Kernel, chip: Chip) -> np.ndarray:
+    """:func:`~.convolution_vertices.inner_cycles` of an AMP vertex (its channel grouping does not matter) for every
+    field row of a form that is one flat field."""
+    parts = _field_rows(1, axes, grain, chip.tiles).rows.parts
+    return inner_cycles(parts[0], parts[1:], Form(1, 1, 1, 1, axes, "fwd"), kernel, chip)
+
+
+def _cycles_of(space: Space, f: np.ndarray, chip: Chip) -> np.ndarray:
+    """:func:`~.convolution_vertices.inner_cycles` of these field rows, which are sorted."""
+    form, kernel = space.form, space.kernel
+    if kernel.method == "AMP" and kernel.flat(form):
+        return _flat_cycles(form.axes, form.grain, replace(kernel, in_grouping=1, out_grouping=1), chip)[:, f]
+    new = np.ones(len(f), dtype=bool)
+    np.not_equal(f[1:], f[:-1], out=new[1:])
+    only = f[new]
+    parts = tuple(p[only] for p in space.fields.rows.parts)
+    return inner_cycles(parts[0], parts[1:], form, kernel, chip)[:, np.cumsum(new) - 1]
 
 
 def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
@@ -276,11 +320,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
     f, c = _pairs(space, cycles, chip)
     if not len(f):
         return None
-    fields, channels, form = space.fields.rows, space.channels, space.form
-    new = np.ones(len(f), dtype=bool)
-    np.not_equal(f[1:], f[:-1], out=new[1:])
-    different = fields.take(f[new])
-    inner = inner_cycles(different.parts[0], different.parts[1:], form, space.kernel, chip)
+    fields, channels, form = space.fields.rows, space.channels.rows, space.form
     last = np.full(len(c), form.axes[-1].kernel, dtype=np.int64)
     piece = Piece(
         batch=fields.parts[0][f],
@@ -299,5 +339,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
         in_split=channels.splits[1][c],
         tiles=fields.used[f] * channels.used[c],
         piece=piece,
-        inner=inner[:, np.cumsum(new) - 1],
+        inner=_cycles_of(space, f, chip),
+        sharers=fields.used[f],
+        depth=space.channels.depth[c],
     )

@@ -7,14 +7,15 @@ Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/Conv
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Form
-from .convolution_splits import Grid, Passes, Types
+from .convolution_form import Form, Passes, Types
+from .convolution_reductions import reduction
+from .convolution_splits import Grid
 from .convolution_vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | No
     """The rearrangements of :func:`needs` as the planner prices them (``cut``: its groupings are those in which the
     channels go to the tiles, when not those of ``kernel``)."""
     need = needs(form, kernel)
+    if not (need.inputs or need.weights or need.result or need.regroup or need.regroup_weights):
+        return ()
     inputs, weights, outputs = padded_elements(form, cut or kernel)
 
     def move(what: str, elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
@@ -150,37 +153,41 @@ def least_transform(
 
 @dataclass(frozen=True)
 class _Transform:
-    """Rearrangements per tile: cycles of exchange and of copies, bytes exchanged, largest share of bytes."""
+    """Rearrangements per tile: cycles of exchange and of copies, bytes exchanged, largest share of bytes (0: none)."""
 
-    exchange: np.ndarray
-    copy: np.ndarray
-    moved: np.ndarray
-    most: np.ndarray
+    exchange: np.ndarray | int
+    copy: np.ndarray | int
+    moved: np.ndarray | int
+    most: np.ndarray | int
 
 
-def _transform(found: tuple[Move, ...], tiles: np.ndarray, chip: Chip) -> _Transform:
+def _transform(found: Iterable[Move], tiles: np.ndarray, chip: Chip) -> _Transform:
     """The cost of some rearrangements."""
-    exchange = copy = moved = most = np.zeros_like(tiles)
+    exchange: np.ndarray | int = 0
+    copy = moved = most = exchange
     for move in found:
-        share = np.asarray(move.share(tiles))
+        share = move.share(tiles)
         far, near = _move_cycles(move, share, chip)
-        exchange, copy, moved = exchange + far, copy + near, moved + share * move.far
-        most = np.maximum(most, share)
+        copy, most = copy + near, np.maximum(most, share)
+        if move.far:
+            exchange, moved = exchange + far, moved + share
     return _Transform(exchange, copy, moved, most)
 
 
-def _zero_padding(form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None) -> tuple[np.ndarray, np.ndarray]:
+def _zero_padding(
+    form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None
+) -> tuple[np.ndarray, np.ndarray] | tuple[int, int]:
     """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
-    piece, none = grid.piece, np.zeros_like(grid.tiles)
-    extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
     if kernel.method == "AMP" and kernel.height > 1:
         dim, multiple = 0, kernel.height
     elif kernel.method == "SLIC":
         dim, multiple = len(form.axes) - 1, SLIC_WIDTH
     else:
-        return none, none
+        return 0, 0
+    piece, none = grid.piece, np.zeros_like(grid.tiles)
+    extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
     size, split = form.axes[dim].kernel, grid.kernel[dim]
-    rest = np.maximum(size // split % multiple, ceil(np.full_like(split, size), split) % multiple)
+    rest = np.maximum(size // split % multiple, -(-size // split) % multiple)
     extra_kernel[dim] = (multiple - rest) % multiple
     extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
     if kernel.method == "SLIC":
@@ -193,102 +200,6 @@ def _zero_padding(form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = N
     weights = groups * (padded_kernel - product(piece.kernel)) * inner * outer
     inputs = groups * piece.batch * (padded_field - product(piece.field)) * inner
     return weights, inputs
-
-
-@lru_cache(maxsize=4096)
-def reduce_depths(depth: int) -> tuple[int, ...]:
-    """Partial sums added in each stage: one stage below 16, two below 125, else three, of as equal depths as can be
-    (PopLibs ``lib/poplin/ConvReducePlan.cpp``)."""
-    stages = 3 if depth >= 125 else 2 if depth >= 16 else 1
-    left, depths = depth, []
-    for goal in (*_stage_goals(depth, stages)[0], 1):
-        now = -(-left // goal)
-        if now > 1:
-            depths.append(now)
-        left = -(-left // now)
-    return tuple(depths)
-
-
-def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
-    """(partial sums left after each stage but the last, average messages per tile)."""
-    if stages == 1:
-        return (), float(depth)
-    low = int(float(depth) ** ((stages - 1) / stages))
-    plans = []
-    for left in (low, low + 1):
-        goals, cost = _stage_goals(left, stages - 1)
-        plans.append(((left, *goals), cost + depth / left))
-    return plans[0] if plans[0][1] < plans[1][1] else plans[1]
-
-
-#: Cycles per loop of ConvReduce besides the sums, by bytes of partial sums and result: (single input, several inputs).
-_REDUCE_LOOP = {(4, 4): (8, 7), (4, 2): (7, 6), (2, 4): (10, 9), (2, 2): (9, 8)}
-
-
-def reduce_single_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
-    """Tile cycles of ConvReduce with all partial sums but the first in one input; whole vectors of outputs only."""
-    width = 4 if types[0] == 4 else 8
-    loop = 2 * (depth - 1) + _REDUCE_LOOP[types][0]
-    return 33 + chip.workers * (20 + loop * ceil(outputs // width, chip.workers))
-
-
-def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
-    """Tile cycles of ConvReduce with one input for each partial sum."""
-    size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
-    width = 4 if size == 4 else 8
-    loops, rest = outputs // width, outputs % width
-    loops = loops + (rest & 1) + (rest >> 1 & 1) + (rest >> 2)
-    tail = np.where(rest > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
-    shares = loops // workers
-    return workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
-
-
-def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
-    """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
-
-    The partial sums come as one input where they fit into a sixteenth of the memory in whole elements, else as many.
-    """
-    size, element = types[0], chip.memory_element_bytes
-    moved = ceil((depth - 1) * outputs * size, element) * element
-    single = (outputs % (4 if size == 4 else 8) == 0) & (moved * 16 < chip.bytes_per_tile)
-    return np.where(
-        single, reduce_single_cycles(outputs, depth, types, chip), reduce_many_cycles(outputs, depth, types, chip)
-    )
-
-
-def _reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> np.ndarray:
-    """Rows: exchange cycles of later stages, reduce (or cast) cycles, temporary bytes, stages."""
-    rate = chip.exchange_bytes_per_cycle
-    result = np.zeros((4, len(partials)), dtype=np.int64)
-    several = depths > 1
-    if size != out_size:
-        vectors = ceil(ceil(partials, chip.workers), 8 // max(size, out_size))
-        result[1] = np.where(several, 0, chip.workers * (26 + vectors))
-    result[2] = np.where(several, partials * size, 0)
-    values, which = np.unique(depths, return_inverse=True)
-    plans = [reduce_depths(int(depth)) for depth in values]
-    stages = np.array([len(plan) for plan in plans])[which]
-    result[3] = stages
-    sent, left = partials, ceil(partials, depths) * depths
-    for stage in range(max(len(plan) for plan in plans)):
-        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[which]
-        active = stages > stage
-        if stage:
-            result[0] += np.where(active, ceil(sent * size, rate), 0)
-        sent, left = ceil(sent, fan), ceil(left, fan)
-        final = _reduce_vertex(left, fan, (size, out_size), chip)
-        between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
-        result[1] += np.where(active, np.where(stages == stage + 1, final, between), 0)
-    return result
-
-
-@lru_cache(maxsize=64)
-def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray:
-    """Cycles that reducing 0, 1, 2 ... (up to the number of tiles) partial sums takes at least, for any outputs."""
-    depths = np.arange(chip.tiles + 1)
-    every = [_reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip)
-             for n in (1, 4, 8)]  # fmt: skip
-    return np.min([exchange + reduce for exchange, reduce, *_ in every], axis=0)
 
 
 #: Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least.
@@ -326,7 +237,14 @@ def _tile_elements(form: Form, kernel: Kernel, piece: Piece, cut: Kernel | None 
     inputs = reads * piece.batch * inner * groups
     weights = product(piece.kernel) * inner * outer * groups
     outputs = product(piece.field) * piece.batch * groups
-    return _Elements(inputs, weights, outputs * outer, outputs * piece.out_groups * kernel.out_grouping)
+    sums = outputs * piece.out_groups * kernel.out_grouping
+    return _Elements(inputs, weights, outputs * outer, sums)
+
+
+def _partial_sums(kernel: Kernel, piece: Piece) -> np.ndarray:
+    """Partial sums on the fullest tile."""
+    outputs = product(piece.field) * piece.batch * piece.groups
+    return outputs * piece.out_groups * (kernel.out_grouping * kernel.group_grouping)
 
 
 def _whole_operands(form: Form, kernel: Kernel) -> tuple[int, int]:
@@ -346,87 +264,104 @@ def operand_terms(
 
     ``cut``: its groupings are those in which channels go to the tiles, when not those of ``kernel`` (joint plans).
     """
-    rate, none = chip.exchange_bytes_per_cycle, np.zeros_like(compute)
+    rate, none, depth = chip.exchange_bytes_per_cycle, np.zeros_like(compute), grid.depth
     on = _tile_elements(form, kernel, grid.piece, cut)
-    sharers = product(grid.field) * grid.batch
     moved_inputs = (on.inputs - on.inputs // grid.out_split) * types.input
-    moved_weights = (on.weights - on.weights // sharers) * types.input
+    moved_weights = (on.weights - on.weights // grid.sharers) * types.input
     derived = form.joint and form.pass_ != "fcfwd"
-    paired = rate if derived else np.where(grid.out_split % 2 == 0, 2 * rate, rate)
+    paired = rate if derived else rate * (2 - (grid.out_split & 1))
     zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid, cut))
     every = moves(form, kernel, types, chip, cut)
-    first = tuple(move for move in every if move.what == "inputs") if passes.ahead else ()
-    before = _transform(first, grid.tiles, chip)
-    shift = _transform(tuple(move for move in every if move not in first), grid.tiles, chip)
-    arrive, depth = ceil(moved_inputs, paired), product(grid.kernel) * grid.in_split
+    before = _transform((move for move in every if passes.ahead and move.what == "inputs"), grid.tiles, chip)
+    shift = _transform((move for move in every if not passes.ahead or move.what != "inputs"), grid.tiles, chip)
+    arrive = ceil(moved_inputs, paired)
     own = on.sums * kernel.partial_size
-    sums = np.where((depth > 1) | (kernel.partial_size != types.output), own, 0)
+    several = depth > 1
+    sums = own * several if kernel.partial_size == types.output else own
     if kernel.method == "SLIC":
         own = own + ceil(own, grid.piece.groups) + 200
     zeros, held = zero_weights + zero_inputs, on.inputs * types.input
     arrived = moved_inputs + moved_weights + zeros
-    most = np.broadcast_to(shift.most, arrived.shape)
-    extra = np.max([2 * most, most + arrived, arrived + sums, np.where(depth > 1, 2 * sums, 0)], axis=0)
+    extra = np.maximum(arrived + np.maximum(shift.most, sums), 2 * np.maximum(shift.most, sums * several))
+    partials = on.partials * kernel.partial_size
     terms = {
         "transform_exchange": shift.exchange,
         "transform": shift.copy,
-        "exchange_operands": ceil(moved_weights, rate) + (none if passes.ahead else arrive),
-        "tile_transform": ceil(zero_weights, rate) + ceil(zero_inputs, paired),
+        "exchange_operands": ceil(moved_weights, rate) + (0 if passes.ahead else arrive),
+        "tile_transform": -(-zero_weights // rate) + -(-zero_inputs // paired),
         "compute": compute,
-        "exchange_partials": ceil(on.partials * kernel.partial_size, rate),
-    } | _serial_terms(form, kernel, grid, ceil(on.sums, depth), types, passes, chip)
-    broadcast = arrive + before.exchange + before.copy if passes.ahead else none
-    prepare, kept, finish, added = _serial_ends(form, kernel, grid, ceil(on.sums, depth), types, passes, chip)
-    total = passes.count * np.sum(np.stack(list(terms.values())), axis=0) + broadcast + prepare + finish
+        "exchange_partials": ceil(partials, rate),
+    } | _serial_terms(form, kernel, grid, on.sums, types, passes, chip)
+    broadcast = arrive + before.exchange + before.copy if passes.ahead else 0
+    prepare, kept, finish, added = _serial_ends(form, kernel, grid, on.sums, types, passes, chip)
+    total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)
     live = zeros + on.weights * types.input + own + (0 if passes.ahead else held)
     fixed = kept + added + (before.most + held if passes.ahead else 0)
-    return {"dynamic_slice": none, "dynamic_update": none} | terms | {
+    found = {"dynamic_slice": 0, "dynamic_update": 0} | terms | {
         "broadcast": broadcast,
         "prepare": prepare,
         "finish": finish,
         "bytes_transform": shift.moved,
-        "bytes_broadcast": before.moved + moved_inputs if passes.ahead else none,
-        "bytes_operands": moved_weights + (none if passes.ahead else moved_inputs),
+        "bytes_broadcast": before.moved + moved_inputs if passes.ahead else 0,
+        "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
         "bytes_zeros": zeros,
-        "bytes_partials": np.where(depth > 1, on.partials * kernel.partial_size, 0),
+        "bytes_partials": partials * several,
         "temp_bytes": fixed + np.maximum(np.maximum(2 * shift.most, kept), live),
         "fixed_bytes": fixed,
-        "extra_bytes": extra + before.most + kept + added,
+        "extra_bytes": extra + (before.most + kept + added),
         "total": total,
     }  # fmt: skip
+    return {name: value if isinstance(value, np.ndarray) else none + value for name, value in found.items()}
+
+
+def set_aside(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> int:
+    """Bytes on a tile that operands and partial sums of a serial pass cannot have, at least: the weights of a fully
+    connected layer, laid out for slicing, and inputs that were rearranged ahead of the passes."""
+    found = 0
+    if passes.count > 1 and _sliced(form):
+        found = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
+    if passes.ahead:
+        every = moves(form, kernel, types, chip)
+        found += sum(int(move.share(chip.tiles)) for move in every if move.what == "inputs")
+    return found
+
+
+def _sliced(form: Form) -> bool:
+    """Whether weights are laid out for slicing: those of a fully connected layer that is not planned jointly."""
+    return form.pass_.startswith("fc") and not form.joint
 
 
 def _serial_terms(
-    form: Form, kernel: Kernel, grid: Grid, results: np.ndarray, types: Types, passes: Passes, chip: Chip
+    form: Form, kernel: Kernel, grid: Grid, sums: np.ndarray, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
     """What each of several serial passes does besides: slice weights (and inputs, with serial input channels); write
-    its ``results`` or add them to the sums so far."""
+    its results (a tile's part of the ``sums``) or add them to the sums so far."""
     if passes.count == 1:
         return {}
+    results = ceil(sums, grid.depth)
     inputs, weights = _whole_operands(form, kernel)
-    taken = slice_cycles(ceil(ceil(np.full_like(results, weights), grid.tiles), passes.count), types.input, chip)
+    taken = slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
     if passes.inner == 1:
         written = slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
     else:
-        taken = taken + slice_cycles(
-            ceil(ceil(np.full_like(results, inputs), grid.tiles), passes.inner), types.input, chip
-        )
+        taken = taken + slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
         written = add_in_place_cycles(results, kernel.partial_size, chip)
     return {"dynamic_slice": taken, "dynamic_update": written}
 
 
 def _serial_ends(
-    form: Form, kernel: Kernel, grid: Grid, results: np.ndarray, types: Types, passes: Passes, chip: Chip
-) -> tuple[np.ndarray, ...]:
+    form: Form, kernel: Kernel, grid: Grid, sums: np.ndarray, types: Types, passes: Passes, chip: Chip
+) -> tuple[np.ndarray | int, ...]:
     """Once for all passes: cycles and bytes of laying the weights out for slicing (a fully connected layer that is not
     planned jointly), cycles of casting the sums of serial input channels, bytes of those sums."""
-    none = np.zeros_like(results)
-    prepare, kept, finish, added = none, none, none, none
-    if passes.count > 1 and form.pass_.startswith("fc") and not form.joint:
-        share = ceil(np.full_like(none, _whole_operands(form, kernel)[1]), grid.tiles)
+    prepare: np.ndarray | int = 0
+    kept = finish = added = prepare
+    if passes.count > 1 and _sliced(form):
+        share = -(-_whole_operands(form, kernel)[1] // grid.tiles)
         kept = share * types.input
         prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
+        results = ceil(sums, grid.depth)
         each = ceil(results, chip.workers)
         loads = ceil(each, chip.vector_width(max(kernel.partial_size, types.output)))
         finish, added = chip.workers * (26 + loads), results * kernel.partial_size
@@ -443,15 +378,15 @@ def with_reduction(
     terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: Grid, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
     """``terms`` with the reduction of the partial sums. With serial input channels a cast waits for the last pass."""
-    depth = product(grid.kernel) * grid.in_split
-    partials = _tile_elements(form, kernel, grid.piece).sums
-    exchange, reduce, held, stages = _reduction(partials, depth, kernel.partial_size, types.output, chip)
-    if passes.inner > 1:
-        reduce = np.where(depth > 1, reduce, 0)
+    depth, size = grid.depth, kernel.partial_size
+    found = reduction(_partial_sums(kernel, grid.piece), depth, size, types.output, chip)
+    reduce = found.cycles
+    if passes.inner > 1 and size != types.output:
+        reduce = reduce * (depth > 1)
     return terms | {
-        "exchange_partials": terms["exchange_partials"] + exchange,
+        "exchange_partials": terms["exchange_partials"] + found.exchange,
         "reduce": reduce,
-        "temp_bytes": np.maximum(terms["temp_bytes"], terms["fixed_bytes"] + held),
-        "reduce_stages": stages,
-        "total": terms["total"] + passes.count * (exchange + reduce),
+        "temp_bytes": np.maximum(terms["temp_bytes"], terms["fixed_bytes"] + found.held),
+        "reduce_stages": found.stages,
+        "total": terms["total"] + passes.count * (found.exchange + reduce),
     }

@@ -205,6 +205,34 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
     return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
 
 
+def turn_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+    """Tile cycles that each step of all positions takes at least besides :func:`loop_cycles`: the loops around an AMP
+    vertex and the shuffling of its coefficients."""
+    if kernel.method != "AMP":
+        return 0.0
+    passes = -(-kernel.out_grouping // kernel.units)
+    return 18.0 + 3 * passes if kernel.flat(form) else (12 + passes * _shuffle(kernel)) / kernel.height
+
+
+def clear_cycles(form: Form, kernel: Kernel) -> float:
+    """Tile cycles of clearing each partial sum, at least."""
+    return 0.5 if kernel.method == "HMAC" or (kernel.method == "AMP" and not kernel.flat(form)) else 0.0
+
+
+def _shuffle(kernel: Kernel) -> int:
+    """Cycles of shuffling the coefficients of so many kernel rows."""
+    return {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
+
+
+def start_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+    """Tile cycles that a vertex takes at least besides its steps and loops."""
+    if kernel.method == "HMAC":
+        return 55.0 + chip.workers * 9
+    if kernel.method == "AMP":
+        return 73.0 if kernel.flat(form) else 320.0
+    return 0.0
+
+
 def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     """No plan of ``form`` with ``kernel`` is faster: (cycles of all padded steps at full rate on all tiles and of the
     exchange of all partial sums, cycles of the start and of a single loop of a vertex in each serial pass; HMAC: of the
@@ -216,12 +244,10 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     steps = outputs * inner * math.prod(a.kernel for a in form.axes)
     sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
     spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
-    if kernel.method == "HMAC":
-        return spread, 55.0 + chip.workers * 9
+    start = start_cycles(form, kernel, chip)
     if kernel.method == "AMP":
-        loops = loop_cycles(form, kernel, chip)
-        return spread, loops * kernel.height + (73 if kernel.flat(form) else 320)
-    return spread, 0.0
+        return spread, loop_cycles(form, kernel, chip) * kernel.height + start
+    return spread, start
 
 
 def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:
@@ -284,9 +310,11 @@ def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 def _amp_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: 1x1 worker time without and with clearing; or nx1 worker time."""
-    first, middle, last, width = _spans(batch, field, form, chip.workers)
     if kernel.flat(form):
-        return np.stack([_slowest(_amp_1x1_worker(first, kernel, zero), chip.workers, 14) for zero in (0, 1)])
+        few = field[-1] // chip.workers  # so many positions or one more for each worker
+        shares = np.stack([few, ceil(field[-1], chip.workers)])
+        return np.stack([_slowest(_amp_1x1_worker(shares, kernel, zero), chip.workers, 14) for zero in (0, 1)])
+    first, middle, last, width = _spans(batch, field, form, chip.workers)
     worker = 17 + int(kernel.partial_size == 2) + _amp_nx1_piece(first, kernel) + _amp_nx1_piece(last, kernel)
     worker = worker + middle * _amp_nx1_piece(width, kernel)
     return _slowest(worker, chip.workers, 9)[None]
@@ -311,8 +339,7 @@ def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chi
         return 50 + retained + c * (12 + common + later + begin)
     outer_rows = ceil(piece.kernel[0], kernel.height)
     inner_kernel = product(piece.kernel[1:])
-    shuffle = {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
-    loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + shuffle + 3)))
+    loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + _shuffle(kernel) + 3)))
     loops = loops + inner[0] * passes * outer_rows * inner_kernel
     fixed = 109 + workers * 9 + workers * (9 if kernel.partial_size == 4 else 10)
     clear = c * (17 * o + 6 * (o - 1) + 1) + (c - 1) * 6 + 1

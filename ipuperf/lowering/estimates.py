@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from .convolution_planner import ConvolutionPlan
+from .convolution_plan import ConvolutionPlan
 from .planner import chip_named, dtype_named, plan_convolution, plan_matmul
 
 _COMMON = ("kind", "target", "dtype", "partials", "pass_", "amp")

@@ -21,7 +21,7 @@ from ipuperf.machine import Chip, MachineError, load_machine
 from ipuperf.ops.work import Convolution, MatMul
 
 from . import convolution_planner as search
-from .convolution_planner import ConvolutionPlan
+from .convolution_plan import ConvolutionPlan
 
 #: Names of chips -> the machine with one of them; PopLibs calls the first two generations Mk1 and Mk2.
 CHIPS = {"gc2": "gc2-1", "mk1": "gc2-1", "gc200": "gc200-1", "mk2": "gc200-1", "bow": "bow-1"}

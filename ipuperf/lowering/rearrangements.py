@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING
 from ipuperf.ops.work import Convolution
 
 from .convolution_form import Form, view_form
-from .convolution_planner import ConvolutionPlan, plan_convolution
+from .convolution_plan import ConvolutionPlan
+from .convolution_planner import plan_convolution
 from .convolution_terms import near_cycles, needs, padded_elements
 from .convolution_vertices import grain
 

@@ -14,7 +14,7 @@ from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
 from ipuperf.lowering.convolution_form import POINT, Axis, Form, expand, flatten_field, form_of, forms, swap
 from ipuperf.lowering.convolution_planner import plan_convolution
-from ipuperf.lowering.convolution_terms import reduce_depths
+from ipuperf.lowering.convolution_reductions import reduce_depths
 from ipuperf.lowering.convolution_vertices import _spans
 from ipuperf.lowering.rearrangements import stages
 from ipuperf.machine import load_machine

@@ -9,11 +9,12 @@ import math
 import numpy as np
 import pytest
 
+from ipuperf.lowering import convolution_joint as joint
 from ipuperf.lowering import plan_matmul
-from ipuperf.lowering.convolution_form import flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import TRAINING, cheapest_splits, joint_plan, layer_passes
-from ipuperf.lowering.convolution_splits import ONCE, Types
-from ipuperf.lowering.convolution_vertices import Kernel
+from ipuperf.lowering.convolution_form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.convolution_joint import cheapest_splits, joint_plan, layer_passes
+from ipuperf.lowering.convolution_terms import operand_terms, with_reduction
+from ipuperf.lowering.convolution_vertices import Kernel, vertex_cycles
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip
@@ -191,3 +192,31 @@ def test_weights_of_a_fully_connected_layer_are_laid_out_before_serial_passes():
 def test_products_beyond_whole_numbers_are_refused(sizes):
     with pytest.raises(ValueError, match=r"multiplications; allowed: up to 7\.21e\+16"):
         plan_matmul("mk2", 1, *sizes)
+
+
+# -- what the search cuts by -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passes", [ONCE, Passes(2), Passes(2, ahead=True)])
+@pytest.mark.parametrize(("m", "k", "n"), [(32, 96, 64), (64, 40, 200), (2, 64, 48), (100, 33, 7), (1, 50, 80)])
+@pytest.mark.parametrize("types", [HALF, Types(2, 4, 2), Types(4, 4, 4)])
+def test_splits_take_no_less_than_what_they_are_cut_by(types, m, k, n, passes):
+    form, seen = flatten_field(swap(product_form(2, m, k, n, "fcfwd"))), 0
+    for kernel in joint._forward_kernels(form, CHIP, types, np.inf):
+        parts = layer_passes(form, kernel, CHIP, types)
+        splits = joint._splits(parts[0], passes, CHIP) if parts else None
+        if splits is None:
+            continue
+        least, free = joint._least_of_splits(splits, parts, passes, types, CHIP)
+        every = []
+        for number, part in enumerate(parts):
+            grid = splits.grid(number, part, CHIP)
+            compute = vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, CHIP)
+            terms = operand_terms(part.form, part.kernel, grid, compute, types, passes, CHIP, part.cut)
+            every.append(with_reduction(terms, part.form, part.kernel, grid, types, passes, CHIP))
+        total = sum(terms["total"] for terms in every)
+        assert (least <= total * (1 + 1e-9)).all()
+        if passes == ONCE:
+            assert (free <= (total - every[-1]["exchange_operands"]) * (1 + 1e-9)).all()
+        seen += len(total)
+    assert seen > 20 or m < 4  # too few rows for two serial passes

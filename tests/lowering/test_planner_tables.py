@@ -11,17 +11,12 @@ import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT64
 from ipuperf.lowering import plan_convolution, plan_matmul
-from ipuperf.lowering.convolution_form import forms
-from ipuperf.lowering.convolution_planner import ConvolutionPlan, _Candidate
-from ipuperf.lowering.convolution_splits import (
-    ONCE,
-    Passes,
-    candidate_splits,
-    field_grain,
-    split_space,
-    useful_splits,
-)  # fmt: skip
-from ipuperf.lowering.convolution_terms import least_transform, operand_terms, with_reduction
+from ipuperf.lowering.convolution_bounds import least_spread
+from ipuperf.lowering.convolution_candidates import Candidate
+from ipuperf.lowering.convolution_form import ONCE, Passes, forms
+from ipuperf.lowering.convolution_plan import ConvolutionPlan
+from ipuperf.lowering.convolution_splits import candidate_splits, field_grain, split_space, useful_splits
+from ipuperf.lowering.convolution_terms import least_transform, operand_terms, set_aside, with_reduction
 from ipuperf.lowering.convolution_vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
@@ -161,16 +156,19 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
             terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
             terms = with_reduction(terms, form, kernel, grid, types, passes, chip)
             whole, each = least_cycles(form, kernel, chip)
-            candidate = _Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
+            candidate = Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
             assert candidate.least(passes) <= terms["total"].min()
+            spread = least_spread(form, kernel, types, passes, chip)
+            assert max(spread, space.least.min()) + candidate.moved(passes) <= terms["total"].min()
             assert candidate.least_bytes(passes, request) <= terms["temp_bytes"].min() * (1 + 1e-9)
             for cycles in np.quantile(terms["total"], [0.1, 0.5]):
                 near = candidate_splits(space, cycles, chip)
                 kept = 0 if near is None else len(near.tiles)
                 assert np.count_nonzero(terms["total"] <= cycles) <= kept <= len(compute)
-            tight = split_space(form, kernel, types, passes, np.median(terms["temp_bytes"]), chip)
-            kept = candidate_splits(tight, np.inf, chip)
-            assert len(kept.tiles) >= np.count_nonzero(terms["temp_bytes"] <= tight.limit)
+            limit = np.median(terms["temp_bytes"])
+            left = limit - set_aside(form, kernel, types, passes, chip)
+            kept = candidate_splits(split_space(form, kernel, types, passes, left, chip), np.inf, chip)
+            assert len(kept.tiles) >= np.count_nonzero(terms["temp_bytes"] <= limit)
             seen += len(compute)
     assert seen > 100
 

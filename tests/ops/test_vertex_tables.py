@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT32
-from ipuperf.lowering import convolution_terms as terms
+from ipuperf.lowering import convolution_reductions
 from ipuperf.lowering.convolution_form import POINT, Axis, Form
 from ipuperf.lowering.convolution_vertices import Kernel, Piece, inner_cycles, vertex_cycles
 from ipuperf.machine import load_machine
@@ -196,8 +196,10 @@ REDUCE_CYCLES = {
 def test_convolution_reduce(shape):
     """The single-input estimator counts the partial sums besides the first, which the planner hands it one fewer."""
     outputs, depth = np.array([shape[0]]), np.array([shape[1]])
-    found = [terms.reduce_many_cycles(outputs, depth, types, MK2)[0] for types in ((4, 4), (4, 2), (2, 2))]
-    found.append(terms.reduce_single_cycles(outputs, depth + 1, (4, 4), MK2)[0])
+    found = [
+        convolution_reductions.reduce_many_cycles(outputs, depth, types, MK2)[0] for types in ((4, 4), (4, 2), (2, 2))
+    ]
+    found.append(convolution_reductions.reduce_single_cycles(outputs, depth + 1, (4, 4), MK2)[0])
     np.testing.assert_allclose(found, REDUCE_CYCLES[shape], rtol=0.02)
 
 

@@ -1,0 +1,70 @@
+"""Bounds in closed form of what any split of a convolution holds and takes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .convolution_form import Form, Passes, Types
+from .convolution_vertices import Kernel, clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+
+def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles: int) -> float:
+    """No piece on a tile holds less: the arithmetic mean of inputs, weights and partial sums is at least the geometric
+    one, and that falls with the number of tiles however they are split."""
+    padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
+    padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+    work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * passes.count)
+    apart = math.prod(a.input_dilation for a in form.axes)
+    window = math.prod(a.kernel for a in form.axes)
+    cut = math.prod(min(1.0, a.size / a.output) for a in form.axes)
+    sizes = types.input**2 * kernel.partial_size * window * cut / apart
+    return 3 * float(np.cbrt(work**2 * sizes))
+
+
+def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> float:
+    """No split takes less, rearrangements and slices aside.
+
+    A tile with ``p`` positions, ``g`` groups, ``i`` input and ``o`` output channels and ``w`` kernel elements in all
+    passes has at least its share of the products ``v = p g i o w`` of all ``P``, ``G``, ``I``, ``O``, ``W``. Weights
+    and loops cost in proportion to ``g i o w`` (of the exchange a part of ``1 - p / P``: ``P / p`` tiles or more share
+    them), inputs to ``p g i`` (``1 - o / O``) and partial sums to ``p g o``; the arithmetic mean of the three is no
+    less than the geometric one, which is least with ``g = 1`` and ``w = W``.
+    """
+    rate, count = chip.exchange_bytes_per_cycle, passes.count
+    grouping = kernel.group_grouping * kernel.in_grouping * kernel.out_grouping
+    out_channels = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+    positions, window = form.batch, math.prod(a.kernel for a in form.axes)
+    reads = 1.0
+    for axis in form.axes:
+        positions *= axis.output
+        reads *= min(1.0, axis.size / axis.output) / axis.input_dilation
+    each = step_cycles(form, kernel) / grouping
+    inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
+    sums = (kernel.partial_size / rate + clear_cycles(form, kernel)) * passes.inner
+    weights = types.input / rate
+    loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)) / grouping
+    groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
+    in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    products = positions * groups * in_channels * out_channels * window / chip.tiles
+    start = count * start_cycles(form, kernel, chip)
+    rest = each - weights / positions - inputs / out_channels
+    if rest < 0:
+        return (products * each + start) * (1 - 1e-9)
+    mean = (weights + loops) * inputs * sums * products * products / window
+    return (products * rest + 3 * mean ** (1 / 3) + start) * (1 - 1e-9)
+
+
+def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
+    """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
+    of the vertex and one loop, once below 16 of them, else twice with 4 each or more
+    (:func:`~.convolution_reductions.reduce_depths`)."""
+    least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
+    least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
+    return least

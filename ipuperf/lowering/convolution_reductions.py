@@ -1,0 +1,139 @@
+"""What the planner of convolutions expects the reduction of partial sums to cost (PopLibs ``ConvReduce``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .convolution_vertices import ceil
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+#: Partial sums that are reduced in two and in three stages.
+_TWO_STAGES, _THREE_STAGES = 16, 125
+
+
+@lru_cache(maxsize=4096)
+def reduce_depths(depth: int) -> tuple[int, ...]:
+    """Partial sums added in each stage: one stage below 16, two below 125, else three, of as equal depths as can be
+    (PopLibs ``lib/poplin/ConvReducePlan.cpp``)."""
+    stages = 3 if depth >= _THREE_STAGES else 2 if depth >= _TWO_STAGES else 1
+    left, depths = depth, []
+    for goal in (*_stage_goals(depth, stages)[0], 1):
+        now = -(-left // goal)
+        if now > 1:
+            depths.append(now)
+        left = -(-left // now)
+    return tuple(depths)
+
+
+def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
+    """(partial sums left after each stage but the last, average messages per tile)."""
+    if stages == 1:
+        return (), float(depth)
+    low = int(float(depth) ** ((stages - 1) / stages))
+    plans = []
+    for left in (low, low + 1):
+        goals, cost = _stage_goals(left, stages - 1)
+        plans.append(((left, *goals), cost + depth / left))
+    return plans[0] if plans[0][1] < plans[1][1] else plans[1]
+
+
+#: Cycles per loop of ConvReduce besides the sums, by bytes of partial sums and result: (single input, several inputs).
+_REDUCE_LOOP = {(4, 4): (8, 7), (4, 2): (7, 6), (2, 4): (10, 9), (2, 2): (9, 8)}
+
+
+def reduce_single_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of ConvReduce with all partial sums but the first in one input; whole vectors of outputs only."""
+    width = 4 if types[0] == 4 else 8
+    loop = 2 * (depth - 1) + _REDUCE_LOOP[types][0]
+    return 33 + chip.workers * (20 + loop * ceil(outputs // width, chip.workers))
+
+
+def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of ConvReduce with one input for each partial sum."""
+    size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
+    width = 4 if size == 4 else 8
+    loops, rest = outputs // width, outputs % width
+    loops = loops + (rest & 1) + (rest >> 1 & 1) + (rest >> 2)
+    tail = np.where(rest > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
+    shares = loops // workers
+    return workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
+
+
+def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+    """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
+
+    The partial sums come as one input where they fit into a sixteenth of the memory in whole elements, else as many.
+    """
+    size, element = types[0], chip.memory_element_bytes
+    moved = ceil((depth - 1) * outputs * size, element) * element
+    single = (outputs % (4 if size == 4 else 8) == 0) & (moved * 16 < chip.bytes_per_tile)
+    together = reduce_single_cycles(outputs, depth, types, chip)
+    return together if single.all() else np.where(single, together, reduce_many_cycles(outputs, depth, types, chip))
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Exchange cycles of later stages, cycles of reducing (or casting) partial sums, temporary bytes, stages."""
+
+    exchange: np.ndarray
+    cycles: np.ndarray
+    held: np.ndarray
+    stages: np.ndarray
+
+
+def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
+    """The reduction of ``depths`` partial sums of ``partials`` elements on each tile."""
+    none = np.zeros_like(partials)
+    several = np.flatnonzero(depths > 1)
+    if size != out_size and len(several) < len(none):
+        cycles = chip.workers * (26 + ceil(ceil(partials, chip.workers), 8 // max(size, out_size)))
+    else:
+        cycles = none
+    if not len(several):
+        return Reduction(none, cycles, none, none)
+    if len(several) == len(none):
+        return _stages(partials, depths, size, out_size, chip)
+    some = _stages(partials[several], depths[several], size, out_size, chip)
+    found = Reduction(none, cycles.copy(), none.copy(), none.copy())
+    found.cycles[several], found.held[several], found.stages[several] = some.cycles, some.held, some.stages
+    if some.exchange.any():
+        found = replace(found, exchange=none.copy())
+        found.exchange[several] = some.exchange
+    return found
+
+
+def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
+    """The reduction where there are several partial sums, in up to three stages (:func:`reduce_depths`)."""
+    held, none = partials * size, np.zeros_like(partials)
+    if depths.max() < _TWO_STAGES:
+        cycles = _reduce_vertex(ceil(partials, depths), depths, (size, out_size), chip)
+        return Reduction(none, cycles, held, np.ones_like(partials))
+    values, which = np.unique(depths, return_inverse=True)
+    plans = [reduce_depths(int(depth)) for depth in values]
+    stages = np.array([len(plan) for plan in plans])[which]
+    exchange, cycles, sent, left = none, none, partials, ceil(partials, depths) * depths
+    for stage in range(max(len(plan) for plan in plans)):
+        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[which]
+        active = stages > stage
+        if stage:
+            exchange = exchange + active * ceil(sent * size, chip.exchange_bytes_per_cycle)
+        sent, left = ceil(sent, fan), ceil(left, fan)
+        final = _reduce_vertex(left, fan, (size, out_size), chip)
+        between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
+        cycles = cycles + active * np.where(stages == stage + 1, final, between)
+    return Reduction(exchange, cycles, held, stages)
+
+
+@lru_cache(maxsize=64)
+def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray:
+    """Cycles that reducing 0, 1, 2 ... (up to the number of tiles) partial sums takes at least, for any outputs."""
+    depths = np.arange(chip.tiles + 1)
+    every = [reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip)
+             for n in (1, 4, 8)]  # fmt: skip
+    return np.min([found.exchange + found.cycles for found in every], axis=0)

@@ -51,6 +51,10 @@ _TYPES: dict[type[Step], tuple[str, ...]] = {
 """Type of the control programs of a leaf step, as libpva calls them."""
 
 
+ProgramRow = tuple[int, str, str, int, int]
+"""A control program: parent, type, name, op id, IPU."""
+
+
 class Leaf(NamedTuple):
     """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
     ``lane`` 1 is that of the I/O tiles."""
@@ -155,7 +159,7 @@ class ProgramTree:
 
     def __init__(self, program: DeviceProgram) -> None:
         self.program = program
-        self.rows: list[tuple[int, str, str, int, int]] = []  # parent, type, name, op_id, ipu
+        self.rows: list[ProgramRow] = []
         self.leaves: list[Leaf] = []
         self.segments: list[Segment] = []
         self._lengths: list[int] = []  # cycles of each segment

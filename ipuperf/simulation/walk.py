@@ -165,6 +165,7 @@ class ProgramTree:
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
+        self._single: dict[int, Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self._lane = 0
@@ -241,6 +242,13 @@ class ProgramTree:
             )
         return self._stretches[key]
 
+    def stretch_of_one(self, segment: int) -> Stretch:
+        """One segment alone, outside of any unrolled loop."""
+        found = self._single.get(segment)
+        if found is None:
+            found = self._single[segment] = self.stretch_of(np.array([segment]), np.array([-1]))
+        return found
+
     def _intern(self, leaves: tuple[int, ...], parts: tuple[Part, ...], durations: tuple[int, ...]) -> int:
         key = (leaves, parts, durations)
         if key not in self._segment_ids:
@@ -257,10 +265,10 @@ class ProgramTree:
 
     def _leaf(self, step: Step, parent: int) -> Leaf:
         if isinstance(step, Phase):
-            types: tuple[str, ...] = ("OnTileExecute",) if step.kind == "compute" else ("DoExchange",)
+            kind = "OnTileExecute" if step.kind == "compute" else "DoExchange"
+            ids: tuple[int, ...] = (self._node(parent, kind, step.name, step.op_id),)
         else:
-            types = _TYPES[type(step)]
-        ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in types])
+            ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in _TYPES[type(step)]])
         leaf = Leaf(len(self.leaves), step, ids, self._lane)
         self.leaves.append(leaf)
         return leaf

@@ -86,6 +86,7 @@ class CollectiveRun:
         self._plan: Plan = planner.plan(self._step, tuple(sorted(self._members)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
+        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
         self._next_start = kernel.now + self._sync
@@ -127,10 +128,14 @@ class CollectiveRun:
 
     def _prepare(self, item: Round) -> _Prepared:
         """What is the same each time a round is repeated."""
-        sends = [self._send(number, *send) for number, send in enumerate(item.sends)]
-        ends = {ipu: sum(ipu in send for send in item.sends) for ipu in self._members}
+        if item.sends not in self._sends:
+            ends = dict.fromkeys(self._members, 0)
+            for pair in item.sends:
+                for ipu in pair:
+                    ends[ipu] += 1
+            self._sends[item.sends] = ([self._send(number, *send) for number, send in enumerate(item.sends)], ends)
         reduce = reduce_cycles(item, self._step, len(self._members))
-        return _Prepared(item.chunk(self._step.bytes), reduce, sends, ends)
+        return _Prepared(item.chunk(self._step.bytes), reduce, *self._sends[item.sends])
 
     def _send(self, number: int, source: int, destination: int) -> _Send:
         """What is the same in each round about a send."""
@@ -180,6 +185,7 @@ class CollectiveRun:
         self._members[member][0].add_parts(self._parts_of(member))
         self._gone += 1
         if self._gone == len(self._members):
-            self._known.clear()  # they hold this object: nothing is left to the garbage collector
+            self._known.clear()
+            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
         self._members[member][1]()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
 
 _EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = Stretch(-1, _EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
+_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
 
 Waiting = Generator[Event, object, None]
 Ask = Callable[[Callable[[], None]], None]

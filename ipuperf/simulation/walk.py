@@ -93,10 +93,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Segments one after the other, in columns: id, start relative to the stretch, cycles, and the iteration of the
+    """Segments one after the other, in columns: number, start relative to the stretch, cycles, and the iteration of the
     innermost unrolled loop (-1: none); ``dur`` is the length of the whole."""
 
-    stretch_id: int
     segment: np.ndarray
     start: np.ndarray
     length: np.ndarray
@@ -144,6 +143,9 @@ class _Loop:
 
 
 _Item = _Block | Shared | _Loop
+
+
+_START, _NO_LOOP = np.array([0]), np.array([-1])
 
 
 class ProgramTree:
@@ -237,16 +239,16 @@ class ProgramTree:
         if key not in self._stretches:
             length = np.array([self._lengths[s] for s in segments.tolist()], dtype=np.int64)
             ends = np.cumsum(length)
-            self._stretches[key] = Stretch(
-                len(self._stretches), segments, ends - length, length, iteration, int(ends[-1]) if len(ends) else 0
-            )
+            dur = int(ends[-1]) if len(ends) else 0
+            self._stretches[key] = Stretch(segments, ends - length, length, iteration, dur)
         return self._stretches[key]
 
     def stretch_of_one(self, segment: int) -> Stretch:
         """One segment alone, outside of any unrolled loop."""
         found = self._single.get(segment)
         if found is None:
-            found = self._single[segment] = self.stretch_of(np.array([segment]), np.array([-1]))
+            dur = self._lengths[segment]
+            found = self._single[segment] = Stretch(np.array([segment]), _START, np.array([dur]), _NO_LOOP, dur)
         return found
 
     def _intern(self, leaves: tuple[int, ...], parts: tuple[Part, ...], durations: tuple[int, ...]) -> int:

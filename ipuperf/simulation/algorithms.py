@@ -197,5 +197,4 @@ def _halves(kind: str) -> tuple[bool, ...]:
 def reduce_cycles(item: Round, step: Collective, members: int) -> int:
     """Cycles to add what arrived in a round: in proportion to :attr:`Collective.reduce_cycles`, which is for a
     ``members``-th of the tensor (a simplification: the fixed cycles of a vertex grow with it)."""
-    share = step.reduce_cycles * members * item.reduced
-    return -(-share.numerator // share.denominator)
+    return -(-step.reduce_cycles * members * item.reduced.numerator // item.reduced.denominator)

@@ -21,6 +21,7 @@ from ipuperf.lowering.program import Collective
 
 from .algorithms import Plan, Planner, Round, reduce_cycles
 from .network import Label
+from .walk import Part
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -42,6 +43,14 @@ class _Prepared(NamedTuple):
     chunk: int
     reduce: int
     sends: list[_Send]
+    ends: dict[int, int]
+
+
+class _Over(NamedTuple):
+    """A round that is over: when it began, and when it ended for each member."""
+
+    item: _Prepared
+    start: int
     ends: dict[int, int]
 
 
@@ -77,9 +86,12 @@ class CollectiveRun:
         self._plan: Plan = planner.plan(self._step, tuple(sorted(self._members)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
+        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
         self._next_start = kernel.now + self._sync
+        self._rounds_over: list[_Over] = []
+        self._parts: dict[tuple[tuple[int, int], ...], list[Part]] = {}
         self._open: dict[int, int] = {}
         self._ends = dict.fromkeys(self._members, -1)
         self._gone = 0
@@ -87,9 +99,11 @@ class CollectiveRun:
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
-        ends = tuple(self._ends[ipu] - now if self._ends[ipu] >= 0 else 1 for ipu in sorted(self._ends))
+        members = sorted(self._ends)
+        ends = tuple(self._ends[ipu] - now if self._ends[ipu] >= 0 else 1 for ipu in members)
+        over = tuple((start - now, *(found[ipu] - now for ipu in members)) for _, start, found in self._rounds_over)
         next_start = self._next_start - now if self._next_start >= 0 else -1
-        return (self._key, self._round, self._start - now if self._start >= 0 else 1, ends, next_start)
+        return (self._key, self._round, self._start - now if self._start >= 0 else 1, ends, next_start, over)
 
     @property
     def _item(self) -> _Prepared:
@@ -97,10 +111,10 @@ class CollectiveRun:
         return self._known[self._rounds[self._round]]
 
     def _begin(self) -> None:
-        """All meet: close the sync of every member and send the chunks of the next round."""
-        for process, _ in self._members.values():
-            process.open_wait = ""
-            process.close_part("sync_external")
+        """All meet: send the chunks of the next round."""
+        if self._round < 0:
+            for process, _ in self._members.values():
+                process.close_part("sync_external")
         self._round += 1
         self._start, self._next_start = self._kernel.now, -1
         number = self._rounds[self._round]
@@ -114,10 +128,14 @@ class CollectiveRun:
 
     def _prepare(self, item: Round) -> _Prepared:
         """What is the same each time a round is repeated."""
-        sends = [self._send(number, *send) for number, send in enumerate(item.sends)]
-        ends = {ipu: sum(ipu in send for send in item.sends) for ipu in self._members}
+        if item.sends not in self._sends:
+            ends = dict.fromkeys(self._members, 0)
+            for pair in item.sends:
+                for ipu in pair:
+                    ends[ipu] += 1
+            self._sends[item.sends] = ([self._send(number, *send) for number, send in enumerate(item.sends)], ends)
         reduce = reduce_cycles(item, self._step, len(self._members))
-        return _Prepared(item.chunk(self._step.bytes), reduce, sends, ends)
+        return _Prepared(item.chunk(self._step.bytes), reduce, *self._sends[item.sends])
 
     def _send(self, number: int, source: int, destination: int) -> _Send:
         """What is the same in each round about a send."""
@@ -142,23 +160,32 @@ class CollectiveRun:
             self._next_start = self._kernel.now + delay
             self._kernel.after(delay, self._between)
 
-    def _work_parts(self, member: int) -> None:
-        """Transfer and reduction of this round."""
-        process, item = self._members[member][0], self._item
-        moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
-        process.add_part("link", self._ends[member] - self._start, 0, moved, moved)
-        if self._item.reduce:
-            process.add_part("compute", self._item.reduce)
-
     def _between(self) -> None:
-        for member in self._members:
-            self._work_parts(member)
+        self._rounds_over.append(_Over(self._item, self._start, self._ends))
         self._begin()
 
+    def _parts_of(self, member: int) -> list[Part]:
+        """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
+        did the same at the same time."""
+        rounds = [*self._rounds_over, _Over(self._item, self._start, self._ends)]
+        key = tuple([(ends[member], item.ends[member]) for item, _, ends in rounds])
+        if key not in self._parts:
+            parts: list[Part] = []
+            for (item, start, ends), after in zip(rounds, [*rounds[1:], None], strict=True):
+                end = ends[member]
+                moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
+                sync = after.start - end - item.reduce if after is not None else 0
+                parts.append(Part("link", 0, end - start, moved, moved))
+                parts.append(Part("compute", 0, item.reduce))
+                parts.append(Part("sync_external", 0, sync))
+            self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
+        return self._parts[key]
+
     def _leave(self, member: int) -> None:
-        self._work_parts(member)
+        self._members[member][0].add_parts(self._parts_of(member))
         self._gone += 1
         if self._gone == len(self._members):
-            self._known.clear()  # they hold this object: nothing is left to the garbage collector
+            self._known.clear()
+            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
         self._members[member][1]()

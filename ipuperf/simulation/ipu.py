@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
 
 _EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = Stretch(-1, _EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
+_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
 
 Waiting = Generator[Event, object, None]
 Ask = Callable[[Callable[[], None]], None]
@@ -224,7 +224,7 @@ class IpuProcess:
             yield from self._stream(leaf, step)
         if self.parts:
             segment = tree.shared_segment(leaf, tuple(self.parts))
-            stretch = tree.stretch_of(np.array([segment]), np.array([-1]))
+            stretch = tree.stretch_of_one(segment)
             self.world.recorder.ran(
                 self.number, begun._replace(stretch=stretch, start=self.world.kernel.now - stretch.dur)
             )
@@ -340,6 +340,11 @@ class IpuProcess:
         self.mark += dur
         if dur or bytes_in or bytes_out:
             self.parts.append(Part(kind, program, dur, bytes_in, bytes_out))
+
+    def add_parts(self, parts: Sequence[Part]) -> None:
+        """These were the next parts."""
+        self.mark += sum([part.dur for part in parts])
+        self.parts.extend(parts)
 
     # -- folding -----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import simpy
+from simpy.core import EmptySchedule
 from simpy.events import NORMAL, Event
 
 NETWORK = 2
@@ -34,36 +35,40 @@ class Kernel(simpy.Environment):
     [3]
     """
 
+    now: int = 0  # a plain attribute where SimPy has a property: it is read more often than anything else
+    """The present cycle."""
+
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(initial_time=0)
         self._random = None if seed is None else random.Random(seed)
-
-    @property
-    def now(self) -> int:
-        """The present cycle."""
-        return self._now  # type: ignore[return-value]
 
     def schedule(self, event: Event | Callable[[], None], priority: Any = NORMAL, delay: Any = 0) -> None:
         """Put an event or action into the queue; those of an instant and stage in sequence, or shuffled by the seed."""
         order: Any = next(self._eid)
         if self._random is not None:
             order = (self._random.random(), order)
-        heappush(self._queue, (self._now + delay, priority, order, event))  # type: ignore[misc]
+        heappush(self._queue, (self.now + delay, priority, order, event))  # type: ignore[misc]
 
     def step(self) -> None:
-        """Handle the next event, or call the next action."""
-        queue = self._queue
-        if queue and not isinstance(queue[0][3], Event):  # most of them: without what SimPy does for its own events
-            self._now, _, _, action = heappop(queue)
-            action()
+        """Handle the next event, or call the next action. Events of this simulation do not fail."""
+        if not self._queue:
+            raise EmptySchedule
+        time, _, _, event = heappop(self._queue)
+        self._now = self.now = time  # type: ignore[assignment]
+        if isinstance(event, Event):
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
+            if not event.ok:
+                raise event.value  # type: ignore[misc]
         else:
-            super().step()
+            event()
 
     def exhaust(self, between: Callable[[], None]) -> None:
         """Run to the end of all events; ``between`` is called at the end of each instant."""
         queue = self._queue
         while queue:
-            if queue[0][0] > self._now:
+            if queue[0][0] > self.now:
                 between()
             self.step()
 

@@ -5,7 +5,8 @@ All replicas hold the same, so the first replica stands for all; ``ipu`` is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,16 +22,34 @@ _ALWAYS = "variableAlwaysLive"
 _VARYING = "variableNotAlwaysLive"
 
 
-def memory_tables(memory: MemoryReport, ipus: Sequence[int]) -> dict[str, Columns]:
-    """Tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``; ``ipus`` are those of replica 0."""
-    always = {index: _always_live(memory, index) for index in memory.categories}
-    variables, intervals = _variables(memory, ipus)
-    return {
-        "tile_memory": _tile_memory(memory, ipus, always),
-        "variables": variables,
-        "live_intervals": intervals,
-        "liveness": _liveness(memory, ipus, always),
-    }
+class MemoryTables:
+    """The tables of a memory report, made when they are asked for; ``ipus`` are those of replica 0."""
+
+    def __init__(self, memory: MemoryReport, ipus: Sequence[int]) -> None:
+        self._memory = memory
+        self._ipus = ipus
+
+    def makers(self) -> dict[str, Callable[[], Columns]]:
+        """What makes each of the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
+        return {
+            "tile_memory": lambda: _tile_memory(self._memory, self._ipus, self._always),
+            "variables": lambda: self._variables[0],
+            "live_intervals": lambda: self._variables[1],
+            "liveness": lambda: _liveness(self._memory, self._ipus, self._always),
+        }
+
+    def oom(self) -> bool:
+        """Whether any tile holds more than it has, at any step."""
+        limit = self._memory.bytes_per_tile
+        return any(len(series) > 0 and int(series.max()) > limit for series in self._memory.max_tile.values())
+
+    @cached_property
+    def _always(self) -> dict[int, dict[str, np.ndarray]]:
+        return {index: _always_live(self._memory, index) for index in self._memory.categories}
+
+    @cached_property
+    def _variables(self) -> tuple[Columns, Columns]:
+        return _variables(self._memory, self._ipus)
 
 
 def _always_live(memory: MemoryReport, index: int) -> dict[str, np.ndarray]:

@@ -38,6 +38,9 @@ _OWNER = attrgetter("owner")
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
 
+_ROUTES_KEPT = 65536
+"""Routes that are remembered."""
+
 
 @dataclass(frozen=True)
 class Label:
@@ -150,7 +153,7 @@ class Network:
                 resources[link.resource] = len(resources)
                 self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
-        self._routes: dict[tuple[str, ...], _Route] = {}
+        self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
         self._rates: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         self._flows: list[Flow] = []
         self._entering: dict[tuple[int, ...], tuple[Flow, int]] = {}
@@ -188,13 +191,15 @@ class Network:
             self._enter(flow)
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
-        names = tuple([link.name for link in links])
-        found = self._routes.get(names)
-        if found is None:
-            ids = tuple(self._link_ids[name] for name in names)
+        """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""
+        kept = self._routes.get(id(links))
+        if kept is None or kept[0] is not links:
+            if len(self._routes) == _ROUTES_KEPT:
+                self._routes.clear()
+            ids = tuple(self._link_ids[link.name] for link in links)
             resources = tuple(sorted({self._resource[i] for i in ids}))
-            found = self._routes[names] = _Route(ids, resources, sum(link.latency_cycles for link in links))
-        return found
+            kept = self._routes[id(links)] = (links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
+        return kept[1]
 
     def state(self, now: int) -> tuple[tuple[int, ...], ...]:
         """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""

@@ -12,7 +12,7 @@ from ipuperf.trace import Words
 
 from .folding import Unfolding
 from .recorder import HostEvent, Moved, Ran
-from .walk import Leaf, Part, ProgramTree, Segment
+from .walk import Leaf, Part, ProgramRow, ProgramTree, Segment
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -205,21 +205,21 @@ def _part_row(leaf: Leaf | None, part: Part, tiles: int) -> tuple[Any, ...]:
     return (program, op_id, part.kind, part.dur, float(part.dur), active, -1, *flow)
 
 
-def program_rows(tree: ProgramTree, ipus: Sequence[int]) -> Columns:
+def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
     children: dict[int, int] = {}
     orders = []
-    for parent, *_ in tree.rows:
+    for parent, *_ in rows:
         orders.append(children.get(parent, 0))
         children[parent] = orders[-1] + 1
     return {
-        "program_id": np.arange(len(tree.rows)),
-        "parent": [row[0] for row in tree.rows],
+        "program_id": np.arange(len(rows)),
+        "parent": [row[0] for row in rows],
         "order": orders,
-        "type": [row[1] for row in tree.rows],
-        "name": [row[2] for row in tree.rows],
-        "op_id": [row[3] for row in tree.rows],
-        "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in tree.rows],
+        "type": [row[1] for row in rows],
+        "name": [row[2] for row in rows],
+        "op_id": [row[3] for row in rows],
+        "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in rows],
     }
 
 

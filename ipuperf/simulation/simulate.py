@@ -15,7 +15,7 @@ from .host import ChannelKey, Host
 from .ipu import Delays, IpuProcess, World
 from .kernel import Kernel
 from .meetings import Meetings
-from .memory_rows import memory_tables
+from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
 from .rows import Executions, host_rows, link_rows, op_rows, program_rows, transfer_rows
@@ -180,18 +180,20 @@ def _trace(
     recorder, run = world.recorder, world.delays.run
     done = Executions(world.tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
     first = program.placement[0]
-    tables = {
-        "ops": op_rows(program),
-        "programs": program_rows(world.tree, first),
+    memory, programs = MemoryTables(program.memory, first), world.tree.rows
+    tables: dict[str, Any] = {
+        "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
+        "programs": lambda: program_rows(programs, first),
         "steps": done.steps(machine.chip.tiles, program.io_tiles),
         "instances": done.instances(),
-        **memory_tables(program.memory, first),
+        **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": transfer_rows(recorder.transfers, unfolding),
         "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
-    return Trace(_meta(program, machine, fidelity, prefetch_depth), tables, copy=False)
+    meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}
+    return Trace(meta, tables, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

@@ -51,6 +51,10 @@ _TYPES: dict[type[Step], tuple[str, ...]] = {
 """Type of the control programs of a leaf step, as libpva calls them."""
 
 
+ProgramRow = tuple[int, str, str, int, int]
+"""A control program: parent, type, name, op id, IPU."""
+
+
 class Leaf(NamedTuple):
     """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
     ``lane`` 1 is that of the I/O tiles."""
@@ -89,10 +93,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Segments one after the other, in columns: id, start relative to the stretch, cycles, and the iteration of the
+    """Segments one after the other, in columns: number, start relative to the stretch, cycles, and the iteration of the
     innermost unrolled loop (-1: none); ``dur`` is the length of the whole."""
 
-    stretch_id: int
     segment: np.ndarray
     start: np.ndarray
     length: np.ndarray
@@ -142,6 +145,9 @@ class _Loop:
 _Item = _Block | Shared | _Loop
 
 
+_START, _NO_LOOP = np.array([0]), np.array([-1])
+
+
 class ProgramTree:
     """The control programs of a device program, its leaves and segments, and the instructions of each IPU
     (``instructions``) and of its I/O tiles (``io_instructions``, empty where they have nothing to do).
@@ -155,12 +161,13 @@ class ProgramTree:
 
     def __init__(self, program: DeviceProgram) -> None:
         self.program = program
-        self.rows: list[tuple[int, str, str, int, int]] = []  # parent, type, name, op_id, ipu
+        self.rows: list[ProgramRow] = []
         self.leaves: list[Leaf] = []
         self.segments: list[Segment] = []
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
+        self._single: dict[int, Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self._lane = 0
@@ -232,10 +239,17 @@ class ProgramTree:
         if key not in self._stretches:
             length = np.array([self._lengths[s] for s in segments.tolist()], dtype=np.int64)
             ends = np.cumsum(length)
-            self._stretches[key] = Stretch(
-                len(self._stretches), segments, ends - length, length, iteration, int(ends[-1]) if len(ends) else 0
-            )
+            dur = int(ends[-1]) if len(ends) else 0
+            self._stretches[key] = Stretch(segments, ends - length, length, iteration, dur)
         return self._stretches[key]
+
+    def stretch_of_one(self, segment: int) -> Stretch:
+        """One segment alone, outside of any unrolled loop."""
+        found = self._single.get(segment)
+        if found is None:
+            dur = self._lengths[segment]
+            found = self._single[segment] = Stretch(np.array([segment]), _START, np.array([dur]), _NO_LOOP, dur)
+        return found
 
     def _intern(self, leaves: tuple[int, ...], parts: tuple[Part, ...], durations: tuple[int, ...]) -> int:
         key = (leaves, parts, durations)
@@ -253,10 +267,10 @@ class ProgramTree:
 
     def _leaf(self, step: Step, parent: int) -> Leaf:
         if isinstance(step, Phase):
-            types: tuple[str, ...] = ("OnTileExecute",) if step.kind == "compute" else ("DoExchange",)
+            kind = "OnTileExecute" if step.kind == "compute" else "DoExchange"
+            ids: tuple[int, ...] = (self._node(parent, kind, step.name, step.op_id),)
         else:
-            types = _TYPES[type(step)]
-        ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in types])
+            ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in _TYPES[type(step)]])
         leaf = Leaf(len(self.leaves), step, ids, self._lane)
         self.leaves.append(leaf)
         return leaf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,12 +153,11 @@ def coerce_table(table: Table, data: Mapping[str, Any], *, copy: bool = True) ->
     return columns
 
 
-def coerce_tables(tables: Mapping[str, Mapping[str, Any]], *, copy: bool = True) -> dict[str, dict[str, Stored]]:
-    """Every table of the schema, checked; tables that are left out and not required are empty."""
+def check_names(tables: Iterable[str]) -> None:
+    """Raise :class:`TraceError` unless these are tables of the schema and all that are required."""
     unknown = [name for name in tables if name not in TABLES]
     if unknown:
         raise TraceError(f"trace: unknown table {unknown[0]!r}, the tables are {', '.join(TABLES)}")
     missing = [name for name, table in TABLES.items() if table.required and name not in tables]
     if missing:
         raise TraceError(f"trace: missing table(s) {', '.join(missing)}; give an empty mapping if nothing was executed")
-    return {name: coerce_table(table, tables.get(name, {}), copy=copy) for name, table in TABLES.items()}

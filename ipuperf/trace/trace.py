@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.trace import fold, store
-from ipuperf.trace.columns import Words, coerce_tables, lookup
+from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
@@ -19,35 +20,66 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+Columns = Mapping[str, Any]
+
+_UNIQUE: Mapping[str, str] = MappingProxyType(
+    {"ops": "op_id", "programs": "program_id", "instances": "instance", "runs": "run"}
+)
+
+
 class Trace:
     """Tables of one simulation, checked once and then read only.
 
     ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
-    (arrays or lists, see ``schema.TABLES``). Tables other than ``steps`` and ``instances`` may be left out and are then
-    empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes. Arrays are
-    copied, unless the caller gives them away with ``copy=False``.
+    (arrays or lists, see ``schema.TABLES``), or to a function that gives them and is called when the table is first
+    asked for. Tables other than ``steps`` and ``instances`` may be left out and are then empty. Times are cycles of the
+    tile clock on one time base for all IPUs and the host, memory is bytes. Arrays are copied, unless the caller gives
+    them away with ``copy=False``.
 
-    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow. Whether the
-    figures agree with each other is a different question: see :func:`ipuperf.trace.check`.
+    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow (in a table that is
+    made later: when it is made). Whether the figures agree with each other is a different question: see
+    :func:`ipuperf.trace.check`.
     """
 
-    def __init__(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], *, copy: bool = True) -> None:
-        self._stored = coerce_tables(tables, copy=copy)
-        fullest = fullest_tile(self.columns("tile_memory"))
+    def __init__(
+        self, meta: Mapping[str, Any], tables: Mapping[str, Columns | Callable[[], Columns]], *, copy: bool = True
+    ) -> None:
+        check_names(tables)
+        self._copy = copy
+        self._later = {name: given for name, given in tables.items() if callable(given)}
+        self._stored: dict[str, dict[str, Stored]] = {}
+        for name in TABLES:
+            given = tables.get(name, {})
+            if not callable(given):
+                self._keep(name, given)
         self.meta: dict[str, Any] = complete_meta(meta, oom=False)
         if "oom" not in meta:
+            fullest = fullest_tile(self.columns("tile_memory"))
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
-        for table, key in (("ops", "op_id"), ("programs", "program_id"), ("instances", "instance"), ("runs", "run")):
-            _require_unique(table, key, self.columns(table)[key])
+
+    def _keep(self, name: str, given: Columns) -> None:
+        """Check a table and keep it."""
+        columns = coerce_table(TABLES[name], given, copy=self._copy)
+        if name in _UNIQUE:
+            _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
+        self._stored[name] = columns
+
+    def _table(self, name: str) -> dict[str, Stored]:
+        """A table as it is kept, made now if it was to be made later."""
+        if name in self._later:
+            self._keep(name, self._later[name]())
+            del self._later[name]
+        return self._stored[name]
 
     # -- access ------------------------------------------------------------------------------------------------------
 
     def columns(self, name: str) -> dict[str, np.ndarray]:
         """Columns of a table as read-only arrays, strings as object arrays (made when the table is first asked for)."""
-        if name not in self._stored:
+        if name not in TABLES:
             raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
-        columns = {key: v.strings() if isinstance(v, Words) else v for key, v in self._stored[name].items()}
-        self._stored[name].update(columns)
+        stored = self._table(name)
+        columns = {key: v.strings() if isinstance(v, Words) else v for key, v in stored.items()}
+        stored.update(columns)
         return columns
 
     def table(self, name: str) -> pd.DataFrame:
@@ -68,7 +100,7 @@ class Trace:
         return fold.build_template(self)
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name, c in self._stored.items())
+        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name in TABLES for c in [self._table(name)])
         return f"<Trace of {self.meta['machine']}, {self.meta['num_ipus']} IPUs: {rows}>"
 
     def __eq__(self, other: object) -> bool:
@@ -196,7 +228,8 @@ def tile_totals(tile_memory: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.n
     return tiles >> 32, tiles & 0xFFFFFFFF, total
 
 
-def _require_unique(table: str, key: str, values: np.ndarray) -> None:
+def _require_unique(table: str, key: str, values: Stored) -> None:
+    assert isinstance(values, np.ndarray)
     ids, count = np.unique(values, return_counts=True)
     if (count > 1).any():
         raise TraceError(f"trace table {table!r}, column {key!r}: {int(ids[np.argmax(count)])} appears more than once")

@@ -135,3 +135,18 @@ def test_unknown_table_name_is_refused(trace):
 def test_seconds(trace):
     assert trace.seconds(1_850_000_000) == 1.0
     assert trace.seconds(np.array([185, 370])).tolist() == pytest.approx([1e-7, 2e-7])
+
+
+def test_a_table_that_is_made_later_is_made_once_and_checked_then():
+    made = []
+
+    def good():
+        made.append(1)
+        return {"run": [0], "name": ["main"], "start": [0], "dur": [7]}
+
+    trace = Trace(META, {"steps": {}, "instances": {}, "runs": good, "ops": lambda: {"op_id": [1]}})
+    assert made == []
+    assert trace.columns("runs")["dur"].tolist() == trace.table("runs")["dur"].tolist() == [7]
+    assert made == [1]
+    with pytest.raises(TraceError, match=r"trace table 'ops': missing column\(s\) name"):
+        trace.columns("ops")

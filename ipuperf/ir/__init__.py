@@ -23,7 +23,7 @@ from .dtype import (
     dtype_of,
 )
 from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
-from .graph import Graph, Ir, derived
+from .graph import Graph, Ir, data_of, derived
 from .op import Op
 from .printing import format_schedule
 from .recompute import Recomputation
@@ -68,6 +68,7 @@ __all__ = [
     "TensorSpec",
     "Variable",
     "check_ambiguity",
+    "data_of",
     "dependencies",
     "derived",
     "describe",

@@ -226,6 +226,12 @@ class Graph:
         return f"<Graph {self.name or 'main'!r}: {len(self.ops)} ops>"
 
 
+@derived
+def data_of(graph: Graph) -> list[Variable | Constant | Stream]:
+    """What is there before ``graph`` runs besides its inputs, in creation order."""
+    return [tensor for tensor in graph.tensors.values() if isinstance(tensor, (Variable, Constant, Stream))]
+
+
 class Ir:
     """A whole program.
 

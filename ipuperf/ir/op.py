@@ -69,7 +69,7 @@ class Op:
     def movable(self) -> bool:
         """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes
         nothing, and no other IPU, replica, host or memory outside waits for it."""
-        return not self.modified_inputs() and not self.called_graphs() and self.fixed_ipu() is None
+        return not self.called_graphs() and not self.modified_inputs() and self.fixed_ipu() is None
 
     def fixed_ipu(self) -> int | None:
         """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
@@ -87,7 +87,7 @@ class Op:
     @property
     def label(self) -> str:
         """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` of one that is :attr:`recomputed`."""
-        return f"{'recompute/' if self.recomputed else ''}{self.type}.{self.id}"
+        return f"recompute/{self.type}.{self.id}" if self.recomputed else f"{self.type}.{self.id}"
 
     def where(self) -> str:
         """Label, graph, operands and user location, for error messages."""

@@ -10,24 +10,26 @@ simplification named in ``docs/accuracy.md``).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 import numpy as np
 
 from .errors import AmbiguityError, CycleError
-from .graph import Graph, derived
+from .graph import Graph, data_of, derived
 from .op import Op
-from .tensor import Constant, Stream, Tensor, Variable
+from .tensor import Tensor
 
 
 @derived
 def dependencies(graph: Graph) -> dict[Op, set[Op]]:
     """For each op, the ops of the same graph that must come before it (data flow and constraints)."""
     needs: dict[Op, set[Op]] = {op: set() for op in graph.ops}
-    for op in graph.ops:
+    for op, before in needs.items():
         for tensor in op.inputs:
-            if tensor.producer is not None and tensor.producer in needs:
-                needs[op].add(tensor.producer)
-        needs[op].update(before for before in graph.constraints.get(op, ()) if before in needs)
+            if tensor.producer in needs:
+                before.add(tensor.producer)
+        if op in graph.constraints:
+            before.update([other for other in graph.constraints[op] if other in needs])
     return needs
 
 
@@ -36,61 +38,66 @@ def roots(graph: Graph) -> dict[Tensor, Tensor]:
     """Each tensor's storage root: follow in-place results and views back to the tensor that owns the bytes."""
     root: dict[Tensor, Tensor] = {}
     for op in graph.ops:  # creation order defines before use, so producers come first
-        aliases = op.aliases()
-        for index, output in enumerate(op.outputs):
-            source = op.inputs[aliases[index]] if index in aliases else output
-            root[output] = root.get(source, source)
+        root.update(zip(op.outputs, op.outputs))
+        for index, source in op.aliases().items():
+            root[op.outputs[index]] = root.get(op.inputs[source], op.inputs[source])
     return root
 
 
 class _Liveness:
-    """Incremental estimate of what scheduling an op does to the number of live bytes."""
+    """Incremental estimate of what scheduling an op does to the number of live bytes.
+
+    Attributes:
+        reads: the storages that each op reads, each once; only those that are freed after their last reader.
+        readers: the ops that read each of them.
+        remaining: how many of those are still to be scheduled.
+    """
 
     def __init__(self, graph: Graph) -> None:
-        self.root = root = roots(graph)
-        self.reads = {op: {root.get(t, t) for t in op.inputs} for op in graph.ops}
-        self.remaining: dict[Tensor, int] = {}
-        for owners in self.reads.values():
+        root = roots(graph)
+        kept = {root.get(t, t) for t in graph.outputs}
+        kept.update(data_of(graph))
+        kept.update(graph.inputs)
+        self.reads: dict[Op, Iterable[Tensor]] = {}
+        self.readers: dict[Tensor, list[Op]] = {}
+        self._allocated: dict[Op, int] = {}
+        for op in graph.ops:
+            read = dict.fromkeys([root.get(t, t) for t in op.inputs])
+            self.reads[op] = owners = [owner for owner in read if owner not in kept]
             for owner in owners:
-                self.remaining[owner] = self.remaining.get(owner, 0) + 1
-        self.kept = {self.root.get(t, t) for t in graph.outputs}
-        self.kept.update(t for t in graph.tensors.values() if isinstance(t, (Variable, Constant, Stream)))
-        self.kept.update(graph.inputs)
-        self._allocated = {
-            op: sum([t.spec.bytes for t in op.outputs if root.get(t, t) is t]) for op in graph.ops if op.outputs
-        }
-        self._freeable = {owner: owner.spec.bytes for owner in self.remaining if owner not in self.kept}
+                self.readers.setdefault(owner, []).append(op)
+            self._allocated[op] = sum([t.spec.bytes for t in op.outputs if root[t] is t])
+        self.remaining = {owner: len(ops) for owner, ops in self.readers.items()}
+        self._freeable = {owner: owner.spec.bytes for owner in self.readers}
 
     def delta(self, op: Op) -> int:
         """Bytes allocated less bytes freed if ``op`` came next."""
-        freed, remaining = 0, self.remaining
+        change, remaining = self._allocated[op], self.remaining
         for owner in self.reads[op]:
             if remaining[owner] == 1:
-                freed += self._freeable.get(owner, 0)
-        return self._allocated.get(op, 0) - freed
+                change -= self._freeable[owner]
+        return change
 
     def after(self, order: list[Op]) -> np.ndarray:
         """Bytes live after each op of ``order``, less those that live throughout."""
         last: dict[Tensor, int] = {}
         for index, op in enumerate(order):
-            last.update(dict.fromkeys(self.reads[op], index))
-        change = [self._allocated.get(op, 0) for op in order]
+            for owner in self.reads[op]:
+                last[owner] = index
+        change = [self._allocated[op] for op in order]
         for owner, index in last.items():
-            change[index] -= self._freeable.get(owner, 0)
+            change[index] -= self._freeable[owner]
         return np.cumsum(np.array(change, dtype=np.int64))
 
-    def gain(
-        self, op: Op, first: tuple[int, int], place: dict[Op, tuple[int, int]], readers: dict[Tensor, list[Op]]
-    ) -> int:
+    def gain(self, op: Op, first: tuple[int, int], place: dict[Op, tuple[int, int]]) -> int:
         """Bytes that ``op`` allocates less those that nobody else holds until ``first``, its new place."""
         held = 0
         for owner in self.reads[op]:
-            size = self._freeable.get(owner, 0)
-            if size and all(other is op or place[other] < first for other in readers[owner]):
-                held += size
-        return self._allocated.get(op, 0) - held
+            if all(other is op or place[other] < first for other in self.readers[owner]):
+                held += self._freeable[owner]
+        return self._allocated[op] - held
 
-    def take(self, op: Op) -> set[Tensor]:
+    def take(self, op: Op) -> Iterable[Tensor]:
         """Account for ``op``; returns the owners whose remaining reads changed."""
         reads = self.reads[op]
         for owner in reads:
@@ -112,12 +119,7 @@ def schedule(graph: Graph) -> list[Op]:
         for other in before:
             followers[other].append(op)
     live = _Liveness(graph)
-    readers: dict[Tensor, list[Op]] = {}
-    for op in graph.ops:
-        for owner in live.reads[op]:
-            readers.setdefault(owner, []).append(op)
-    ready = {op for op, count in missing.items() if count == 0}
-    heap = [(live.delta(op), op.id, op) for op in ready]
+    heap = [(live.delta(op), op.id, op) for op, count in missing.items() if count == 0]
     heapq.heapify(heap)
     order: list[Op] = []
     done: set[Op] = set()
@@ -133,7 +135,7 @@ def schedule(graph: Graph) -> list[Op]:
         order.append(op)
         for owner in live.take(op):
             if live.remaining[owner] == 1:
-                for other in readers[owner]:
+                for other in live.readers[owner]:
                     if other not in done and missing[other] == 0:
                         heapq.heappush(heap, (live.delta(other), other.id, other))
         for other in followers[op]:
@@ -155,27 +157,23 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
     it)``, the latter negative.
     """
     place = {op: (index, 0) for index, op in enumerate(order)}
-    readers: dict[Tensor, list[Op]] = {}
-    for op in order:
-        for owner in live.reads[op]:
-            readers.setdefault(owner, []).append(op)
     bytes_after = live.after(order)
     waiting: dict[int, int] = {}
     for index in range(len(order) - 1, -1, -1):
         op = order[index]
-        if not followers[op] or not op.movable():
+        if not followers[op]:
             continue
         first = min([place[other] for other in followers[op]])
         host = first[0]
-        if host - index <= 1:
+        if host - index <= 1 or not op.movable():
             continue
-        gain = live.gain(op, first, place, readers)
+        gain = live.gain(op, first, place)
         between = bytes_after[host - 1] - bytes_after[index]
         if (gain >= 0 and op.aliases()) or gain * (host - index - 1) > between:
             waiting[host] = waiting.get(host, 0) + 1
             place[op] = (host, -waiting[host])
             bytes_after[index:host] -= gain
-    return sorted(order, key=place.__getitem__)
+    return sorted(order, key=place.__getitem__) if waiting else order
 
 
 def _any_order(graph: Graph, needs: dict[Op, set[Op]]) -> list[Op]:
@@ -208,15 +206,25 @@ def check_ambiguity(graph: Graph) -> None:
     changing = [(op, modified) for op in graph.ops if (modified := op.modified_inputs())]
     if not changing:
         return
+    root = roots(graph)
+    changers: dict[Tensor, set[Op]] = {}
+    for op, modified in changing:
+        for index in modified:
+            changers.setdefault(root.get(op.inputs[index], op.inputs[index]), set()).add(op)
+    users: dict[Tensor, dict[Op, None]] = {owner: {} for owner in changers}
+    for op in graph.ops:
+        for tensor in op.inputs:
+            if (owner := root.get(tensor, tensor)) in users:
+                users[owner][op] = None
+    shared = [owner for owner, found in users.items() if len(found) > 1]
+    if not shared:
+        return
     needs = dependencies(graph)
     order = _any_order(graph, needs)
     position = {op: i for i, op in enumerate(order)}
     before = _ancestors(order, needs, position)
-    root = roots(graph)
-    users: dict[Tensor, list[Op]] = {}
-    for op in graph.ops:
-        for owner in {root.get(t, t) for t in op.inputs}:
-            users.setdefault(owner, []).append(op)
+    if all(_in_order(users[owner], changers[owner], before, position) for owner in shared):
+        return
     for op, modified in changing:
         for index in modified:
             owner = root.get(op.inputs[index], op.inputs[index])
@@ -230,3 +238,15 @@ def check_ambiguity(graph: Graph) -> None:
                         f"{other.where()} uses it, and nothing says which comes first; "
                         "create both inside `popxl.in_sequence(True)`, or use the result of the in-place op"
                     )
+
+
+def _in_order(users: Iterable[Op], changers: set[Op], before: dict[Op, int], position: dict[Op, int]) -> bool:
+    """Whether each of ``changers`` comes, by need (:func:`_ancestors`), before or after every other of ``users``."""
+    used = changed = 0
+    for op in sorted(users, key=position.__getitem__):
+        wanted, bit = used if op in changers else changed, 1 << position[op]
+        if wanted & before[op] != wanted:
+            return False
+        used |= bit
+        changed |= bit if op in changers else 0
+    return True

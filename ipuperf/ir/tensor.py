@@ -44,7 +44,7 @@ class TensorSpec:
     @cached_property
     def bytes(self) -> int:
         """Bytes on one replica."""
-        return self.elements * self.dtype.size
+        return math.prod(self.shape) * self.dtype.size
 
     def __str__(self) -> str:
         return f"{self.shape} {self.dtype.name}"

@@ -8,7 +8,7 @@ asked once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +31,7 @@ class _Pattern:
     """Steps of some op, for all like it, and the layouts of its results."""
 
     steps: OpSteps
-    results: tuple[Layout | None, ...]
+    results: tuple[Layout, ...]
 
 
 class Facts(NamedTuple):
@@ -56,7 +56,7 @@ class Known:
     def __init__(self, machine: Machine, merging: CollectiveMerging = NO_MERGING, io_tiles: int = 0) -> None:
         self._tile_sets = TileSets(machine, io_tiles)
         self._merging = merging
-        self._patterns: dict[tuple[int, tuple[Layout | None, ...]], _Pattern] = {}
+        self._patterns: dict[tuple[int | Layout | None, ...], _Pattern] = {}
         self._alike: dict[Hashable, Facts] = {}
         self._facts: dict[Op, Facts] = {}
         self._orders: dict[Graph, list[Operation]] = {}
@@ -78,16 +78,14 @@ class Known:
         facts = self.facts(op)
         if facts.kind < 0:
             return self._superstepper(op, layouts).run(facts.works)
-        key = (facts.kind, tuple([layouts.get(tensor) for tensor in (*op.inputs, *op.outputs)]))
+        key = (facts.kind, *map(layouts.get, op.inputs), *map(layouts.get, op.outputs))
         pattern = self._patterns.get(key)
         if pattern is None:
             steps = self._superstepper(op, layouts).run(facts.works)
-            pattern = _Pattern(steps, tuple(layouts.get(tensor) for tensor in op.outputs))
-            self._patterns[key] = pattern
+            pattern = self._patterns[key] = _Pattern(steps, tuple([layouts[tensor] for tensor in op.outputs]))
         else:
-            for tensor, layout in zip(op.outputs, pattern.results, strict=True):
-                if layout is not None:
-                    layouts[tensor] = layout
+            for tensor, layout in zip(op.outputs, pattern.results):
+                layouts[tensor] = layout
         return pattern.steps
 
     def facts(self, op: Op) -> Facts:
@@ -122,20 +120,20 @@ def _facts(op: Op, kind: int) -> Facts:
 
 def _signature(op: Op) -> Hashable:
     """Equal for ops that become the same steps when their operands lie alike; see the module docstring."""
-    first: dict[Tensor, int] = {}
     return (
         type(op),
         op.tile_set,
         tuple([(name, type(value), value) for name, value in op.attributes.items()]),
-        tuple([(*_plain(tensor), first.setdefault(tensor, index)) for index, tensor in enumerate(op.inputs)]),
-        tuple([_plain(tensor) for tensor in op.outputs]),
+        _plain(op.inputs),
+        _plain(op.outputs),
+        tuple([op.inputs.index(tensor) for tensor in op.inputs]) if len(set(op.inputs)) < len(op.inputs) else (),
         op.modified_inputs(),
         op.circumstances(),
         tuple(op.aliases().items()),
     )
 
 
-def _plain(tensor: Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
-    """The spec of a tensor as plain values, which hash and compare faster than the spec."""
-    spec = tensor.spec
-    return (spec.shape, spec.dtype.name, spec.meta_shape)
+def _plain(tensors: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], str, tuple[int, ...]], ...]:
+    """The specs of tensors as plain values, which hash and compare faster than specs."""
+    specs = [tensor.spec for tensor in tensors]
+    return tuple([(spec.shape, spec.dtype.name, spec.meta_shape) for spec in specs])

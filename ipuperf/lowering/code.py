@@ -71,14 +71,14 @@ def _instructions(share: TileVector, sent: int | None = None) -> np.ndarray:
     ``sent``: bytes that each tile sends, of which every receiver takes all in one piece (a broadcast); None: as much as
     it receives, in pieces of one send.
     """
-    dense = share.dense()
-    chunks = -(-dense // SEND_BYTES)
-    if sent is None:
-        moves = 2 * chunks
-    else:
-        moves = -(-sent // SEND_BYTES) + -(-dense // max(SEND_BYTES, sent))
-        moves = np.minimum(moves, 2 * chunks)
-    return np.where(dense > 0, EXCHANGE_FIXED_INSTRUCTIONS + moves, EXCHANGE_FIXED_INSTRUCTIONS // 2)
+
+    def count(received: np.ndarray) -> np.ndarray:
+        moves = 2 * -(-received // SEND_BYTES)
+        if sent is not None:
+            moves = np.minimum(moves, -(-sent // SEND_BYTES) + -(-received // max(SEND_BYTES, sent)))
+        return np.where(received > 0, EXCHANGE_FIXED_INSTRUCTIONS + moves, EXCHANGE_FIXED_INSTRUCTIONS // 2)
+
+    return share.map(count).dense()
 
 
 def exchange_code(share: TileVector, sent: int | None = None) -> CodeBytes:

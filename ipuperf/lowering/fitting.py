@@ -6,6 +6,7 @@ that takes less than a twentieth of the tile is not named.
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -76,22 +77,25 @@ class Moment:
 
     Attributes:
         live: tensors and temporaries that are live then (on any tile).
+        sizes: bytes of each of them on the tile.
     """
 
     def __init__(self, memory: MemoryReport, ipu: int, step: int, tile: int) -> None:
         self.memory, self.ipu, self.step, self.tile = memory, ipu, step, tile
         self.live = [v for v in memory.variables if v.ipu == ipu and any(a <= step < b for a, b in v.intervals)]
+        self.sizes = [v.bytes.at(tile) for v in self.live]
 
     def on_tiles(self) -> np.ndarray:
         """Bytes on every tile at the step."""
         always = sum(vector.dense() for vector in self.memory.categories[self.ipu].values())
-        return np.asarray(always + sum(v.bytes.dense() for v in self.live))
+        counts = Counter([v.bytes for v in self.live])
+        return np.asarray(always + sum(vector.dense() * count for vector, count in counts.items()))
 
     def by_category(self) -> dict[str, int]:
         """Bytes by category, the largest first."""
         sizes: dict[str, int] = {}
-        for variable in self.live:
-            sizes[variable.category] = sizes.get(variable.category, 0) + variable.bytes.at(self.tile)
+        for variable, size in zip(self.live, self.sizes, strict=True):
+            sizes[variable.category] = sizes.get(variable.category, 0) + size
         for category, vector in self.memory.categories[self.ipu].items():
             sizes[category] = sizes.get(category, 0) + vector.at(self.tile)
         return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
@@ -99,8 +103,8 @@ class Moment:
     def largest_contributors(self, count: int = 5) -> list[str]:
         """What takes most bytes: tensors, temporaries, categories of code."""
         sizes: dict[str, int] = {}
-        for variable in self.live:
-            sizes[variable.name] = sizes.get(variable.name, 0) + variable.bytes.at(self.tile)
+        for variable, size in zip(self.live, self.sizes, strict=True):
+            sizes[variable.name] = sizes.get(variable.name, 0) + size
         for category, vector in self.memory.categories[self.ipu].items():
             sizes[category] = vector.at(self.tile)
         ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
@@ -109,8 +113,8 @@ class Moment:
     def groups(self) -> dict[str, int]:
         """Bytes by the groups of :data:`REMEDIES`, the largest first."""
         sizes = dict.fromkeys(REMEDIES, 0)
-        for variable in self.live:
-            sizes[_group(variable)] += variable.bytes.at(self.tile)
+        for variable, size in zip(self.live, self.sizes, strict=True):
+            sizes[_group(variable)] += size
         for category, vector in self.memory.categories[self.ipu].items():
             if category != "constant":
                 sizes["code"] += vector.at(self.tile)

@@ -65,11 +65,10 @@ class _Track:
     ops: list[str] = field(default_factory=list)
     entries: list[Storage | _Placed] = field(default_factory=list)
 
-    def add(self, steps: Iterable[Step], op: str = "") -> None:
+    def add(self, steps: Sequence[Step], op: str = "") -> None:
         """Steps of one op."""
-        names = [step.name for step in steps]
-        self.names += names
-        self.ops += [op] * len(names)
+        self.names += [step.name for step in steps]
+        self.ops += [op] * len(steps)
 
     def rows(self) -> np.ndarray:
         """``int64[n, 3]``: kind, first, last of each storage; notes the row of each :class:`Storage`."""
@@ -152,14 +151,9 @@ class Liveness:
     def __init__(self, lowering: Lowering, ipus: Iterable[int]) -> None:
         self._lowering = lowering
         self._ipus = tuple(ipus)
-        self._numbers: dict[Kind, int] = {}
+        self.kinds: list[Kind] = []
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
         self._tracks = self._new_tracks()
-
-    @property
-    def kinds(self) -> list[Kind]:
-        """All kinds of storages, by number."""
-        return list(self._numbers)
 
     def walk(self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout]) -> Profile:
         """The whole program, step ``upload`` first. ``variables`` live from then to the end."""
@@ -212,14 +206,15 @@ class Liveness:
         begin = {ipu: self._now(ipu) for ipu in self._ipus}
         for storage, use in zip(operands, profile.uses, strict=True):
             if storage is not None and use >= 0:
-                storage.last = max(storage.last, begin[storage.ipu] + use)
+                storage.last = begin[storage.ipu] + use
         placed = {}
         for ipu, rows in profile.rows.items():
-            self._tracks[ipu].names += profile.names[ipu]
-            self._tracks[ipu].ops += profile.ops[ipu]
+            track = self._tracks[ipu]
+            track.names += profile.names[ipu]
+            track.ops += profile.ops[ipu]
             placed[ipu] = _Placed(rows, begin[ipu])
             if len(rows):
-                self._tracks[ipu].entries.append(placed[ipu])
+                track.entries.append(placed[ipu])
         return [self._result(output, operands, placed) for output in profile.outputs]
 
     def _result(
@@ -240,7 +235,8 @@ class Liveness:
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def _kind(self, name: str, category: str, dtype: str, bytes_each: TileVector) -> int:
-        return self._numbers.setdefault(Kind(name, category, dtype, bytes_each), len(self._numbers))
+        self.kinds.append(Kind(name, category, dtype, bytes_each))
+        return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
         tile_set = self._lowering.tile_set_of.get(tensor, "compute")
@@ -260,23 +256,23 @@ class Liveness:
         op, ipu = item.op, item.ipu
         track = self._tracks[ipu]
         first = len(track.names) - item.joined  # a joined copy happens in the step that is already there
-        where = f"{op.label} at {op.location}" if op.location else op.label
-        track.add(item.steps.steps, where)
-        if item.shared is not None:
-            for party in item.shared.participants:
-                self._tracks[party].add((item.shared,), where)
+        if item.steps.steps or item.shared is not None:
+            where = f"{op.label} at {op.location}" if op.location else op.label
+            track.add(item.steps.steps, where)
+            if item.shared is not None:
+                for party in item.shared.participants:
+                    self._tracks[party].add((item.shared,), where)
         last = len(track.names)
         self._use(op.inputs, held)
         aliases = shared_outputs(item)
         for index, tensor in enumerate(op.outputs):
-            source = op.inputs[aliases[index]] if index in aliases else None
-            if source is not None and source in held:
-                held[tensor] = held[source]
-            elif source is None:
+            if index not in aliases:
                 storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", first, ipu)
                 storage.last = last
                 held[tensor] = storage
                 track.entries.append(storage)
+            elif (source := op.inputs[aliases[index]]) in held:
+                held[tensor] = held[source]
         if item.steps.temp is not None and last > first:
             temp = self._lowering.tile_sets.whole(aligned(item.steps.temp), item.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
@@ -287,7 +283,7 @@ class Liveness:
         for tensor in tensors:
             storage = held.get(tensor)
             if storage is not None:
-                storage.last = max(storage.last, len(self._tracks[storage.ipu].names))
+                storage.last = len(self._tracks[storage.ipu].names)
 
     def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
         op = item.op
@@ -306,7 +302,7 @@ class Liveness:
                 self._use(op.inputs, held)
             for caller, storage in zip(op.outputs, results, strict=True):
                 if storage is not None:
-                    storage.last = max(storage.last, self._now(storage.ipu))
+                    storage.last = self._now(storage.ipu)
                     held[caller] = storage
 
     def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:

@@ -16,13 +16,12 @@ not fused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor
 from ipuperf.ir.collector import collector_paused
-from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
 from ipuperf.ops.control import Loop, modified_graph_inputs
@@ -98,9 +97,7 @@ class Lowering(Places):
     # -- graphs ----------------------------------------------------------------------------------------------------
 
     def lower_graph(self, graph: Graph, operands: dict[Tensor, Layout]) -> LoweredGraph:
-        """Lower ``graph`` with its inputs laid out as ``operands`` (once; later calls get the first result)."""
-        if graph in self.graphs:
-            return self.graphs[graph]
+        """Lower ``graph``, for its first call, with its inputs laid out as ``operands``."""
         layouts = dict(operands)
         self.lay_out_data(graph, layouts)
         lowered = LoweredGraph(graph, [], layouts)
@@ -113,38 +110,42 @@ class Lowering(Places):
                 lowered.ops.append(item)
         if not self.draft:
             merge_exchanges(lowered, self.standing)
-            merge_collectives(lowered, self.merging, self.known.work, self.machine)
+            if self.merging != NO_MERGING:
+                merge_collectives(lowered, self.merging, self.known.work, self.machine)
         return lowered
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
         """Lower one op: local steps, or calls (None in a draft)."""
-        facts = self.known.facts(op)
-        if facts.calls:
-            return self.lower_call(op, facts.calls, layouts)
+        if isinstance(op, (CallOp, Loop)):
+            return self.lower_call(op, layouts)
         ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
-        steps = self.known.steps(op, layouts)
         if self.found is None:
             self.place(op, ipu)
-            self.wish(op, layouts)
+            if isinstance(op, (IpuCopy, Dynamic)):
+                self.wish(op, layouts)
         if self.draft:
+            if not self.share(op, layouts):
+                self.known.steps(op, layouts)
             return None
+        steps = self.known.steps(op, layouts)
         if steps.low_confidence:
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
-        steps = steps.for_op(self.register(op, facts.flops))
+        steps = steps.for_op(self.register(op, self.known.facts(op).flops))
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
-    def lower_call(self, op: Op, calls: Iterable[w.CallGraph], layouts: dict[Tensor, Layout]) -> LoweredOp | None:
+    def lower_call(self, op: CallOp | Loop, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
         """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
-        assert isinstance(op, (CallOp, Loop))
         copies = CallCopies()
         bodies: list[tuple[LoweredGraph, int]] = []
         op_id = -1 if self.draft else self.register(op, 0)
-        for item in calls:
+        for item in self.known.facts(op).calls:
             callee = item.graph
-            operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
             if self.found is None:
                 self.pass_operands(op, callee, first=callee not in self.graphs)
-            body = self.lower_graph(callee, operands)
+            body = self.graphs.get(callee)
+            if body is None:
+                operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
+                body = self.lower_graph(callee, operands)
             for inner, outer in zip(callee.outputs, op.outputs, strict=True):
                 layouts[outer] = body.layouts[inner]
             if self.found is None:
@@ -170,7 +171,8 @@ class Lowering(Places):
             if index in changed and not op.by_reference(index):
                 made.copied.add(index)
                 copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
-            if layout != layouts[outer]:
+            given = layouts[outer]
+            if layout is not given and layout != given:  # comparing takes a while
                 name = f"{op.type}/operand {inner.name}"
                 copies += self.on_tiles(inner, local_copy(op_id, name, layout, inner.dtype.size, self.machine))
             if copies:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import Constant, Tensor, Variable
+from ipuperf.ir import Constant, Tensor, Variable, data_of
 
 from . import code
 from .code import CodeBytes
@@ -38,13 +38,17 @@ class _Held:
     """What is always live on one IPU: code (how often each piece), tiles of each vertex type, constants."""
 
     code: dict[int, tuple[CodeBytes, int]] = field(default_factory=dict)
-    vertices: dict[str, int] = field(default_factory=dict)
+    vertices: dict[int, dict[str, int]] = field(default_factory=dict)
     constants: dict[TileVector, int] = field(default_factory=dict)
 
     def add_code(self, piece: CodeBytes) -> None:
         """One more piece of code; pieces that are the same object are added up at the end."""
         count = self.code[id(piece)][1] if id(piece) in self.code else 0
         self.code[id(piece)] = (piece, count + 1)
+
+    def add_vertices(self, active: dict[str, int]) -> None:
+        """Vertex types of an op; ops that are alike share one object."""
+        self.vertices[id(active)] = active
 
     def total(self, tiles: int) -> dict[str, TileVector]:
         """Bytes per tile by category."""
@@ -57,7 +61,10 @@ class _Held:
             for name, value in piece.parts.items():
                 parts[name] = parts.get(name, 0) + value * count
         vertex_code = np.zeros(tiles, dtype=np.int64)
-        for name, active in self.vertices.items():
+        most: dict[str, int] = {}
+        for name, active in [pair for found in self.vertices.values() for pair in found.items()]:
+            most[name] = max(most.get(name, 0), active)
+        for name, active in most.items():
             vertex_code[:active] += code.vertex_code_bytes(name)
         constants = np.zeros(tiles, dtype=np.int64)
         tile = 0
@@ -88,7 +95,7 @@ class MemoryModel:
         liveness = Liveness(self.lowering, self.ipus)
         variables: dict[Tensor, Layout] = {
             tensor: self.main.layouts[tensor]
-            for tensor in self.main.graph.tensors.values()
+            for tensor in data_of(self.main.graph)
             if isinstance(tensor, Variable) and tensor.remote is None
         }
         profile = liveness.walk(self.main, UPLOAD_STEP, variables)
@@ -131,9 +138,8 @@ class MemoryModel:
                     other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():
                     held[ipu].add_code(piece)
-                for name, active in item.steps.vertices.items():
-                    own.vertices[name] = max(own.vertices.get(name, 0), active)
-            for tensor in graph.tensors.values():
+                own.add_vertices(item.steps.vertices)
+            for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size))
                     for ipu in self.lowering.holders(tensor):
@@ -181,8 +187,9 @@ def _variables(kinds: list[Kind], profile: Profile) -> Iterator[VariableInfo]:
             of_kind[kind] = numbers.setdefault((name, category), len(numbers))
             if len(numbers) > len(first):
                 first.append(kinds[kind])
-        for kind, intervals in zip(first, _intervals(rows, of_kind[rows[:, 0]], len(first)), strict=True):
-            yield VariableInfo(kind.name, -1, kind.category, kind.dtype, ipu, kind.bytes, intervals, False)
+        found = _intervals(rows, of_kind[rows[:, 0]], len(first))
+        for (name, category, dtype, size), intervals in zip(first, found, strict=True):
+            yield VariableInfo(name, -1, category, dtype, ipu, size, intervals, False)
 
 
 def _intervals(rows: np.ndarray, number: np.ndarray, count: int) -> Iterator[tuple[tuple[int, int], ...]]:

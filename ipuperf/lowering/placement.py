@@ -8,11 +8,12 @@ from ipuperf.ops.ipu_copy import IpuCopy
 
 def ipus_per_replica(program: Ir) -> int:
     """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
-    used = 0
+    used: set[int | None] = {0}
     for graph in program.all_graphs():
-        used = max([used, *(op.ipu or 0 for op in graph.ops), *(t.ipu or 0 for t in graph.tensors.values())])
-        used = max([used, *(max(op.source, op.destination) for op in graph.ops if isinstance(op, IpuCopy))])
-    return used + 1
+        used.update([op.ipu for op in graph.ops])
+        used.update([tensor.ipu for tensor in graph.tensors.values()])
+        used.update([max(op.source, op.destination) for op in graph.ops if isinstance(op, IpuCopy)])
+    return max([ipu or 0 for ipu in used]) + 1
 
 
 def reading_ipu(op: Op, index: int) -> int:

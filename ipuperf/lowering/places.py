@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipuperf.ir import Constant, Graph, Ir, IrError, Stream, Tensor, Variable
+from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, data_of
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.dynamic import Dynamic
@@ -47,13 +47,11 @@ class Places:
 
     def lay_out_data(self, graph: Graph, layouts: dict[Tensor, Layout]) -> None:
         """Homes and layouts of what is there before a graph runs: variables, constants, streams, wished-for results."""
-        for tensor in graph.tensors.values():
-            if isinstance(tensor, (Variable, Constant, Stream)):
-                layouts[tensor] = self.data_layout(tensor)
-                if self.found is None:
-                    self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
-            elif tensor in self.fixed:
-                layouts[tensor] = self.fixed[tensor]
+        layouts.update({tensor: layout for tensor, layout in self.fixed.items() if tensor.graph is graph})
+        for tensor in data_of(graph):
+            layouts[tensor] = self.data_layout(tensor)
+            if self.found is None:
+                self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
 
     def place(self, op: Op, ipu: int) -> None:
         """Note where the results of an op on ``ipu`` lie, and what they share storage with.
@@ -63,19 +61,26 @@ class Places:
         """
         if self.tile_sets.io_tiles:
             self._place_on_tiles(op)
+        copy = isinstance(op, IpuCopy)
         for index, tensor in enumerate(op.inputs):
-            home = self.homes.get(tensor)
-            if home is not None and home != (wanted := reading_ipu(op, index)):
+            home, wanted = self.homes.get(tensor), reading_ipu(op, index) if copy else ipu
+            if home is not None and home != wanted:
                 raise IrError(
                     f"{op.where()}: it is on IPU {wanted} and its operand {tensor.id!r} lies on IPU {home}; copy it "
                     "there with an IpuCopy (ipu_copy), or place the op on that IPU"
                 )
-        aliases = op.aliases()
-        for index, tensor in enumerate(op.outputs):
+        for tensor in op.outputs:
             self.homes[tensor] = ipu
-            if index in aliases:
-                source = op.inputs[aliases[index]]
-                self.storage[tensor] = self.storage.get(source, source)
+        for index, operand in op.aliases().items():
+            source = op.inputs[operand]
+            self.storage[op.outputs[index]] = self.storage.get(source, source)
+
+    def share(self, op: Op, layouts: dict[Tensor, Layout]) -> bool:
+        """Lay out results that share storage with an operand as that one lies; whether all results do."""
+        aliases = op.aliases()
+        for index, operand in aliases.items():
+            layouts[op.outputs[index]] = layouts[op.inputs[operand]]
+        return len(aliases) == len(op.outputs)
 
     def _place_on_tiles(self, op: Op) -> None:
         """Note the tile set of the results of an op, which has to be that of its operands."""
@@ -126,7 +131,8 @@ class Places:
             IrError: a later call has an operand on another IPU.
         """
         for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
-            self._pass_tiles(op, inner, outer, first=first)
+            if self.tile_sets.io_tiles:
+                self._pass_tiles(op, inner, outer, first=first)
             home = self.homes.get(outer)
             if home is None and isinstance(op, Loop) and index < op.carried:
                 home = user_ipu(inner)
@@ -144,7 +150,8 @@ class Places:
         for inner, outer in zip(callee.outputs, op.outputs, strict=True):
             self.homes[outer] = self.homes.get(inner)
             self.storage[outer] = self.storage.get(inner, inner)
-            self.tile_set_of[outer] = self.tile_set_of.get(inner, COMPUTE)
+            if self.tile_sets.io_tiles:
+                self.tile_set_of[outer] = self.tile_set_of.get(inner, COMPUTE)
 
     def _pass_tiles(self, op: Call | Loop, inner: Tensor, outer: Tensor, *, first: bool) -> None:
         """As :meth:`pass_operands` for the tile set."""
@@ -189,15 +196,18 @@ class Places:
 def _matmul_parameters(ir: Ir) -> set[Tensor]:
     """Tensors that end up, through calls, as an operand of a matrix product or a convolution."""
     found: set[Tensor] = set()
-    passed: list[tuple[Tensor, Tensor]] = []  # input of a callee, operand
+    operands: dict[Tensor, list[Tensor]] = {}  # of each input of a callee
     for graph in ir.all_graphs():
         for op in graph.ops:
             if op.type in _PRODUCT_TYPES:
                 found.update(op.inputs)
             for callee in op.called_graphs():
-                passed += zip(callee.inputs, op.inputs, strict=False)
-    before = -1
-    while before < len(found):
-        before = len(found)
-        found.update([operand for inner, operand in passed if inner in found])
+                for inner, operand in zip(callee.inputs, op.inputs, strict=False):
+                    operands.setdefault(inner, []).append(operand)
+    waiting = list(found)
+    while waiting:
+        for operand in operands.get(waiting.pop(), ()):
+            if operand not in found:
+                found.add(operand)
+                waiting.append(operand)
     return found

@@ -51,8 +51,9 @@ class Step:
         if op_id == self.op_id:
             return self
         step = object.__new__(type(self))
-        step.__dict__.update(self.__dict__)  # dataclasses.replace takes four times as long
-        step.__dict__["op_id"] = op_id
+        fields = step.__dict__
+        fields.update(self.__dict__)  # dataclasses.replace takes four times as long
+        fields["op_id"] = op_id
         return step
 
 

@@ -138,8 +138,8 @@ class Superstepper:
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
         rate = self.chip.exchange_bytes_per_cycle
         if cycles is None:
-            dense = bytes_in.dense()
-            per_tile = TileVector.of(np.where(dense > 0, self.chip.exchange_setup_cycles - (-dense // rate), 0))
+            setup = self.chip.exchange_setup_cycles
+            per_tile = bytes_in.map(lambda values: np.where(values > 0, setup - (-values // rate), 0)).merged()
         else:
             per_tile = TileVector.uniform(
                 self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
@@ -380,14 +380,15 @@ class Superstepper:
             written = part is not None and part in self.layouts and count == 1
             unit = self.layouts[part] if written and part is not None else self.unit(base, positions)
         stacked, slices = stack(unit, op.axes, positions), stack(unit, op.axes, count)
-        arriving = np.where(unit.elements.dense() > 0, len(op.axes) * op.inputs[1].dtype.size, 0)
+        index, arriving = len(op.axes) * op.inputs[1].dtype.size, 0  # the latter for each element of one position
         if part is not None and part in op.inputs and self.layouts[part].key != slices.key:
-            arriving = arriving + slices.bytes(size).dense()
+            arriving += count * size
             self.out.need(slices.bytes(size))
         if moves:
-            arriving = arriving + stacked.bytes(size).dense()
+            arriving += positions * size
             self.out.need(stacked.bytes(size))
-        self.exchange(f"{op.type}/index", TileVector.of(arriving))
+        share = unit.elements.map(lambda values: np.where(values > 0, index, 0) + arriving * values)
+        self.exchange(f"{op.type}/index", share.merged())
         self.compute(item.vertex, self.tile_cycles(item.cycles, slices.elements))
         if moves and lies is not None and op.modified_inputs():
             self.exchange(f"{op.type}/base", lies.bytes(size))

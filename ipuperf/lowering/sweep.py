@@ -12,6 +12,9 @@ from .tilevector import TileVector
 _ROWS = 1 << 20
 """Entries of the table of live counts that are worked on at a time."""
 
+_PIVOTS = 64
+"""Tiles with which later ones are compared (:func:`_foremost`)."""
+
 
 class Totals(NamedTuple):
     """Per step: bytes of the IPU, bytes on the fullest tile, that tile; per tile: bytes at the step of the highest
@@ -76,17 +79,13 @@ def _states(moments: np.ndarray, kind: np.ndarray, live: np.ndarray, kinds: int)
 
 
 class _Tiles:
-    """Tiles on which all vectors (and what is always live) agree, as one; the first of them stands for all."""
+    """Bytes of all vectors on every tile; the fullest is looked for where it can be (:func:`_foremost`)."""
 
     def __init__(self, vectors: Sequence[TileVector], always: np.ndarray) -> None:
         self._dense = np.array([vector.dense() for vector in vectors], dtype=np.int64).reshape(-1, len(always))
         self._always = always
         self.sums = self._dense.sum(axis=1)
-        columns = np.ascontiguousarray(np.vstack([self._dense, always]).T)
-        first: dict[bytes, int] = {}
-        for tile in range(len(always)):
-            first.setdefault(columns[tile].tobytes(), tile)
-        self._tiles = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+        self._tiles = _foremost(np.vstack([self._dense, always]))
 
     def fullest(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bytes on the fullest tile in each state, and the first such tile."""
@@ -103,3 +102,15 @@ class _Tiles:
     def bytes(self, state: np.ndarray) -> np.ndarray:
         """Bytes per tile in one state, without what is always live."""
         return state @ self._dense
+
+
+def _foremost(held: np.ndarray) -> np.ndarray:
+    """Tiles (columns of ``held``), ascending, without such as hold no more of anything than an earlier one: whatever is
+    live, they are never the first of the fullest. Only the first tiles that are left are compared with later ones."""
+    kept: list[int] = []
+    tiles, rest = np.arange(held.shape[1]), np.ascontiguousarray(held.T)
+    while len(tiles) and len(kept) < _PIVOTS:
+        kept.append(int(tiles[0]))
+        more = (rest[1:] > rest[0]).any(axis=1)
+        tiles, rest = tiles[1:][more], rest[1:][more]
+    return np.append(np.array(kept, dtype=np.int64), tiles)

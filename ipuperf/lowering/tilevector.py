@@ -7,6 +7,7 @@ does not divide is more than a thousand. Runs are half-open, ascending and cover
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -20,6 +21,13 @@ def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         array = array.copy() if array is numbers else array
         array.flags.writeable = False
     return array
+
+
+def _ends(values: np.ndarray) -> np.ndarray:
+    """Index of the last of each run of equal ``values``."""
+    last = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=last[:-1])
+    return np.flatnonzero(last)
 
 
 class TileVector:
@@ -42,8 +50,8 @@ class TileVector:
     def of(cls, vector: np.ndarray) -> TileVector:
         """From a dense vector."""
         dense = np.asarray(vector, dtype=np.int64)
-        edges = np.flatnonzero(dense[1:] != dense[:-1]) + 1
-        return cls(np.append(edges, len(dense)), dense[np.append(0, edges)])
+        ends = _ends(dense)
+        return cls(ends + 1, dense[ends])
 
     @classmethod
     def uniform(cls, value: int, tiles: int, used: int | None = None) -> TileVector:
@@ -104,7 +112,7 @@ class TileVector:
     @cached_property
     def active(self) -> int:
         """Tiles with a value above zero."""
-        return int(self.lengths[self.run_values > 0].sum())
+        return int(np.dot(self.lengths, self.run_values > 0))
 
     def dense(self) -> np.ndarray:
         """The vector as ``int64[tiles]``."""
@@ -112,13 +120,18 @@ class TileVector:
 
     def at(self, tile: int) -> int:
         """Value of one tile."""
-        return int(self.run_values[np.searchsorted(self.run_stops, tile, side="right")])
+        return self.values[bisect_right(self.stops, tile)]
 
     # -- what follows from it --------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
         """The same runs with ``function`` of their values."""
         return TileVector(self.run_stops, function(self.run_values))
+
+    def merged(self) -> TileVector:
+        """With neighbouring runs of equal value as one, as :meth:`of` makes them."""
+        ends = _ends(self.run_values)
+        return self if len(ends) == len(self.run_values) else TileVector(self.run_stops[ends], self.run_values[ends])
 
     def times(self, factor: int) -> TileVector:
         """Every value multiplied by ``factor``."""

@@ -175,7 +175,7 @@ def shares_safely(op: Op) -> bool:
         root = root.producer.inputs[aliases[index]]
     result = op.outputs[0]
     storage = storage_of(result)
-    if any(t in storage for t in op.graph.outputs):
+    if not storage.isdisjoint(op.graph.outputs):
         return False
     return not (changers(storage_of(root)) - made_by) and not changers(storage)
 

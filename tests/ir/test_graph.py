@@ -104,6 +104,15 @@ def test_in_sequence_orders_what_data_flow_does_not():
     assert [op.outputs[0] for op in ir.schedule(graph)] == tensors
 
 
+def test_what_no_op_makes_and_nobody_keeps_is_freed_by_its_last_reader():
+    """Graphs under construction read tensors that are not inputs yet."""
+    graph = ir.Ir().create_graph("stage")
+    small = graph.add_input(TensorSpec((4,), FLOAT32), "small")
+    loose = ir.Tensor("loose", TensorSpec((1000,), FLOAT32), graph)
+    first, frees = join(graph, small), join(graph, loose, shape=(8,))
+    assert [op.outputs[0] for op in ir.schedule(graph)] == [frees, first]
+
+
 def test_false_block_is_one_unit_inside_a_sequence():
     graph = ir.Ir().main_graph
     with CONTEXT.sequence(True):

@@ -240,6 +240,7 @@ def quick_plan(request: Request) -> Found | None:
 
 @lru_cache(maxsize=4096)
 def plan_once(request: Request) -> ConvolutionPlan:
+    """The plan of a request by itself, not of a layer in training."""
     found = _plan(request)
     if found is None:
         raise ValueError(f"no plan at all for {request.form}")
@@ -248,5 +249,6 @@ def plan_once(request: Request) -> ConvolutionPlan:
 
 @lru_cache(maxsize=512)
 def next_best(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
+    """The best plan that does without this vertex on a form changed so; None when nothing else fits."""
     found = _plan(request, (vertex, changes))
     return explained(request, found) if found and found.terms["temp_bytes"][0] <= request.limit else None

@@ -109,6 +109,7 @@ def candidates_among(request: Request, changed: Iterable[Form], find: _Finder, b
 
 @lru_cache(maxsize=256)
 def forms_of(request: Request) -> tuple[Form, ...]:
+    """The forms in which a request can be worked out."""
     return tuple(forms(request.form, request.types.input))
 
 

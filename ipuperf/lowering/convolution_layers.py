@@ -81,6 +81,7 @@ def _joint_layer(forward: Request) -> Layer | None:
 
 @lru_cache(maxsize=512)
 def layer_cost(forward: Request) -> LayerCost:
+    """Cycles of the passes of a layer in training, planned together and apart, and which of the two it is."""
     layer = _joint_layer(forward)
     jointly = layer or joint_plan(forward.chip, forward.form, forward.types, float(forward.limit))
     apart = sum(plan_once(each).total for each in _passes_of(forward))

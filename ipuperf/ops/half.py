@@ -54,7 +54,8 @@ def _numpy_copy(out: np.ndarray, source: np.ndarray) -> Step:
 def _narrow(out: np.ndarray, source: np.ndarray) -> None:
     """float32 to float16 with NumPy. Small values are rounded to float16's spacing first (by adding and subtracting a
     number of that spacing), so that the conversion is exact and takes its fast path."""
-    rounded = np.add(source, _SHIFT)
+    rounded = np.empty(source.shape, np.float32)
+    np.add(source, _SHIFT, out=rounded)
     np.subtract(rounded, _SHIFT, out=rounded)
     np.copysign(rounded, source, out=rounded)
     large = np.greater_equal(np.absolute(source), _FINE)

@@ -161,7 +161,8 @@ def bind_weighted_sum(
                 last, pair = piece.replica, coefficients(piece.replica)
             for step in piece.fill:
                 step()
-            weighted_sum(*piece.views, *pair, square, temporaries)
+            po, px, py = piece.views
+            weighted_sum(po, px, py, *pair, square, temporaries)
             for step in piece.round:
                 step()
 

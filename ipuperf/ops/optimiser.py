@@ -434,8 +434,8 @@ class AdamUpdater(_Update):
             for piece, tmp, extra in bound:
                 for fill in piece.fill:
                     fill()
-                r = piece.replica
-                _adam_piece(*piece.views, tmp, extra, *corrections(r), epsilon(r), decay(r), root)
+                r, (po, pm, pv, pw) = piece.replica, piece.views
+                _adam_piece(po, pm, pv, pw, tmp, extra, *corrections(r), epsilon(r), decay(r), root)
                 for rounding in piece.round:
                     rounding()
 

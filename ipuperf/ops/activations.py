@@ -1,6 +1,6 @@
 """Activations and their fused gradients (``TanhGrad``, ``ReluGrad``, ``GeluGrad`` ... as upstream names them).
 
-They are chains of passes over float32 blocks; fp16 is widened and rounded once at the end.
+Their values are formulas (:mod:`ipuperf.ops.formula`), evaluated in float32 blocks; fp16 is rounded once at the end.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import BOOL, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import BOOL, FLOAT64, DType, GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Build, Step, elementwise, given, operands, scalar, sequence
+from .binding import elementwise, given, operands, scalar, sequence
+from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
 from .unary import Unary
 from .work import Work
 
@@ -26,17 +27,16 @@ GELU_CUBE = 0.044715
 
 
 class Activation(Unary):
-    """Base of activations that are a chain of passes; :meth:`build` writes it."""
+    """Base of activations that are more than one ufunc; :meth:`value` is their formula."""
 
-    temporaries: ClassVar[int] = 1
-
-    def build(self) -> Build:
-        """The chain of passes; the result is written last."""
+    def value(self, x: Term) -> Term:
+        """The result for the operand ``x``."""
         raise NotImplementedError
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """The chain, in blocks, in float32 for fp16."""
-        return elementwise(self.build(), inputs, self.target(inputs, outputs), env, self.temporaries)
+        """The formula, in blocks, in float32 for fp16."""
+        chain = compile_formula(self.value, 1, in_place=self.in_place)
+        return elementwise(chain, inputs, self.target(inputs, outputs), env)
 
 
 class ActivationGrad(Op):
@@ -44,7 +44,6 @@ class ActivationGrad(Op):
 
     vertex: ClassVar[str]
     flops: ClassVar[int] = 2
-    temporaries: ClassVar[int] = 0
 
     def infer(self) -> list[TensorSpec]:
         """The spec of the gradient."""
@@ -56,13 +55,13 @@ class ActivationGrad(Op):
         )
         return [grad.spec]
 
-    def build(self) -> Build:
-        """The chain of passes."""
+    def value(self, grad: Term, given: Term) -> Term:
+        """The result for the gradient and the forward value."""
         raise NotImplementedError
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """The chain, in blocks, in float32 for fp16."""
-        return elementwise(self.build(), inputs, outputs[0], env, self.temporaries)
+        """The formula, in blocks, in float32 for fp16."""
+        return elementwise(compile_formula(self.value, 2), inputs, outputs[0], env)
 
     def work(self) -> list[Work]:
         """One popnn gradient compute set."""
@@ -89,19 +88,9 @@ class TanhGrad(ActivationGrad):
     vertex = "TANH"
     flops = 3
 
-    def build(self) -> Build:
+    def value(self, grad: Term, y: Term) -> Term:
         """Three passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, value = arrays
-            one = scalar(1, out.dtype)
-            return [
-                partial(np.square, value, out),
-                partial(np.subtract, one, out, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        return (1 - square(y)) * grad
 
 
 class Relu(Unary):
@@ -206,32 +195,20 @@ class ClipGrad(ActivationGrad):
         ]
 
 
+def gelu_tanh(x: Term) -> Term:
+    """The hyperbolic tangent in GELU's tanh form."""
+    return tanh((square(x) * (GELU_SCALE * GELU_CUBE) + GELU_SCALE) * x)
+
+
 class Gelu(Activation):
     """GELU, tanh form: ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``."""
 
     type = "Gelu"
     vertex = "GELU"
 
-    def build(self) -> Build:
-        """Eight passes, one temporary."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            t = temps[0]
-            cube, scale = scalar(GELU_SCALE * GELU_CUBE, t.dtype), scalar(GELU_SCALE, t.dtype)
-            one, half = scalar(1, t.dtype), scalar(0.5, t.dtype)
-            return [
-                partial(np.square, x, t),
-                partial(np.multiply, t, cube, t),
-                partial(np.add, t, scale, t),
-                partial(np.multiply, t, x, t),
-                partial(np.tanh, t, t),
-                partial(np.add, t, one, t),
-                partial(np.multiply, t, half, t),
-                partial(np.multiply, t, x, out),
-            ]
-
-        return steps
+    def value(self, x: Term) -> Term:
+        """Eight passes."""
+        return (gelu_tanh(x) + 1) * 0.5 * x
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The fused gradient of the forward operand."""
@@ -256,35 +233,12 @@ class GeluGrad(ActivationGrad):
     type = "GeluGrad"
     vertex = "GELU"
     flops = 14
-    temporaries = 2
 
-    def build(self) -> Build:
-        """With T the tanh: ``g (1 + T) (0.5 + (1 - T) x (c/2 + 3/2 c k x**2))``, fourteen passes, two temporaries."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            t, q = temps
-            cube, scale = scalar(GELU_SCALE * GELU_CUBE, t.dtype), scalar(GELU_SCALE, t.dtype)
-            slope, start = scalar(1.5 * GELU_SCALE * GELU_CUBE, t.dtype), scalar(0.5 * GELU_SCALE, t.dtype)
-            one, half = scalar(1, t.dtype), scalar(0.5, t.dtype)
-            return [
-                partial(np.square, x, q),
-                partial(np.multiply, q, cube, t),
-                partial(np.add, t, scale, t),
-                partial(np.multiply, t, x, t),
-                partial(np.tanh, t, t),
-                partial(np.multiply, q, slope, q),
-                partial(np.add, q, start, q),
-                partial(np.multiply, q, x, q),
-                partial(np.subtract, one, t, out),
-                partial(np.multiply, out, q, out),
-                partial(np.add, out, half, out),
-                partial(np.add, t, one, t),
-                partial(np.multiply, out, t, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+    def value(self, grad: Term, x: Term) -> Term:
+        """With T the tanh: ``g (1 + T) (0.5 + (1 - T) x (c/2 + 3/2 c k x**2))``."""
+        t = gelu_tanh(x)
+        slope = (square(x) * (1.5 * GELU_SCALE * GELU_CUBE) + 0.5 * GELU_SCALE) * x
+        return ((1 - t) * slope + 0.5) * (t + 1) * grad
 
 
 # -- GELU with the error function --------------------------------------------------------------------------------------
@@ -313,43 +267,20 @@ def erfc_polynomial(degree: int) -> tuple[tuple[float, ...], float, float]:
     return tuple(float(c) for c in powers[::-1]), 2 / (high - low), -(high + low) / (high - low)
 
 
-def normal_cdf_steps(x: np.ndarray, out: np.ndarray, t: np.ndarray, z: np.ndarray) -> list[Step]:
-    """Steps for ``out = Phi(x)``, the standard normal distribution function; ``t`` and ``z`` are temporaries.
+def normal_cdf(x: Term, dtype: DType) -> Term:
+    """``Phi(x)``, the standard normal distribution function, to the precision of ``dtype``.
 
     ``Phi(x) = erfc(-x / sqrt 2) / 2``, from ``erfc(|x| / sqrt 2)`` and the symmetry ``Phi(x) = 1 - Phi(-x)``.
     """
-    dtype = out.dtype
-    powers, a, b = erfc_polynomial(22 if dtype == np.float64 else 10)
-    constant = partial(scalar, dtype=dtype)
-    one, half = constant(1), constant(0.5)
-    steps: list[Step] = [
-        partial(np.absolute, x, z),
-        partial(np.multiply, z, constant(math.sqrt(0.5)), z),
-        partial(np.minimum, z, constant(ERFC_LIMIT), out=z),
-        partial(np.multiply, z, half, t),
-        partial(np.add, t, one, t),
-        partial(np.reciprocal, t, t),
-        partial(np.square, z, z),
-        # z now holds z**2; out becomes p(s) by Horner's rule with s = a t + b formed in place of t, undone afterwards
-        partial(np.multiply, t, constant(a), t),
-        partial(np.add, t, constant(b), t),
-        partial(np.multiply, t, constant(powers[0]), out),
-    ]
+    powers, a, b = erfc_polynomial(22 if dtype == FLOAT64 else 10)
+    z = minimum(absolute(x) * math.sqrt(0.5), ERFC_LIMIT)
+    t = reciprocal(z * 0.5 + 1)
+    s = t * a + b
+    exponent = s * powers[0]
     for power in powers[1:-1]:
-        steps += [partial(np.add, out, constant(power), out), partial(np.multiply, out, t, out)]
-    steps += [
-        partial(np.add, out, constant(powers[-1]), out),
-        partial(np.subtract, out, z, out),
-        partial(np.exp, out, out),
-        partial(np.subtract, t, constant(b), t),
-        partial(np.multiply, t, constant(0.5 / a), t),
-        partial(np.multiply, out, t, out),
-        # out = erfc / 2 = Phi(-|x|); Phi(x) = 1/2 + sign(x) (1/2 - out)
-        partial(np.subtract, half, out, out),
-        partial(np.copysign, out, x, out),
-        partial(np.add, out, half, out),
-    ]
-    return steps
+        exponent = (exponent + power) * s
+    tail = exp(exponent + powers[-1] - square(z)) * (t * 0.5)
+    return copysign(0.5 - tail, x) + 0.5
 
 
 class GeluErf(Activation):
@@ -357,17 +288,10 @@ class GeluErf(Activation):
 
     type = "GeluErf"
     vertex = "GELU_ERF"
-    temporaries = 3
 
-    def build(self) -> Build:
+    def value(self, x: Term) -> Term:
         """``Phi(x)``, then times x."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            phi, t, z = temps
-            return [*normal_cdf_steps(x, phi, t, z), partial(np.multiply, phi, x, out)]
-
-        return steps
+        return normal_cdf(x, self.inputs[0].dtype) * x
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The fused gradient of the forward operand."""
@@ -387,23 +311,8 @@ class GeluErfGrad(ActivationGrad):
     type = "GeluErfGrad"
     vertex = "GELU_ERF"
     flops = 30
-    temporaries = 2
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """``Phi(x)``, then the density term."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            t, z = temps
-            return [
-                *normal_cdf_steps(x, out, t, z),
-                partial(np.square, x, t),
-                partial(np.multiply, t, scalar(-0.5, t.dtype), t),
-                partial(np.exp, t, t),
-                partial(np.multiply, t, scalar(1 / math.sqrt(2 * math.pi), t.dtype), t),
-                partial(np.multiply, t, x, t),
-                partial(np.add, out, t, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        density = exp(square(x) * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return (normal_cdf(x, self.inputs[1].dtype) + density * x) * grad

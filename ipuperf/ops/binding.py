@@ -17,11 +17,11 @@ import numpy as np
 from ipuperf import ir
 from ipuperf.ir import Tensor
 
+from . import half
 from .base import Environment, Kernel, Op
+from .formula import OUTPUT, Chain, Instruction, Place
 
 Step = Callable[[], Any]
-#: Writes the steps of an element-wise function: ``build(inputs, output, temporaries) -> steps``.
-Build = Callable[[Sequence[np.ndarray], np.ndarray, Sequence[np.ndarray]], list[Step]]
 
 #: Elements per block of a chain of passes over large arrays, so that intermediates stay in the level-2 cache.
 BLOCK = 1 << 14
@@ -73,13 +73,11 @@ def operands(arrays: Sequence[np.ndarray], out: np.ndarray) -> tuple[list[np.nda
     return aligned, out
 
 
-def elementwise(
-    build: Build, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment, temporaries: int = 0
-) -> Kernel:
-    """Bind a chain of passes over operands of one shape.
+def elementwise(chain: Chain, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment) -> Kernel:
+    """Bind a compiled formula.
 
-    fp16 operands are widened to float32 temporaries and the result is rounded once. Contiguous operands are processed
-    in blocks of :data:`BLOCK` elements; ``out`` may be one of the inputs (in-place ops): then ``build`` writes it last.
+    fp16 operands are widened to float32 temporaries and the result is rounded once. Contiguous operands of one shape
+    are processed in blocks of :data:`BLOCK` elements. ``out`` may be the first input if the formula was compiled so.
     """
     arrays, result = operands(inputs, out)
     size = result.size
@@ -91,35 +89,41 @@ def elementwise(
         shape = (BLOCK,)
     steps: list[Step] = []
     for block in blocks:
-        steps += _block(build, [a[block] if a.ndim else a for a in arrays], result[block], env, shape, temporaries)
+        steps += _block(chain, [a[block] if a.ndim else a for a in arrays], result[block], env, shape)
     return sequence(steps)
 
 
+def one_pass(ufunc: np.ufunc, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment) -> Kernel:
+    """Bind one ufunc call; with fp16 among the operands in float32 blocks, as :func:`elementwise`."""
+    if out.dtype == np.float16:
+        places: tuple[Place, ...] = tuple(("input", i) for i in range(len(inputs)))
+        return elementwise(Chain((Instruction(ufunc, places, OUTPUT),), 0), inputs, out, env)
+    arrays, result = operands(inputs, out)
+    return partial(ufunc, *arrays, out=result)
+
+
 def _block(
-    build: Build,
-    arrays: Sequence[np.ndarray],
-    result: np.ndarray,
-    env: Environment,
-    shape: tuple[int, ...],
-    temporaries: int,
+    chain: Chain, arrays: Sequence[np.ndarray], result: np.ndarray, env: Environment, shape: tuple[int, ...]
 ) -> list[Step]:
     """Steps of one block; fp16 goes through float32 temporaries."""
     dtype = working_dtype(result.dtype)
-    slot = temporaries
     part = slice(0, len(result)) if result.ndim == 1 else slice(None)
-    temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(temporaries)]
-    before: list[Step] = []
+    temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(chain.temporaries)]
+    slot = chain.temporaries
+    steps: list[Step] = []
     wide: list[np.ndarray] = []
     for array in arrays:
         if array.dtype == np.float16:
-            copy = env.scratch(shape, dtype, slot=slot)[part] if array.ndim else env.scratch((), dtype, slot=slot)
-            before.append(partial(np.copyto, copy, array))
-            array, slot = copy, slot + 1
+            widened_shape = shape if array.shape == result.shape else array.shape
+            narrow, array = array, env.scratch(widened_shape, dtype, slot=slot)
+            array = array[part] if widened_shape is shape else array
+            steps.append(half.copy(array, narrow))
+            slot += 1
         wide.append(array)
     if result.dtype != np.float16:
-        return [*before, *build(wide, result, temps)]
+        return [*steps, *chain.bind(wide, result, temps)]
     target = env.scratch(shape, dtype, slot=slot)[part]
-    return [*before, *build(wide, target, temps), partial(np.copyto, result, target, casting="same_kind")]
+    return [*steps, *chain.bind(wide, target, temps), half.copy(result, target)]
 
 
 def widened(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
@@ -130,9 +134,9 @@ def widened(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray,
     if array.ndim >= 2 and array.strides[-1] > array.strides[-2]:
         view = array.swapaxes(-1, -2)
         copy = env.scratch(view.shape, np.float32, slot=slot)
-        return copy.swapaxes(-1, -2), [partial(np.copyto, copy, view)]
+        return copy.swapaxes(-1, -2), [half.copy(copy, view)]
     copy = env.scratch(array.shape, np.float32, slot=slot)
-    return copy, [partial(np.copyto, copy, array)]
+    return copy, [half.copy(copy, array)]
 
 
 def contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
@@ -141,7 +145,7 @@ def contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarr
     if array.flags.c_contiguous and array.dtype == dtype:
         return array, []
     copy = env.scratch(array.shape, dtype, slot=slot)
-    return copy, [partial(np.copyto, copy, array)]
+    return copy, [half.copy(copy, array)]
 
 
 def result_buffer(out: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
@@ -150,7 +154,7 @@ def result_buffer(out: np.ndarray, env: Environment, slot: int) -> tuple[np.ndar
     if out.flags.c_contiguous and out.dtype == dtype:
         return out, []
     buffer = env.scratch(out.shape, dtype, slot=slot)
-    return buffer, [partial(np.copyto, out, buffer, casting="same_kind")]
+    return buffer, [half.copy(out, buffer)]
 
 
 # -- views -------------------------------------------------------------------------------------------------------------

@@ -9,10 +9,13 @@ All pieces are views made once, when a kernel is bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from .base import rows
+from . import half
+from .base import Kernel, rows
+from .half import Step
 
 #: Elements per piece: 256 KiB of float32, a fraction of the L2 cache of current processors.
 BLOCK = 65536
@@ -75,30 +78,56 @@ def scalar(value: float) -> np.ndarray:
     return np.array(value, dtype=np.float32)
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A piece ready for arithmetic in float32: ``fill`` widens what is read, ``round`` stores the result."""
+
+    replica: int
+    views: tuple[np.ndarray, ...]
+    fill: tuple[Step, ...]
+    round: tuple[Step, ...]
+
+
+def in_float32(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray], slot: int) -> list[Bound]:
+    """The pieces with float32 temporaries (from ``slot`` on) for views of other types. The first view of each is the
+    result; it is written only."""
+    size = largest(parts)
+    temporaries: dict[int, np.ndarray] = {}
+
+    def bind(replica: int, views: tuple[np.ndarray, ...]) -> Bound:
+        wide = list(views)
+        for index, view in enumerate(views):
+            if view.dtype != np.float32:
+                if index not in temporaries:
+                    temporaries[index] = scratch(size, slot + index)
+                wide[index] = temporary(temporaries[index], view)
+        pairs = [(w, v) for w, v in zip(wide, views) if w is not v]
+        result = [half.copy(v, w) for w, v in pairs if v is views[0]]
+        return Bound(replica, tuple(wide), tuple(half.copy(w, v) for w, v in pairs if w is not wide[0]), tuple(result))
+
+    return [bind(replica, views) for replica, views in parts]
+
+
 def weighted_sum(
     out: np.ndarray, x: np.ndarray, y: np.ndarray, a: float, b: float, square: bool, temporaries: Sequence[np.ndarray]
 ) -> None:
-    """``out = a * x + b * y`` (``y * y`` with ``square``), computed in float32 and rounded once to ``out``'s type.
+    """``out = a * x + b * y`` (``y * y`` with ``square``) of float32 arrays.
 
     ``out`` may be ``x``. ``temporaries``: two float32 arrays of the same shape; the second is used when ``a != 1``.
     """
     term, other = temporaries
-    rounding = out.dtype != np.float32 or x.dtype != np.float32
     if square:
-        np.multiply(y, y, out=term, dtype=np.float32)
+        np.multiply(y, y, out=term)
         if b != 1.0:
             np.multiply(term, scalar(b), out=term)
     elif b == 1.0:
         term = y
     else:
-        np.multiply(y, scalar(b), out=term, dtype=np.float32)
+        np.multiply(y, scalar(b), out=term)
     if a != 1.0:
-        np.multiply(x, scalar(a), out=other, dtype=np.float32)
+        np.multiply(x, scalar(a), out=other)
         x = other
-    if rounding:
-        np.add(x, term, out=out, dtype=np.float32, casting="same_kind")
-    else:
-        np.add(x, term, out=out)
+    np.add(x, term, out=out)
 
 
 def bind_weighted_sum(
@@ -109,8 +138,8 @@ def bind_weighted_sum(
     static: bool,
     square: bool,
     scratch: Callable[[int, int], np.ndarray],
-) -> Callable[[], None]:
-    """A kernel for :func:`weighted_sum` over whole arrays.
+) -> Kernel:
+    """A kernel for :func:`weighted_sum` over whole arrays of any floating-point types; the result is rounded once.
 
     Args:
         coefficients: read once now when ``static``, otherwise for each replica in each run.
@@ -119,31 +148,28 @@ def bind_weighted_sum(
     parts = pieces([out, x, y], per_replica=not static)
     size = largest(parts)
     first, second = scratch(size, 0), scratch(size, 1)
-    if static:
-        a, b = coefficients(0)
-        plain = all(array.dtype == np.float32 for array in (out, x, y))
-        if plain and a == 1.0 and not square:
-            return _plain_update(parts, b, first)
-    bound = [(r, views, (temporary(first, views[0]), temporary(second, views[0]))) for r, views in parts]
-    if static:
+    fixed = coefficients(0) if static else None
+    plain = all(array.dtype == np.float32 for array in (out, x, y))
+    if plain and fixed and fixed[0] == 1.0 and not square:
+        return _plain_update(parts, fixed[1], first)
+    bound = [(b, (temporary(first, b.views[0]), temporary(second, b.views[0]))) for b in in_float32(parts, scratch, 2)]
 
-        def run() -> None:
-            for _, (o, p, q), temporaries in bound:
-                weighted_sum(o, p, q, a, b, square, temporaries)
+    def run() -> None:
+        last, pair = -1, fixed or (1.0, 1.0)
+        for piece, temporaries in bound:
+            if piece.replica != last and not fixed:
+                last, pair = piece.replica, coefficients(piece.replica)
+            for step in piece.fill:
+                step()
+            po, px, py = piece.views
+            weighted_sum(po, px, py, *pair, square, temporaries)
+            for step in piece.round:
+                step()
 
-        return run
-
-    def run_dynamic() -> None:
-        last, pair = -1, (1.0, 1.0)
-        for replica, (o, p, q), temporaries in bound:
-            if replica != last:
-                last, pair = replica, coefficients(replica)
-            weighted_sum(o, p, q, pair[0], pair[1], square, temporaries)
-
-    return run_dynamic
+    return run
 
 
-def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Callable[[], None]:
+def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Kernel:
     """``out = x + b * y``, all float32: the inner loop of plain SGD, with nothing in it but ufunc calls."""
     add, multiply = np.add, np.multiply
     if b in (1.0, -1.0):

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 
-from . import reduce, vertices
+from . import half, reduce, vertices
 from . import work as works
 from .base import Environment, Kernel, Op
 from .binding import Step, given, sequence, working_dtype
@@ -185,9 +185,9 @@ class Conv(_Convolutional):
         steps: list[Step] = []
         for x, w, y in zip(inputs[0], inputs[1], outputs[0], strict=True):
             steps += columns.load(x)
-            steps.append(partial(np.copyto, matrix.by_axis, conv.weight_view(w)))
+            steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
-            steps.append(partial(np.copyto, conv.output_view(y), product.by_axis, casting="same_kind"))
+            steps.append(half.copy(conv.output_view(y), product.by_axis))
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -240,10 +240,10 @@ class ConvInputGrad(_Convolutional):
         part = env.scratch(columns.windows[:, 0].shape, conv.dtype, slot=4)
         steps: list[Step] = []
         for grad, w, dx in zip(inputs[0], inputs[1], outputs[0], strict=True):
-            steps.append(partial(np.copyto, grads.by_axis, conv.output_view(grad)))
-            steps.append(partial(np.copyto, matrix.by_axis, conv.weight_view(w)))
+            steps.append(half.copy(grads.by_axis, conv.output_view(grad)))
+            steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps += columns.collect(flipped, grads.array, part)
-            steps.append(partial(np.copyto, conv.input_view(dx), columns.inner, casting="same_kind"))
+            steps.append(half.copy(conv.input_view(dx), columns.inner))
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -322,13 +322,13 @@ class ConvWeightGrad(_Convolutional):
         steps: list[Step] = []
         for grad, x, dw in zip(inputs[0], inputs[1], outputs[0], strict=True):
             steps += columns.load(x)
-            steps.append(partial(np.copyto, grads.by_axis, conv.output_view(grad)))
+            steps.append(half.copy(grads.by_axis, conv.output_view(grad)))
             if rows == 1:
                 steps.append(partial(np.matmul, grads.array[:, 0], turned[:, 0], matrix.array))
             else:
                 steps.append(partial(np.matmul, grads.array, turned, parts))
                 steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
-            steps.append(partial(np.copyto, conv.weight_view(dw), matrix.by_axis, casting="same_kind"))
+            steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -494,7 +494,7 @@ class _Columns:
         steps: list[Step] = []
         if self.inner.size != self.image.size:
             steps.append(partial(self.image.fill, 0))
-        steps.append(partial(np.copyto, self.inner, self.conv.input_view(x)))
+        steps.append(half.copy(self.inner, self.conv.input_view(x)))
         if not self.plain:
             image, conv = self.image.strides, self.conv
             rest = image[3:-1]

@@ -17,7 +17,7 @@ from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorS
 
 from . import reduce, shape, unary, vertices
 from .base import Environment, Kernel, Op
-from .binding import align, given, operands, sequence
+from .binding import align, given, one_pass, operands, sequence
 from .work import Work
 
 
@@ -99,8 +99,7 @@ class Binary(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call."""
-        arrays, out = operands(inputs, outputs[0])
-        return partial(self.ufunc, *arrays, out)
+        return one_pass(self.ufunc, inputs, outputs[0], env)
 
     def work(self) -> list[Work]:
         """One compute set; see :func:`elementwise_work`."""
@@ -281,8 +280,7 @@ class AddLhsInplace(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call with ``lhs`` as output."""
-        (lhs, rhs), out = operands(inputs, inputs[0])
-        return partial(np.add, lhs, rhs, out)
+        return one_pass(np.add, inputs, inputs[0], env)
 
     def work(self) -> list[Work]:
         """One in-place compute set."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -12,8 +11,9 @@ from ipuperf.ir import GradientBuilder, Tensor
 
 from . import elementwise as ew
 from . import vertices
-from .activations import Activation, ActivationGrad, normal_cdf_steps
-from .binding import Build, Step, given, scalar
+from .activations import Activation, ActivationGrad, normal_cdf
+from .binding import given
+from .formula import Term, exp, square
 from .unary import Neg, Unary
 from .vertices import SCALAR, VECTOR, ceil_div, kind, poplar_type, tile_cycles, vector_width
 from .work import Vertices, Work
@@ -109,21 +109,10 @@ class Erf(Activation):
 
     type = "Erf"
     vertex = "ERF"
-    temporaries = 4
 
-    def build(self) -> Build:
+    def value(self, x: Term) -> Term:
         """``2 Phi(sqrt(2) x) - 1``."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            phi, t, z, wide = temps
-            return [
-                partial(np.multiply, arrays[0], scalar(math.sqrt(2), wide.dtype), wide),
-                *normal_cdf_steps(wide, phi, t, z),
-                partial(np.multiply, phi, scalar(2, phi.dtype), phi),
-                partial(np.subtract, phi, scalar(1, phi.dtype), out),
-            ]
-
-        return steps
+        return normal_cdf(x * math.sqrt(2), self.inputs[0].dtype) * 2 - 1
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The density, doubled and scaled."""
@@ -163,20 +152,9 @@ class ErfGrad(ActivationGrad):
 
     type = "ErfGrad"
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """Five passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            return [
-                partial(np.square, x, out),
-                partial(np.negative, out, out),
-                partial(np.exp, out, out),
-                partial(np.multiply, out, scalar(2 / math.sqrt(math.pi), out.dtype), out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        return exp(-square(x)) * (2 / math.sqrt(math.pi)) * grad
 
     def work(self) -> list[Work]:
         """PopART popx/op/erfx.cpp: square, negate, exponential, scale, multiply."""

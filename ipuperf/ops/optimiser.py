@@ -17,7 +17,7 @@ from ipuperf.ir import IrError, Tensor, TensorSpec
 
 from . import vertices
 from .base import Environment, Kernel, Op
-from .blocks import Coefficients, bind_weighted_sum, largest, pieces, scalar, temporary
+from .blocks import Coefficients, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
 from .update_vertices import fused_cycles, scaled_add_cycles, type_names
 from .work import Copy, Vertices, Work
 
@@ -265,11 +265,16 @@ class AccumulatorScale(_Update):
         if self.clears:
             return lambda: target.fill(0)
         factor = self.reader("factor", inputs)
+        bound = in_float32(pieces([target, target], per_replica=True), _scratch(env), 0)
 
         def run() -> None:
-            for replica in range(target.shape[0]):
-                part = target[replica : replica + 1]
-                np.multiply(part, scalar(factor(replica)), out=part, dtype=np.float32, casting="same_kind")
+            for piece in bound:
+                for step in piece.fill:
+                    step()
+                out, value = piece.views
+                np.multiply(value, scalar(factor(piece.replica)), out=out)
+                for step in piece.round:
+                    step()
 
         return run
 
@@ -411,10 +416,13 @@ class AdamUpdater(_Update):
         """Count the time step, then the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
         weight = inputs[2] if self.has_weight else m
-        parts = pieces([m, v, weight, out], per_replica=True)
+        parts = pieces([out, m, v, weight], per_replica=True)
         size = largest(parts)
         first, second = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
-        bound = [(r, views, temporary(first, views[0]), temporary(second, views[0])) for r, views in parts]
+        bound = [
+            (b, temporary(first, b.views[0]), temporary(second, b.views[0]))
+            for b in in_float32(parts, _scratch(env), 2)
+        ]
         epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
         decay = self.reader("weight_decay", inputs, 0.0)
         step = inputs[self.step_index] if self.has_step else None
@@ -423,10 +431,13 @@ class AdamUpdater(_Update):
         def run() -> None:
             if step is not None:
                 np.add(step, 1, out=step, casting="unsafe")
-            for replica, (pm, pv, pw, po), tmp, extra in bound:
-                c1, c2 = corrections(replica)
-                wd = decay(replica)
-                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(replica), wd, root)
+            for piece, tmp, extra in bound:
+                for fill in piece.fill:
+                    fill()
+                r, (po, pm, pv, pw) = piece.replica, piece.views
+                _adam_piece(po, pm, pv, pw, tmp, extra, *corrections(r), epsilon(r), decay(r), root)
+                for rounding in piece.round:
+                    rounding()
 
         return run
 
@@ -470,14 +481,14 @@ def _adam_piece(
     root: bool,
 ) -> None:
     """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
-    np.multiply(v, scalar(1.0 / c2), out=tmp, dtype=np.float32)
+    np.multiply(v, scalar(1.0 / c2), out=tmp)
     if root:
         np.sqrt(tmp, out=tmp)
     np.add(tmp, scalar(epsilon), out=tmp)
-    np.divide(m, tmp, out=tmp, dtype=np.float32)
+    np.divide(m, tmp, out=tmp)
     if decay == 0.0:
-        np.multiply(tmp, scalar(1.0 / c1), out=out, dtype=np.float32, casting="same_kind")
+        np.multiply(tmp, scalar(1.0 / c1), out=out)
         return
     np.multiply(tmp, scalar(1.0 / c1), out=tmp)
-    np.multiply(weight, scalar(decay), out=extra, dtype=np.float32)
-    np.add(tmp, extra, out=out, dtype=np.float32, casting="same_kind")
+    np.multiply(weight, scalar(decay), out=extra)
+    np.add(tmp, extra, out=out)

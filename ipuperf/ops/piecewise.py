@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-
-import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
 
 from .activations import Activation, ActivationGrad
-from .binding import Build, Step, given, scalar
+from .binding import given
+from .formula import Term, exp, expm1, heaviside, maximum, minimum
 from .sigmoid import fused
 from .work import Work
 
@@ -20,28 +18,15 @@ class Elu(Activation):
 
     type = "Elu"
     vertex = "ELU"
-    temporaries = 1
 
     @property
     def alpha(self) -> float:
         """Limit for very negative x, negated."""
         return float(self.attributes.get("alpha", 1.0))
 
-    def build(self) -> Build:
-        """Five passes, one temporary."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            t, nothing = temps[0], scalar(0, out.dtype)
-            return [
-                partial(np.minimum, x, nothing, out=t),
-                partial(np.expm1, t, t),
-                partial(np.multiply, t, scalar(self.alpha, t.dtype), t),
-                partial(np.maximum, x, nothing, out=out),
-                partial(np.add, out, t, out),
-            ]
-
-        return steps
+    def value(self, x: Term) -> Term:
+        """Five passes."""
+        return maximum(x, 0) + expm1(minimum(x, 0)) * self.alpha
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` above 0, ``g alpha exp(x)`` below."""
@@ -56,39 +41,15 @@ class EluGrad(ActivationGrad):
     """``g`` where the forward operand x is above 0, ``g alpha exp(x)`` elsewhere."""
 
     type = "EluGrad"
-    temporaries = 1
 
-    def build(self) -> Build:
-        """Nine passes, one temporary."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            above = temps[0]
-            return [
-                partial(np.minimum, x, scalar(0, out.dtype), out=out),
-                partial(np.exp, out, out),
-                partial(np.multiply, out, scalar(self.attributes.get("alpha", 1.0), out.dtype), out),
-                partial(np.heaviside, x, scalar(0, out.dtype), above),
-                *_blend(out, above),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+    def value(self, grad: Term, x: Term) -> Term:
+        """Nine passes: 1 above 0 and the slope elsewhere, times ``grad``."""
+        slope = exp(minimum(x, 0)) * self.attributes.get("alpha", 1.0)
+        return ((slope - 1) * (1 - heaviside(x, 0)) + 1) * grad
 
     def work(self) -> list[Work]:
         """One fused expression of 12 operations (PopART popx/op/elux.cpp)."""
         return [fused("EluGrad", self.outputs[0], 2, 6, 12)]
-
-
-def _blend(low: np.ndarray, above: np.ndarray) -> list[Step]:
-    """``low = 1`` where ``above`` is 1, unchanged where it is 0; ``above`` is used up."""
-    one = scalar(1, low.dtype)
-    return [
-        partial(np.subtract, low, one, low),
-        partial(np.subtract, one, above, above),
-        partial(np.multiply, low, above, low),
-        partial(np.add, low, one, low),
-    ]
 
 
 class LeakyRelu(Activation):
@@ -96,27 +57,15 @@ class LeakyRelu(Activation):
 
     type = "LeakyRelu"
     vertex = "LEAKY_RELU"
-    temporaries = 1
 
     @property
     def alpha(self) -> float:
         """Slope below 0."""
         return float(self.attributes.get("alpha", 0.01))
 
-    def build(self) -> Build:
-        """Four passes, one temporary."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            t, nothing = temps[0], scalar(0, out.dtype)
-            return [
-                partial(np.minimum, x, nothing, out=t),
-                partial(np.multiply, t, scalar(self.alpha, t.dtype), t),
-                partial(np.maximum, x, nothing, out=out),
-                partial(np.add, out, t, out),
-            ]
-
-        return steps
+    def value(self, x: Term) -> Term:
+        """Four passes."""
+        return maximum(x, 0) + minimum(x, 0) * self.alpha
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` above 0, ``alpha g`` elsewhere."""
@@ -132,20 +81,10 @@ class LeakyReluGrad(ActivationGrad):
 
     type = "LeakyReluGrad"
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """Four passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            alpha = float(self.attributes.get("alpha", 0.01))
-            return [
-                partial(np.heaviside, x, scalar(0, out.dtype), out),
-                partial(np.multiply, out, scalar(1 - alpha, out.dtype), out),
-                partial(np.add, out, scalar(alpha, out.dtype), out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        alpha = float(self.attributes.get("alpha", 0.01))
+        return (heaviside(x, 0) * (1 - alpha) + alpha) * grad
 
     def work(self) -> list[Work]:
         """One fused expression: compare, select, multiply."""
@@ -157,26 +96,16 @@ class HardSigmoid(Activation):
 
     type = "HardSigmoid"
     vertex = "HARD_SIGMOID"
-    temporaries = 0
 
     @property
     def slope(self) -> tuple[float, float]:
         """alpha and beta."""
         return float(self.attributes.get("alpha", 0.2)), float(self.attributes.get("beta", 0.5))
 
-    def build(self) -> Build:
+    def value(self, x: Term) -> Term:
         """Four passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            alpha, beta = self.slope
-            return [
-                partial(np.multiply, arrays[0], scalar(alpha, out.dtype), out),
-                partial(np.add, out, scalar(beta, out.dtype), out),
-                partial(np.maximum, out, scalar(0, out.dtype), out=out),
-                partial(np.minimum, out, scalar(1, out.dtype), out=out),
-            ]
-
-        return steps
+        alpha, beta = self.slope
+        return minimum(maximum(x * alpha + beta, 0), 1)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``alpha g`` between the limits."""
@@ -192,27 +121,12 @@ class HardSigmoidGrad(ActivationGrad):
     """``alpha g`` where ``0 < alpha x + beta < 1``, else 0."""
 
     type = "HardSigmoidGrad"
-    temporaries = 1
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """Eight passes: the two conditions as steps of 0 and 1."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            t, nothing = temps[0], scalar(0, out.dtype)
-            alpha, beta = (scalar(self.attributes[k], out.dtype) for k in ("alpha", "beta"))
-            return [
-                partial(np.multiply, x, alpha, t),
-                partial(np.add, t, beta, t),
-                partial(np.heaviside, t, nothing, out),
-                partial(np.subtract, scalar(1, t.dtype), t, t),
-                partial(np.heaviside, t, nothing, t),
-                partial(np.multiply, out, t, out),
-                partial(np.multiply, out, alpha, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        alpha, beta = self.attributes["alpha"], self.attributes["beta"]
+        line = x * alpha + beta
+        return heaviside(line, 0) * heaviside(1 - line, 0) * alpha * grad
 
     def work(self) -> list[Work]:
         """One fused expression: multiply, add, two comparisons, and, select, multiply."""

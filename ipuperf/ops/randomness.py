@@ -21,9 +21,10 @@ import numpy as np
 
 from ipuperf.ir import ALL_DTYPES, INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 
-from . import vertices
+from . import half, vertices
 from .base import Environment, Kernel, Op, rows
-from .binding import given, sequence, working_dtype
+from .binding import elementwise, given, sequence, working_dtype
+from .formula import compile_formula
 from .work import Vertices, Work
 
 if TYPE_CHECKING:
@@ -148,8 +149,8 @@ class Dropout(Op):
         x, out, seed = inputs[0], outputs[0], inputs[1]
         p, key = self.attributes["p"], _key(self)
         threshold = np.uint16(min(round(p * LEVELS), LEVELS - 1))
-        factor = np.asarray(1 / (1 - p), dtype=working_dtype(x.dtype))
-        steps: list[Callable[[], Any]] = [_scaling(x, factor, out)]
+        scaled = compile_formula(lambda value: value * (1 / (1 - p)), 1)
+        steps: list[Callable[[], Any]] = [elementwise(scaled, [x], out, env)]
         shape = self.attributes["mask_shape"]
         for part, own in zip(rows(out), rows(seed), strict=True):
             if shape == self.inputs[0].shape and out.flags.c_contiguous:
@@ -183,13 +184,6 @@ class DropoutGrad(Dropout):
     """Gradient of :class:`Dropout`: itself, with the same seed and key (and its own gradient likewise)."""
 
     type = "DropoutGrad"
-
-
-def _scaling(x: np.ndarray, factor: np.ndarray, out: np.ndarray) -> Callable[[], Any]:
-    """``out = x * factor``; a float32 factor keeps fp16 from being rounded twice."""
-    if out.dtype == np.float16:
-        return partial(np.multiply, x, factor, out=out, dtype=np.float32, casting="same_kind")
-    return partial(np.multiply, x, factor, out)
 
 
 def _drop(out: np.ndarray, seed: np.ndarray, key: int, threshold: np.uint16) -> None:
@@ -251,7 +245,7 @@ class _Random(Op):
         ]
         steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
         if not direct:
-            steps.append(partial(np.copyto, out, draws, casting="same_kind"))
+            steps.append(half.copy(out, draws))
         return sequence(steps)
 
     def affine(self) -> tuple[float, float]:

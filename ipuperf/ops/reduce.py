@@ -15,9 +15,9 @@ import numpy as np
 from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
 
 from . import elementwise as ew
-from . import shape, unary, vertices
+from . import half, shape, unary, vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, scalar, sequence, working_dtype
+from .binding import Step, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
 
 
@@ -96,7 +96,7 @@ class Reduce(Op):
 
     def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
         """What is accumulated, and the steps that compute it."""
-        return array, []
+        return widened(array, env, slot=0)
 
     def finish(self, target: np.ndarray) -> list[Step]:
         """Steps on the accumulated values."""
@@ -232,7 +232,7 @@ class ReduceProdGrad(Op):
         moved = tuple(x.shape[i] for i in order)
         values, before, after = (env.scratch((*kept, count), dtype, slot=i) for i in range(3))
         steps: list[Step] = [
-            partial(np.copyto, values.reshape(moved), x.transpose(order)),
+            half.copy(values.reshape(moved), x.transpose(order)),
             partial(before.fill, 1),
             partial(after.fill, 1),
         ]
@@ -245,7 +245,7 @@ class ReduceProdGrad(Op):
         steps += [
             partial(np.multiply, before, after, before),
             partial(np.multiply, result, grad.transpose(order), result),
-            partial(np.copyto, outputs[0].transpose(order), result, casting="same_kind"),
+            half.copy(outputs[0].transpose(order), result),
         ]
         return sequence(steps)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-
-import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
 from .activations import Activation, ActivationGrad
-from .binding import Build, Step, given, scalar
+from .binding import given
+from .formula import Term, absolute, exp, log1p, maximum, reciprocal
 from .update_vertices import fused_cycles
 from .work import Vertices, Work
 
@@ -24,15 +22,9 @@ def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: 
     return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
 
 
-def sigmoid_steps(x: np.ndarray, out: np.ndarray) -> list[Step]:
-    """``out = 1 / (1 + exp(-x))`` in place of anything in ``out`` (which may be ``x``)."""
-    one = scalar(1, out.dtype)
-    return [
-        partial(np.negative, x, out),
-        partial(np.exp, out, out),
-        partial(np.add, out, one, out),
-        partial(np.reciprocal, out, out),
-    ]
+def sigmoid(x: Term) -> Term:
+    """``1 / (1 + exp(-x))``."""
+    return reciprocal(exp(-x) + 1)
 
 
 class Sigmoid(Activation):
@@ -40,11 +32,10 @@ class Sigmoid(Activation):
 
     type = "Sigmoid"
     vertex = "SIGMOID"
-    temporaries = 0
 
-    def build(self) -> Build:
+    def value(self, x: Term) -> Term:
         """Four passes."""
-        return lambda arrays, out, temps: sigmoid_steps(arrays[0], out)
+        return sigmoid(x)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g y (1 - y)`` of the output y."""
@@ -58,18 +49,9 @@ class SigmoidGrad(ActivationGrad):
     vertex = "SIGMOID"
     flops = 3
 
-    def build(self) -> Build:
+    def value(self, grad: Term, y: Term) -> Term:
         """Three passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, value = arrays
-            return [
-                partial(np.subtract, scalar(1, out.dtype), value, out),
-                partial(np.multiply, out, value, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        return (1 - y) * y * grad
 
 
 class Swish(Activation):
@@ -77,16 +59,10 @@ class Swish(Activation):
 
     type = "Swish"
     vertex = "SWISH"
-    temporaries = 1
 
-    def build(self) -> Build:
+    def value(self, x: Term) -> Term:
         """Five passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            return [*sigmoid_steps(x, temps[0]), partial(np.multiply, temps[0], x, out)]
-
-        return steps
+        return sigmoid(x) * x
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The fused gradient of the forward operand."""
@@ -104,24 +80,11 @@ class SwishGrad(ActivationGrad):
     type = "SwishGrad"
     vertex = "SWISH"
     flops = 8
-    temporaries = 1
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """Nine passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            s, one = temps[0], scalar(1, out.dtype)
-            return [
-                *sigmoid_steps(x, s),
-                partial(np.subtract, one, s, out),
-                partial(np.multiply, out, x, out),
-                partial(np.add, out, one, out),
-                partial(np.multiply, out, s, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        s = sigmoid(x)
+        return ((1 - s) * x + 1) * s * grad
 
 
 class Softplus(Activation):
@@ -130,7 +93,6 @@ class Softplus(Activation):
 
     type = "Softplus"
     vertex = "SOFTPLUS"
-    temporaries = 1
 
     @property
     def beta(self) -> float:
@@ -142,23 +104,9 @@ class Softplus(Activation):
         self.require(self.beta > 0, f"beta={self.beta}; a positive number is needed")
         return super().infer()
 
-    def build(self) -> Build:
-        """Seven passes, one temporary."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            (x,) = arrays
-            t = temps[0]
-            return [
-                partial(np.absolute, x, t),
-                partial(np.multiply, t, scalar(-self.beta, t.dtype), t),
-                partial(np.exp, t, t),
-                partial(np.log1p, t, t),
-                partial(np.multiply, t, scalar(1 / self.beta, t.dtype), t),
-                partial(np.maximum, x, scalar(0, out.dtype), out=out),
-                partial(np.add, out, t, out),
-            ]
-
-        return steps
+    def value(self, x: Term) -> Term:
+        """Seven passes."""
+        return maximum(x, 0) + log1p(exp(absolute(x) * -self.beta)) * (1 / self.beta)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g sigmoid(beta x)``."""
@@ -174,21 +122,10 @@ class SoftplusGrad(ActivationGrad):
     """``g sigmoid(beta x)`` of the forward operand x."""
 
     type = "SoftplusGrad"
-    temporaries = 0
 
-    def build(self) -> Build:
+    def value(self, grad: Term, x: Term) -> Term:
         """Six passes."""
-
-        def steps(arrays: Sequence[np.ndarray], out: np.ndarray, temps: Sequence[np.ndarray]) -> list[Step]:
-            grad, x = arrays
-            beta = scalar(self.attributes.get("beta", 1.0), out.dtype)
-            return [
-                partial(np.multiply, x, beta, out),
-                *sigmoid_steps(out, out),
-                partial(np.multiply, out, grad, out),
-            ]
-
-        return steps
+        return sigmoid(x * self.attributes.get("beta", 1.0)) * grad
 
     def work(self) -> list[Work]:
         """A sigmoid (of the scaled operand), then a product."""

@@ -16,9 +16,9 @@ import numpy as np
 from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
 from . import elementwise as ew
-from . import vertices
+from . import half, vertices
 from .base import Environment, Kernel, Op
-from .binding import given, operands
+from .binding import given, one_pass, operands
 from .work import Copy, Work
 
 
@@ -57,8 +57,7 @@ class Unary(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call."""
-        (array,), out = operands(inputs, self.target(inputs, outputs))
-        return partial(self.ufunc, array, out)
+        return one_pass(self.ufunc, inputs, self.target(inputs, outputs), env)
 
     def target(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """The array that receives the result."""
@@ -284,6 +283,8 @@ class Cast(Op):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One converting copy."""
         (array,), out = operands(inputs, outputs[0])
+        if self.inputs[0].dtype.is_floating_point and self.outputs[0].dtype.is_floating_point:
+            return half.copy(out, array)
         return partial(np.copyto, out, array, casting="unsafe")
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import poptorch
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from ipuperf.validation.cases import Case
+    from ipuperf.validation.programs import Program
 
 BLOCKS = ("B1", "B2", "B3", "B4")
 STRATEGIES = ("pipelined", "sharded")
@@ -150,3 +155,25 @@ def inference_model(
     found.Training.gradientAccumulation(1)
     found.outputMode(poptorch.OutputMode.All)
     return poptorch.inferenceModel(training.model.model, found)
+
+
+def compile_training(options: PipelineOptions) -> None:
+    """Compile the training model; time does not depend on the data."""
+    count = options.images_per_call
+    training_model(options).compile(torch.zeros(count, 1, 28, 28), torch.zeros(count, dtype=torch.long))
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``: pipelined training. ``config`` may say ``return_all``."""
+    from ipuperf.runtime.settings import current_settings
+    from ipuperf.validation.programs import Program, require
+
+    require(case, mode=("training",), precision=("f32",), optimiser=("adamw",), recompute=("none",), offload=((),),
+            sharding=(0,), io=("streams",), prefetch=(1,), pipeline=((1, 1, 1, 1),), replicas=(1,),
+            config=({}, {"return_all": True}))  # fmt: skip
+    options = PipelineOptions(
+        batch_size=case.micro_batch, gradient_accumulation=case.accumulation, return_all=bool(case.config)
+    )
+    compile_training(options)
+    executable = current_settings().executables[-1]
+    return Program(executable, options.images_per_call, steps=options.device_iterations, updates=True)

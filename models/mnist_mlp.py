@@ -29,6 +29,7 @@ class TrainingOptions:
     """Configuration of :func:`training_session`.
 
     ``threshold`` counts elements; ``None`` keeps the optimiser state on chip, ``math.inf`` moves it off chip unsharded.
+    ``optimiser`` is ``adam`` or ``sgd``, which has no state.
     """
 
     micro_batch_size: int = 8
@@ -36,6 +37,7 @@ class TrainingOptions:
     replicas: int = 4
     learning_rate: float = 1e-3
     threshold: float | None = 512
+    optimiser: str = "adam"
     hidden: Sequence[int] = (512, 512, 512)
     classes: int = 10
 
@@ -154,13 +156,18 @@ def _micro_batch(
 
 
 def _update(options: TrainingOptions, variables: NamedTensors, accumulators: NamedTensors) -> None:
-    """Reduce the gradients over the replicas and apply Adam, with the state where the options say."""
+    """Reduce the gradients over the replicas and apply the optimiser, with its state where the options say."""
     names = [name for name in accumulators.named_tensors if name != "mean_accum_counter"]
     grads = accumulators.tensors[:-1]
     optimizer = Adam(cache=True)
-    if options.threshold is None:
+    if options.threshold is None or options.optimiser == "sgd":
         for grad in grads:
             ops.collectives.replicated_all_reduce_(grad, op="mean")
+    if options.optimiser == "sgd":
+        for variable, grad in zip(variables.tensors, grads, strict=True):
+            ops.scaled_add_(variable, grad, b=-options.learning_rate)
+        return
+    if options.threshold is None:
         for variable, grad in zip(variables.tensors, grads, strict=True):
             factories, graph = optimizer.create_graph(variable, variable.spec, lr=options.learning_rate)
             graph.bind(factories.init()).call(variable, grad)

@@ -55,7 +55,8 @@ CYCLE_PARTS: dict[str, tuple[str, ...]] = {
     "ddr": ("remote_load", "remote_store"),
     "waiting": ("sync_external", "idle"),
 }
-"""Kinds of steps in the split of a pipeline cycle: internal syncs count as exchange, external ones as waiting."""
+"""Kinds of steps in the split of a pipeline cycle: internal syncs count as exchange, external ones as waiting, but
+those of copies between IPUs as links (:func:`split_of`)."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,11 @@ VARIANTS = tuple(Variant(strategy, away) for strategy in ("pipelined", "sharded"
 
 def simulate(options: PipelineOptions, machine: str = "auto") -> tuple[Trace, Machine]:
     """The trace of one call of the training model, and the machine; nothing is computed."""
-    import torch
-
-    from ipuperf.models.mnist_cnn import training_model
+    from ipuperf.models.mnist_cnn import compile_training
     from ipuperf.runtime.settings import RunSettings, use_settings
 
-    count = options.images_per_call
     with use_settings(RunSettings(machine=machine)) as settings:
-        training_model(options).compile(torch.zeros(count, 1, 28, 28), torch.zeros(count, dtype=torch.long))
+        compile_training(options)
     executable = settings.executables[-1]
     return executable.trace, executable.machine
 
@@ -117,10 +115,14 @@ def cycle_window(trace: Trace, options: PipelineOptions, ipu: int) -> tuple[tupl
 
 
 def split_of(steps: pd.DataFrame, window: tuple[int, int], count: int) -> dict[str, float]:
-    """Cycles by :data:`CYCLE_PARTS` per cycle; time without a step is waiting."""
+    """Cycles by :data:`CYCLE_PARTS` per cycle; the syncs of copies between IPUs count as links, as in the measured
+    profile, and time without a step as waiting."""
     begin, end = window
     inside = np.clip(steps["start"] + steps["dur"], begin, end) - np.clip(steps["start"], begin, end)
     parts = {part: float(inside[steps["kind"].isin(list(kinds))].sum()) for part, kinds in CYCLE_PARTS.items()}
+    copies = steps["program"].astype(str).str.startswith("IpuCopy") & (steps["kind"] == "sync_external")
+    parts["links"] += float(inside[copies].sum())
+    parts["waiting"] -= float(inside[copies].sum())
     parts["waiting"] += end - begin - sum(parts.values())
     return {part: cycles / count for part, cycles in parts.items()}
 
@@ -229,7 +231,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
                 f"{seen['cycle']['links']:9,}"
             )
     lines.append("on the right a steady pipeline cycle (sharded: a micro-batch) of the longest stage, in cycles;")
-    lines.append("measured: read off a figure, links with their syncs")
+    lines.append("links with their syncs; measured: read off a figure")
     lines.append("")
     lines.append("kB sent to other IPUs per weight update, and kB of memory, by IPU")
     for row in rows:

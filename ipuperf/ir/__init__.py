@@ -25,6 +25,7 @@ from .dtype import (
 from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
 from .graph import Graph, Ir, data_of, derived
 from .op import Op
+from .phase import Phase, phases_of
 from .printing import format_schedule
 from .recompute import Recomputation
 from .replicas import ReplicaGrouping
@@ -59,6 +60,7 @@ __all__ = [
     "Ir",
     "IrError",
     "Op",
+    "Phase",
     "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
@@ -75,6 +77,7 @@ __all__ = [
     "differentiate",
     "dtype_of",
     "format_schedule",
+    "phases_of",
     "roots",
     "schedule",
 ]

@@ -142,10 +142,11 @@ def differentiate(
     while name in forward.ir.graphs:
         taken += 1
         name = f"{forward.name or 'main'}_bwd_{taken}"
-    derivative = Derivative(forward, forward.ir.create_named_graph(name))
+    with CONTEXT.phase("bwd"):
+        derivative = Derivative(forward, forward.ir.create_named_graph(name))
     builder = GradientBuilder(derivative, add_class, {} if known is None else known)
     grads: dict[Tensor, Tensor] = {}
-    with CONTEXT.detached():
+    with CONTEXT.detached(), CONTEXT.phase("bwd"):
         for tensor in provided:
             grads[tensor] = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
             derivative.inputs.append(Connection(tensor, True))

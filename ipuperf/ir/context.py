@@ -1,4 +1,4 @@
-"""Where new ops go: the current graph, ordering (``in_sequence``), name scopes, IPU and tile set.
+"""Where new ops go and what they are for: graph, ordering (``in_sequence``), name scopes, IPU, tile set, phase.
 
 One :class:`BuildContext` per thread. Ordering follows the upstream rule (``../shared/reference/popxl.md`` 2.2): with
 ``in_sequence(True)`` a new op comes after all previous ops and becomes the previous op; with ``False`` it comes after
@@ -19,6 +19,7 @@ from .errors import IrError
 if TYPE_CHECKING:
     from .graph import Graph
     from .op import Op
+    from .phase import Phase
 
 
 class _Order:
@@ -38,6 +39,7 @@ class BuildContext(threading.local):
         self.scopes: list[str] = []
         self.ipus: list[int] = []
         self.tile_sets: list[str] = []
+        self.phases: list[Phase] = []
         self._orders: dict[Graph, _Order] = {}
 
     @property
@@ -104,8 +106,21 @@ class BuildContext(threading.local):
             self.tile_sets.pop()
 
     @contextmanager
+    def phase(self, phase: Phase | None) -> Iterator[None]:
+        """New ops are for ``phase`` (:mod:`.phase`), and so is what is added to new graphs later; None: no change."""
+        if phase is None:
+            yield
+            return
+        self.phases.append(phase)
+        try:
+            yield
+        finally:
+            self.phases.pop()
+
+    @contextmanager
     def detached(self, ipu: int | None = None) -> Iterator[None]:
-        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``)."""
+        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``). What
+        they are for stays."""
         saved = self.modes, self.scopes, self.ipus, self.tile_sets, self._orders
         ipus = [] if ipu is None else [ipu]
         self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = [], [], ipus, [], {}
@@ -115,8 +130,9 @@ class BuildContext(threading.local):
             self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = saved
 
     def place(self, op: Op) -> None:
-        """Stamp a new op with scope, IPU, tile set, and add the ordering edges that the active mode asks for."""
+        """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
         op.scope = "/".join(self.scopes)
+        op.phase = self._phase(op)
         if self.ipus:
             op.ipu = self.ipus[-1]
         if self.tile_sets:
@@ -134,6 +150,13 @@ class BuildContext(threading.local):
             order.anchor = [op]
         else:
             order.previous = [p for p in order.previous if p not in order.anchor] + [op]
+
+    def _phase(self, op: Op) -> Phase | None:
+        """What is said of a new op: by its class about I/O, by the context, by its class, by its graph."""
+        own = op.own_phase()
+        if own != "io" and self.phases:
+            return self.phases[-1]
+        return own or op.graph.phase
 
 
 CONTEXT = BuildContext()

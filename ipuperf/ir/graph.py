@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .errors import IrError
 from .op import Op
 from .replicas import ReplicaGrouping
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable
+
+if TYPE_CHECKING:
+    from .phase import Phase
 
 OpT = TypeVar("OpT", bound=Op)
 T = TypeVar("T")
@@ -67,6 +70,7 @@ class Graph:
 
     Attributes:
         name: unique name; the main graph's is empty. It does not change.
+        phase: what its ops are for where nobody says otherwise (:mod:`.phase`); None: anything.
         scope: prefix of the ids of the graph's tensors: ``name/``, empty for the main graph.
         inputs, outputs: tensors in call order.
         ops: ops in creation order; the execution order comes from :func:`ipuperf.ir.schedule.schedule`.
@@ -80,6 +84,7 @@ class Graph:
         self.ir = ir
         self.name = name
         self.scope = f"{name}/" if name else ""
+        self.phase: Phase | None = CONTEXT.phases[-1] if CONTEXT.phases else None
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.ops: list[Op] = []

@@ -15,6 +15,7 @@ from .tensor import Tensor, TensorSpec, describe
 if TYPE_CHECKING:
     from .autodiff import GradientBuilder
     from .graph import Graph
+    from .phase import Phase
 
 
 class Op:
@@ -31,7 +32,8 @@ class Op:
         ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
         scope: name scope when it was created, for reports.
         location: ``file:line`` of the user's code that created it, or ``""``.
-        recomputed: it runs a forward op again, among the ops of a backward pass.
+        phase: what it is for, as said by who made it (:mod:`.phase`); ``recompute``: it runs a forward op again, among
+            the ops of a backward pass. None when nobody said.
     """
 
     type: ClassVar[str] = "Op"
@@ -46,7 +48,7 @@ class Op:
         self.tile_set = "compute"
         self.scope = ""
         self.location = ""
-        self.recomputed = False
+        self.phase: Phase | None = None
 
     # -- rules that subclasses state -------------------------------------------------------------------------------
 
@@ -75,6 +77,10 @@ class Op:
         """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
         return None
 
+    def own_phase(self) -> Phase | None:
+        """What an op of this class is for wherever nobody says otherwise; ``io`` is I/O everywhere. None: anything."""
+        return None
+
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Build ops in the gradient graph: gradients of the outputs in, gradients of the inputs out.
 
@@ -86,8 +92,8 @@ class Op:
 
     @property
     def label(self) -> str:
-        """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` of one that is :attr:`recomputed`."""
-        return f"recompute/{self.type}.{self.id}" if self.recomputed else f"{self.type}.{self.id}"
+        """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` of one whose :attr:`phase` is that."""
+        return f"recompute/{self.type}.{self.id}" if self.phase == "recompute" else f"{self.type}.{self.id}"
 
     def where(self) -> str:
         """Label, graph, operands and user location, for error messages."""

@@ -101,10 +101,9 @@ class _Replay:
         """A copy of a forward op in the gradient graph."""
         operands = [self.value(tensor) for tensor in op.inputs]
         names = [tensor.name for tensor in op.outputs]
-        with CONTEXT.detached():
+        with CONTEXT.detached(), CONTEXT.phase("recompute"):
             copy = self.graph.create(type(op), operands, names, **op.attributes)
         copy.ipu, copy.tile_set, copy.scope, copy.location = op.ipu, op.tile_set, op.scope, op.location
-        copy.recomputed = True
         for tensor, result in zip(op.outputs, copy.outputs, strict=True):
             result.ipu = tensor.ipu
             if self.recomputation.lost(tensor):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipuperf.ir import IrError
 
-from .program import MemoryReport, VariableInfo
+from .program import MemoryReport, ProgramWarning, VariableInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +41,14 @@ _OUTLINED = "fewer different layers on this IPU: those that are equal share thei
 _NOT_OUTLINED = "outlining: equal layers as one graph that is called, or PopART's enableOutlining"
 
 
-def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = False) -> list[str]:
-    """One line per IPU that does not fit: which tile, step and op, how much over, the largest contributors by category
+def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = False) -> list[ProgramWarning]:
+    """One per IPU that does not fit: which tile, step and op, how much over, the largest contributors by category
     and by tensor, what would help.
 
     Args:
         outlined: repeated stretches share their code already.
     """
-    limit, lines = machine.chip.bytes_per_tile, []
+    limit, found = machine.chip.bytes_per_tile, list[ProgramWarning]()
     for ipu, series in memory.max_tile.items():
         if not len(series):
             continue
@@ -61,7 +61,7 @@ def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = 
         moment = Moment(memory, ipu, step, tile)
         over = int((moment.on_tiles() > limit).sum())
         tiles = "all tiles" if over == machine.chip.tiles else f"{over:,} of {machine.chip.tiles:,} tiles"
-        lines.append(
+        text = (
             f"does not fit: IPU {ipu} tile {tile} needs {demand:,} bytes at program step {step} "
             f"({memory.step_names[ipu][step]}{f' of {op}' if op else ''}), {demand - limit:,} bytes over the {limit:,} "
             f"there are ({tiles} are over); "
@@ -69,7 +69,8 @@ def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = 
             f"largest: {', '.join(moment.largest_contributors())}; "
             f"would help: {'; '.join(moment.advice(outlined=outlined))}"
         )
-    return lines
+        found.append(ProgramWarning("does not fit", text))
+    return found
 
 
 class Moment:

@@ -17,10 +17,9 @@ not fused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor
+from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor, phases_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
@@ -38,15 +37,12 @@ from .memory import MemoryModel
 from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
-from .program import Call, DeviceProgram, IoTiles, OpInfo, Repeat, Sequence, Step, StreamCopy
+from .program import Call, DeviceProgram, IoTiles, OpInfo, ProgramWarning, Repeat, Sequence, Step, StreamCopy
 from .supersteps import OpSteps, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
-
-_UPDATE_TYPES = ("Adam", "Accumul", "ScaledAdd", "CopyVarUpdate", "ReplicatedAll", "ReplicatedReduce")
-_IO_TYPES = ("HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "Init")
 
 #: Who stands while any IPU copies to or from the host (PopART's ``SyncPattern``).
 SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
@@ -65,6 +61,7 @@ class Lowering(Places):
     Attributes:
         ops: the op table.
         graphs: lowered graphs.
+        phases: what each op is for.
         low_confidence: names of costs without a primary source.
     """
 
@@ -92,6 +89,7 @@ class Lowering(Places):
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
         self.low_confidence: dict[str, None] = {}
+        self.phases = {} if draft else phases_of(ir.main_graph)
         self._ipus_of: dict[Graph, set[int]] = {}
 
     # -- graphs ----------------------------------------------------------------------------------------------------
@@ -200,8 +198,7 @@ class Lowering(Places):
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
-        phase = _phase(op.type, op.graph.name)
-        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, phase, flops))
+        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, self.phases[op], flops))
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------
@@ -217,7 +214,7 @@ class Lowering(Places):
             for ipu, steps in self.steps_of(lowered).items()
         }
         memory = MemoryModel(self, main, self.ipus).report()
-        warnings = [f"low confidence: {name}" for name in self.low_confidence]
+        warnings = [ProgramWarning("low confidence", f"low confidence: {name}") for name in self.low_confidence]
         warnings += memory_warnings(memory, self.tile_sets.machine, outlined=self.outlining is not None)
         return DeviceProgram(
             name=self.name,
@@ -269,18 +266,6 @@ class Lowering(Places):
         return self._ipus_of[lowered.graph]
 
 
-@lru_cache(maxsize=4096)
-def _phase(op_type: str, graph: str) -> str:
-    """Phase of the ops of a type in the graph of this name."""
-    if op_type.startswith(_UPDATE_TYPES):
-        return "update"
-    if op_type.startswith(_IO_TYPES):
-        return "io"
-    if op_type in ("Call", "Loop"):
-        return "other"
-    return "bwd" if "_bwd" in graph else "fwd"
-
-
 @collector_paused()
 def lower(
     ir: Ir,
@@ -322,7 +307,7 @@ def lower(
             draft.lower_graph(ir.main_graph, {})
         lowering = Lowering(ir, machine, name, sync_pattern, known, draft, merging=merging, outlining=outlining)
         program = lowering.program()
-    problems = [line for line in program.warnings if line.startswith("does not fit")]
+    problems = program.texts("does not fit")
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))
     return program

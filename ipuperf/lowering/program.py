@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -243,7 +243,7 @@ class Call(Step):
 
 
 class OpInfo(NamedTuple):
-    """The op a step came from: ``phase`` is ``fwd``, ``bwd``, ``update``, ``io`` or ``other``."""
+    """The op a step came from: ``phase`` says what it is for (:mod:`ipuperf.ir.phase`)."""
 
     op_id: int
     name: str
@@ -251,6 +251,17 @@ class OpInfo(NamedTuple):
     graph: str
     phase: str
     flops: int
+
+
+WarningKind = Literal["low confidence", "does not fit"]
+"""A cost without a primary source; an IPU whose memory is exceeded."""
+
+
+class ProgramWarning(NamedTuple):
+    """What the user should know about a program; ``kind`` says which sort it is, ``text`` is one line for reports."""
+
+    kind: WarningKind
+    text: str
 
 
 class VariableInfo(NamedTuple):
@@ -323,7 +334,7 @@ class DeviceProgram:
         ops: the op table.
         memory: the memory report.
         streams: per stream name and direction, bytes of one slice on one replica.
-        warnings: what the user should know (low-confidence costs, does not fit ...).
+        warnings: what the user should know.
         io_tiles: tiles of each IPU that are set aside for I/O, its last ones. Their steps stand in the tree of the IPU
             inside :class:`IoTiles`; vectors over tiles in there count from the first I/O tile.
     """
@@ -337,7 +348,7 @@ class DeviceProgram:
     ops: tuple[OpInfo, ...]
     memory: MemoryReport
     streams: Mapping[str, tuple[str, int]]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[ProgramWarning, ...] = ()
     io_tiles: int = 0
 
     def walk(self, ipu: int = 0) -> Iterator[Step]:
@@ -355,6 +366,10 @@ class DeviceProgram:
             yield from self._walk(self.functions[step.function])
         else:
             yield step
+
+    def texts(self, kind: WarningKind) -> list[str]:
+        """The warnings of one kind."""
+        return [warning.text for warning in self.warnings if warning.kind == kind]
 
     def costs(self, ipu: int = 0) -> dict[int, Cost]:
         """Cost of all local phases and syncs of one run by op (index into :attr:`ops`); transfers are not in it."""

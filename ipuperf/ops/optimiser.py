@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import IrError, Tensor, TensorSpec
+from ipuperf.ir import IrError, Phase, Tensor, TensorSpec
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -30,6 +30,10 @@ def _scratch(env: Environment) -> Callable[[int, int], np.ndarray]:
 
 class _Update(Op):
     """Base of updates with scalar factors that are either Python floats or scalar tensors."""
+
+    def own_phase(self) -> Phase | None:
+        """A weight update, wherever nobody says otherwise."""
+        return "update"
 
     def factor_index(self, name: str) -> int | None:
         """Index of the input that holds factor ``name``, or None when it is a float."""
@@ -82,6 +86,9 @@ class ScaledAdd(_Update):
 
     type: ClassVar[str] = "ScaledAdd"
 
+    def own_phase(self) -> Phase | None:
+        return None
+
     def infer(self) -> list[TensorSpec]:
         """The spec of X; raises for integers, unequal shapes and factors of more than one element."""
         x, y = self.inputs[:2]
@@ -119,6 +126,10 @@ class ScaledAddLhsInplace(ScaledAdd):
     """``X = a * X + b * Y`` in place; the output is X."""
 
     type: ClassVar[str] = "ScaledAddLhsInplace"
+
+    def own_phase(self) -> Phase | None:
+        """The step of SGD."""
+        return "update"
 
     def modified_inputs(self) -> tuple[int, ...]:
         """X."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import Constant, DTypeError, Graph, Ir, IrError, RemoteBuffer, Tensor, TensorSpec
+from ipuperf.ir import Constant, DTypeError, Graph, Ir, IrError, Phase, RemoteBuffer, Tensor, TensorSpec
 
 from .base import Environment, Kernel, Op
 from .work import RemoteTransfer, Work
@@ -57,6 +57,10 @@ class _RemoteOp(Op):
 
     def movable(self) -> bool:
         return False
+
+    def own_phase(self) -> Phase | None:
+        """I/O, whatever it is loaded or stored for."""
+        return "io"
 
     @property
     def buffer(self) -> RemoteBuffer:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import DTypeError, IrError, Stream, Tensor, TensorSpec
+from ipuperf.ir import DTypeError, IrError, Phase, Stream, Tensor, TensorSpec
 
 from .base import Environment, Kernel, Op
 from .work import HostTransfer, Work
@@ -24,6 +24,10 @@ class _StreamOp(Op):
 
     def movable(self) -> bool:
         return False
+
+    def own_phase(self) -> Phase | None:
+        """I/O, whatever it is loaded or stored for."""
+        return "io"
 
     @property
     def stream(self) -> Stream:

@@ -163,7 +163,8 @@ class Builder:
     def buffer(self, spec: TensorSpec, ipu: int, name: str, *, zero: bool, tile_set: str = "compute") -> Tensor:
         """A tensor of the main graph that is written in place; zeros at the start of a run if ``zero``."""
         init = "zero" if zero else "undefined"
-        made = self.main.op(Init, [], name, ipu=ipu, tile_set=tile_set, shape=spec.shape, dtype=spec.dtype, init=init)
+        made = self.main.op(Init, [], name, ipu=ipu, tile_set=tile_set, phase="other",
+                            shape=spec.shape, dtype=spec.dtype, init=init)  # fmt: skip
         return made.outputs[0]
 
     def variable(

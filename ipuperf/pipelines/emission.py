@@ -134,6 +134,6 @@ class Emitter:
             if output.returned == "all":
                 self.traffic.store(scope, value, output.stream, ipu, cell.micro_batch)
             elif output.returned == "sum":
-                scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, kind="add")
+                scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, phase="other", kind="add")
             elif self._is_last(cell):
-                scope.op(CopyVarUpdate, [self._anchors[output], value], ipu=ipu)
+                scope.op(CopyVarUpdate, [self._anchors[output], value], ipu=ipu, phase="other")

@@ -73,11 +73,12 @@ class HostTraffic:
                 if self._comes_first(stream, micro_batch):
                     self._load_buffer(scope, stream, ipu)
                 buffer = self._buffer(stream, ipu)
-                copied = scope.op(IoTileCopy, [buffer], tensor.name, ipu=ipu, destination="compute")
+                copied = scope.op(IoTileCopy, [buffer], tensor.name, ipu=ipu, phase="io", destination="compute")
                 found[tensor] = copied.outputs[0]
             else:
                 spec = tensor.spec
-                empty = scope.op(Init, [], tensor.name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined")
+                empty = scope.op(Init, [], tensor.name, ipu=ipu, phase="io", shape=spec.shape, dtype=spec.dtype,
+                                 init="undefined")  # fmt: skip
                 loaded = scope.op(HostLoad, [empty.outputs[0]], tensor.name, ipu=ipu, stream=stream)
                 found[tensor] = loaded.outputs[0]
         for stream in results:
@@ -119,7 +120,8 @@ class HostTraffic:
         if stream not in self._io.outputs:
             scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=stream)
             return
-        scope.op(IoTileCopy, [value, self._buffer(stream, ipu)], stream.name, ipu=ipu, destination="io")
+        scope.op(IoTileCopy, [value, self._buffer(stream, ipu)], stream.name, ipu=ipu, phase="io",
+                 destination="io")  # fmt: skip
         if self._comes_last(stream, micro_batch):
             self._store_buffer(scope, stream, ipu)
 

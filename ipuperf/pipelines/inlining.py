@@ -35,7 +35,8 @@ def copy_ops(
                 continue
             made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
             made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
-            made.recomputed = op.recomputed or op in recomputed
+            if op.phase == "recompute" or op in recomputed:
+                made.phase = "recompute"
             images.update(zip(op.outputs, made.outputs, strict=True))
             copies[op] = made
     for op, made in copies.items():

@@ -13,8 +13,8 @@ from .scope import Scope
 def remote_load(routine: Scope, buffer: RemoteBuffer, entry: Tensor | int, ipu: int, name: str) -> Tensor:
     """A tensor with the contents of an entry of ``buffer``."""
     spec = TensorSpec(tuple(buffer.shape), buffer.dtype, tuple(buffer.meta_shape))
-    empty = routine.op(Init, [], name, ipu=ipu, shape=spec.shape, dtype=spec.dtype, init="undefined",
-                       meta_shape=spec.meta_shape).outputs[0]  # fmt: skip
+    empty = routine.op(Init, [], name, ipu=ipu, phase="io", shape=spec.shape, dtype=spec.dtype,
+                       init="undefined", meta_shape=spec.meta_shape).outputs[0]  # fmt: skip
     index = entry_of(routine, entry)
     return routine.op(RemoteLoad, [empty, index], name, ipu=ipu, buffer=buffer).outputs[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from ipuperf.ir import Ir, Tensor, TensorSpec
+from ipuperf.ir import Ir, Phase, Tensor, TensorSpec
 from ipuperf.ops import Call
 
 from .scope import Scope
@@ -17,10 +17,11 @@ class Routine(Scope):
         ir: the program.
         name: name of the graph, unique in the program.
         ipu: where it runs.
+        phase: what it is for, if one can say.
     """
 
-    def __init__(self, ir: Ir, name: str, ipu: int) -> None:
-        super().__init__(ir.create_named_graph(name))
+    def __init__(self, ir: Ir, name: str, ipu: int, phase: Phase | None = None) -> None:
+        super().__init__(ir.create_named_graph(name), phase=phase)
         self.ipu = ipu
         self.arguments: dict[Hashable, Tensor] = {}
         self.results: dict[Hashable, Tensor] = {}
@@ -45,5 +46,6 @@ class Routine(Scope):
         operand = {image: values[key] for key, image in self.arguments.items()}
         operand.update({image: scope.get(tensor) for tensor, image in self.captured.items()})
         names = [t.name for t in self.results.values()]
-        call = scope.op(Call, [operand[t] for t in self.graph.inputs], ipu=self.ipu, outputs=names, callee=self.graph)
+        call = scope.op(Call, [operand[t] for t in self.graph.inputs], ipu=self.ipu, outputs=names, phase=self.phase,
+                        callee=self.graph)  # fmt: skip
         return dict(zip(self.results, call.outputs, strict=True))

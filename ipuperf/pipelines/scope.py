@@ -16,6 +16,8 @@ from ipuperf.ops import Call, Loop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ipuperf.ir import Phase
+
 
 class Scope:
     """A graph under construction inside another.
@@ -23,10 +25,13 @@ class Scope:
     Args:
         graph: the graph.
         outer: the scope that will call it, None for the main graph.
+        phase: what all its ops are for, where one can say.
     """
 
-    def __init__(self, graph: Graph, outer: Scope | None = None) -> None:
+    def __init__(self, graph: Graph, outer: Scope | None = None, phase: Phase | None = None) -> None:
         self.graph = graph
+        self.phase = phase
+        graph.phase = phase or graph.phase
         self.outer = outer
         self.captured: dict[Tensor, Tensor] = {}
         self._free: set[Op] = set()
@@ -50,7 +55,7 @@ class Scope:
     def ordered(self, ipu: int) -> Iterator[None]:
         """Within, new ops of this graph come one after the other, on ``ipu``, after all there are."""
         first = max(0, len(self.graph.ops) - 1)
-        with CONTEXT.detached(ipu), CONTEXT.use_graph(self.graph):
+        with CONTEXT.detached(ipu), CONTEXT.phase(self.phase), CONTEXT.use_graph(self.graph):
             yield
         for one, other in zip(self.graph.ops[first:], self.graph.ops[first + 1 :]):
             self.graph.constrain(one, other)
@@ -64,15 +69,16 @@ class Scope:
         *,
         tile_set: str = "compute",
         free: bool = False,
+        phase: Phase | None = None,
         **kw: Any,
     ) -> Op:
-        """A new last op of this graph on ``tile_set`` of ``ipu`` (``free``: it may come earlier); operands may be of
-        graphs around it."""
+        """A new last op of this graph on ``tile_set`` of ``ipu`` (``free``: it may come earlier), for ``phase`` (by
+        default what the scope is for); operands may be of graphs around it."""
         operands = [self.get(t) for t in inputs]
         outputs = kw.pop("outputs", 1)
         names = [name] * outputs if isinstance(outputs, int) else list(outputs)
         before = None if free else next((op for op in reversed(self.graph.ops) if op not in self._free), None)
-        with CONTEXT.detached(ipu):
+        with CONTEXT.detached(ipu), CONTEXT.phase(phase or self.phase):
             op = self.graph.create(op_class, operands, names, **kw)
         op.tile_set = tile_set
         if free:

@@ -191,7 +191,7 @@ class StageWriter:
 
     def write_forward(self) -> None:
         """The forward graph, then the stashes, the state updates and the next seed."""
-        routine = Routine(self.builder.ir, f"{self.stage.name}_fwd", self.ipu)
+        routine = Routine(self.builder.ir, f"{self.stage.name}_fwd", self.ipu, "fwd")
         self.stage.forward = routine
         operands = {t: self.operand(routine, t) for t in self.graph.inputs}
         results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
@@ -240,7 +240,7 @@ class StageWriter:
 
     def write_recompute(self) -> None:
         """The forward graph again, from what waited; results are what the backward reads."""
-        routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu)
+        routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu, "recompute")
         self.stage.recompute = routine
         values = {t: self.waited(routine, t) for t in self.waiting()}
         self.stashes.advance(routine, "read")
@@ -257,7 +257,7 @@ class StageWriter:
         accumulated; with interleaved recomputation also those of the forward that are computed again."""
         derivative = self.stage.derivative
         assert derivative is not None
-        routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu)
+        routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu, "bwd")
         self.stage.backward = routine
         images, again = self.forward_values(routine)
         for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Tensor, TensorSpec
+from ipuperf.ir import Phase, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, Init, IpuCopy
 from ipuperf.schedules import Cell
 
@@ -47,6 +47,11 @@ class Hop:
     destination: int
     source: Tensor | None
     target: Tensor
+
+    @property
+    def phase(self) -> Phase:
+        """What it is for: activations belong to the forward pass, gradients to the backward."""
+        return "fwd" if self.kind == "F" else "bwd"
 
 
 class Transport:
@@ -175,15 +180,16 @@ class Transport:
         for hop in hops:
             if hop.source in overwritten:
                 aside = self._undefined(scope, hop)
-                sources[hop] = scope.op(CopyVarUpdate, [aside, sources[hop]], ipu=hop.origin).outputs[0]
+                kept = scope.op(CopyVarUpdate, [aside, sources[hop]], ipu=hop.origin, phase=hop.phase)
+                sources[hop] = kept.outputs[0]
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 operands = [sources[hop], hop.target]
-                scope.op(IpuCopy, operands, ipu=hop.destination, source=hop.origin, destination=hop.destination,
-                         exchange=hop.kind)  # fmt: skip
+                scope.op(IpuCopy, operands, ipu=hop.destination, phase=hop.phase, source=hop.origin,
+                         destination=hop.destination, exchange=hop.kind)  # fmt: skip
         for hop in hops:
             if hop.origin == hop.destination:
-                scope.op(CopyVarUpdate, [hop.target, sources[hop]], ipu=hop.destination)
+                scope.op(CopyVarUpdate, [hop.target, sources[hop]], ipu=hop.destination, phase=hop.phase)
 
     def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:
         """What is copied; an idle stage sends whatever is there."""
@@ -197,7 +203,8 @@ class Transport:
     def _undefined(self, scope: Scope, hop: Hop) -> Tensor:
         """A new tensor like the hop's on its origin, with no particular contents."""
         shape, dtype = hop.spec.shape, hop.spec.dtype
-        return scope.op(Init, [], "idle", ipu=hop.origin, shape=shape, dtype=dtype, init="undefined").outputs[0]
+        return scope.op(Init, [], "idle", ipu=hop.origin, phase=hop.phase, shape=shape, dtype=dtype,
+                        init="undefined").outputs[0]  # fmt: skip
 
     def bytes_per_step(self) -> Iterator[tuple[int, int, int]]:
         """(from IPU, to IPU, bytes) of every hop between IPUs."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ir import CONTEXT, FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Accumulate,
     AccumulatorScale,
@@ -159,7 +159,7 @@ class Weights:
             return
         for variable, ipu in self._ipus.items():
             if ipu not in self._updates:
-                self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu)
+                self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu, "update")
             routine = self._updates[ipu]
             grad = None if self.accumulates else self._single(routine, variable, ipu)
             self._update(routine, self._reduced(routine, variable, ipu, grad))
@@ -173,6 +173,11 @@ class Weights:
             for routine in self._updates.values():
                 routine.call(scope, values)
             return
+        with CONTEXT.phase("update"):
+            self._clip_and_update(scope, gradients)
+
+    def _clip_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
+        """Reduce all gradients, limit their norm, update."""
         found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
         clip(scope, [Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found], self._training.max_grad_norm)
         for gradient in found:

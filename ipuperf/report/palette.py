@@ -41,6 +41,7 @@ KIND_LABELS: dict[str, str] = {
 
 PHASE_COLOURS: dict[str, str] = {
     "fwd": "#8ccf8c",
+    "recompute": "#c3e6bd",
     "bwd": "#7fa8de",
     "update": "#e3b75e",
     "io": "#e8cdb5",
@@ -48,7 +49,7 @@ PHASE_COLOURS: dict[str, str] = {
 }
 """Colour of what an instance is for."""
 
-PHASE_LETTERS: dict[str, str] = {"fwd": "F", "bwd": "B", "update": "U", "io": "", "other": ""}
+PHASE_LETTERS: dict[str, str] = {"fwd": "F", "recompute": "R", "bwd": "B", "update": "U", "io": "", "other": ""}
 """Letter before the micro-batch number on an instance."""
 
 BREAKDOWN_COLOURS: dict[str, str] = {

@@ -4,14 +4,12 @@ Everything is read from the trace alone. What a step counts as:
 
 - waiting for another IPU (``sync_external``, ``idle``) is ``waiting``, time on IPU-Links is ``link``; host I/O,
   Streaming Memory and the fixed host cost of a run are ``io``, also on an IPU that stands while another one copies;
-- of the rest, ops of graphs named ``..._bwd...`` are ``bwd`` (accumulating gradients included), ops of graphs named
-  ``..._fwd...`` or ``..._recompute`` are ``fwd``, other ops are what their phase says; a copy into a variable and an
-  accumulation outside those graphs (results kept for the host) are ``other``;
-- forward steps that follow a step of a graph named ``..._recompute``, without anything else in between, are
-  ``recompute``; so are, in the midst of a backward pass, ops named ``.../recompute/...`` (:attr:`ipuperf.ir.Op.label`).
+- of the rest, ops are what their phase says (accumulating gradients is ``bwd``);
+- forward steps that follow a step of a recomputation, without anything else in between, are ``recompute``: a graph
+  that runs again shares its ops with the forward pass. Where a recomputation has no step of its own before it calls
+  that graph (it takes nothing out of a stash, copies no operand), its steps count as ``fwd``.
 
-Graphs of :mod:`ipuperf.pipelines` have such names. A pipeline written by hand in PopXL may name them otherwise; then
-its recomputation counts as ``fwd``. I/O tiles (lanes above 0) are left out.
+I/O tiles (lanes above 0) are left out.
 """
 
 from __future__ import annotations
@@ -56,7 +54,6 @@ _NAMES = {
     "other": "other",
 }
 _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
-_KEPT_TYPES = ("CopyVarUpdate", "Accumulate")
 _WIDTH = 1600
 _BAR, _GAP = 34, 14
 """Pixels of the bar of an IPU and of the gap below it."""
@@ -81,35 +78,22 @@ class _Row:
         return [(int(self.start[a]), int(self.end[b])) for a, b in zip(first, last, strict=True)]
 
 
-def _part_of_op(name: str, phase: str, type_: str, graph: str) -> str:
-    if "_bwd" in graph:
-        return "recompute" if "/recompute/" in name else "bwd"
-    if "_fwd" in graph or "_recompute" in graph:
-        return "fwd"
-    return "other" if phase == "update" and type_ in _KEPT_TYPES else phase
-
-
-def _steps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """For each row of table ``steps`` the code of its part, and whether a graph of a recomputation has its op."""
+def _steps(trace: Trace) -> np.ndarray:
+    """For each row of table ``steps`` the code of its part."""
     steps, ops = trace.columns("steps"), trace.columns("ops")
-    part = {
-        int(row[0]): _CODE[_part_of_op(*row[1:])]
-        for row in zip(*(ops[column] for column in ("op_id", "name", "phase", "type", "graph")), strict=True)
-    }
-    again = {int(op) for op, graph in zip(ops["op_id"], ops["graph"], strict=True) if "_recompute" in graph}
+    part = {int(op): _CODE[phase] for op, phase in zip(ops["op_id"], ops["phase"], strict=True)}
     codes = np.array([part.get(int(op), _CODE["other"]) for op in steps["op_id"]], dtype=np.int64)
-    marks = np.array([int(op) in again for op in steps["op_id"]], dtype=bool)
     kind = steps["kind"]
     codes[np.isin(kind, list(WAITING_KINDS))] = _CODE["waiting"]
     codes[kind == "link"] = _CODE["link"]
     codes[[name.startswith(("host_", "remote_")) for name in kind]] = _CODE["io"]
-    return codes, marks
+    return codes
 
 
 def _rows(trace: Trace, replica: int) -> list[_Row]:
     """The IPUs of a replica. Raises ``ValueError`` if the trace does not have it."""
     instances, steps = trace.columns("instances"), trace.columns("steps")
-    codes, marks = _steps(trace)
+    codes = _steps(trace)
     result = []
     of_replica = instances["replica"] == replica
     if not of_replica.any():
@@ -119,14 +103,23 @@ def _rows(trace: Trace, replica: int) -> list[_Row]:
         found = slices(trace, rows=np.flatnonzero(of_replica & (instances["ipu"] == ipu)))
         found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
         found = found.take(np.argsort(found.start, kind="stable"))
-        part, mark = codes[found.step], marks[found.step]
-        backward = np.isin(part, [_CODE["bwd"], _CODE["recompute"]])
-        place = np.arange(len(part))
-        marked = np.maximum.accumulate(np.where(mark, place, -1))
-        ended = np.maximum.accumulate(np.where(part != _CODE["fwd"], place, -1))
-        part = np.where((part == _CODE["fwd"]) & (marked >= 0) & (marked >= ended), _CODE["recompute"], part)
+        part = codes[found.step]
+        part, backward = _recomputed(part)
         result.append(_Row(int(ipu), found.start, found.start + found.dur, part, backward))
     return result
+
+
+def _recomputed(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Parts in time with forward steps that run again as ``recompute``, and which belong to a backward pass: what is
+    recomputed does when it shares no op with the forward pass, that is in the midst of a backward pass."""
+    forward, place = part == _CODE["fwd"], np.arange(len(part))
+    last = np.maximum.accumulate(np.where(forward, -1, place))
+    shared = forward & (last >= 0) & (part[last] == _CODE["recompute"])
+    found = np.where(shared, _CODE["recompute"], part)
+    again = found == _CODE["recompute"]
+    run = np.cumsum(np.diff(again, prepend=False))
+    whole = np.bincount(run, weights=shared) > 0
+    return found, (found == _CODE["bwd"]) | (again & ~whole[run])
 
 
 def _begin(trace: Trace) -> int:

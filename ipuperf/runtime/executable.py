@@ -139,7 +139,7 @@ class Executable:
     def memory_problems(self) -> list[str]:
         """One line per IPU that the program does not fit; empty when it fits or was never lowered."""
         lowered: DeviceProgram | None = self.__dict__.get("device_program")
-        return [] if lowered is None else [w for w in lowered.warnings if w.startswith("does not fit")]
+        return [] if lowered is None else lowered.texts("does not fit")
 
     # -- running ---------------------------------------------------------------------------------------------------
 

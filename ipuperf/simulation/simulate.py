@@ -198,7 +198,7 @@ def _trace(
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:
     placed = max(ipu for ipus in program.placement for ipu in ipus) + 1
-    warnings = list(program.warnings)
+    warnings = [warning.text for warning in program.warnings]
     if program.machine != machine.name:
         warnings.append(f"lowered for {program.machine}, simulated on {machine.name}")
     return {

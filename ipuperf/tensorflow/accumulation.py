@@ -97,7 +97,7 @@ class CrossReplicaOptimizer(Wrapper):
 
 def _mean_over_replicas(frame: Frame, grad: Array) -> Array:
     tensor = frame.get(grad.tensor)
-    with CONTEXT.on_ipu(tensor.ipu or 0):
+    with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("update"):
         group = frame.program.ir.grouping()
         return f.emit(_k.ReplicatedAllReduce, [Array(tensor)], "reduced_grad", op="mean", group=group)
 
@@ -204,7 +204,8 @@ class GradientAccumulationOptimizerV2(Wrapper):
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
         accumulators = [(self._accumulate(frame, convert(g), v, counter), v) for g, v in pairs]
         if counter is not None:
-            frame.create(_k.AddLhsInplace, [counter, convert(1.0).tensor], ["micro_batches"])
+            with CONTEXT.phase("bwd"):
+                frame.create(_k.AddLhsInplace, [counter, convert(1.0).tensor], ["micro_batches"])
         reduced = frame.reduced
         frame.accumulation.after(lambda outer: self._apply(outer, accumulators, counter, global_step, reduced))
         return Operation(name or self.name)
@@ -218,7 +219,7 @@ class GradientAccumulationOptimizerV2(Wrapper):
         wanted = accumulator_dtype(self.accumulator_dtype, variable)
         accumulator = frame.program.data(f"{variable.op_name}/accumulator", np.zeros(grad.shape, wanted.numpy))
         accumulator.ipu = tensor.ipu
-        with CONTEXT.on_ipu(tensor.ipu or 0):
+        with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("bwd"):
             if counter is not None:
                 frame.create(_k.Accumulate, [accumulator, tensor, counter], ["accumulated"], kind="mean")
             else:

@@ -71,6 +71,7 @@ def _backward(frame: Frame, order: list[Op], losses: list[Tensor], targets: list
         if all(g is None for g in out) or not any(t in active for t in op.inputs):
             continue
         with ExitStack() as place:
+            place.enter_context(CONTEXT.phase("bwd"))
             if op.ipu is not None:
                 place.enter_context(CONTEXT.on_ipu(op.ipu))
             for tensor, grad in zip(op.inputs, op.gradient(builder, out), strict=True):

@@ -106,7 +106,7 @@ class Optimizer:
             program.unreduced.append(variable.name)
         handles = {name: self._slot(variable, name, value) for name, value in self.slot_values(variable).items()}
         program.changed.update(handles.values())
-        with CONTEXT.on_ipu(tensor.ipu or 0):
+        with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("update"):
             places = {name: program.variable(handle, frame.offload) for name, handle in handles.items()}
             slots = {name: _load(frame, place) for name, place in places.items()}
             hyper = {k: _hyper(v) for k, v in self.hyper_parameters().items()}
@@ -136,7 +136,8 @@ def _load(frame: Frame, place: IrVariable) -> Tensor:
         return frame.get(place)
     buffer, entry = place.remote
     name = place.name.rsplit("/", 1)[-1]
-    target = frame.create(_k.Init, [], [name], shape=place.shape, dtype=place.dtype, init="undefined").outputs[0]
+    with CONTEXT.phase("io"):
+        target = frame.create(_k.Init, [], [name], shape=place.shape, dtype=place.dtype, init="undefined").outputs[0]
     offset = frame.graph.constant(np.int32(entry), name="entry")
     return frame.create(_k.RemoteLoad, [target, offset], [f"{name}_loaded"], buffer=buffer).outputs[0]
 

@@ -45,7 +45,7 @@ and ``host_end`` wait for the host, ``host_mid`` transfers; ``host_run`` is the 
 WAITING_KINDS: tuple[str, ...] = ("sync_external", "idle")
 """Kinds in which the IPU does nothing but wait for another IPU or for work."""
 
-PHASES: tuple[str, ...] = ("fwd", "bwd", "update", "io", "other")
+PHASES: tuple[str, ...] = ("fwd", "recompute", "bwd", "update", "io", "other")
 """What an op is for."""
 
 LOCATIONS: tuple[str, ...] = ("tile", "remote", "host")

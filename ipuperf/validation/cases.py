@@ -94,6 +94,8 @@ class Case:
         offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
             replicas (0: never).
         slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
+        host_bound: the measured time is mostly that of a script on the host, which is not modelled; such rows are a
+            class of their own.
         calibrates: figures of the machine, or constants of the program, that were fitted to this very value.
         measured: the value.
         file: the file it stands in.
@@ -122,6 +124,7 @@ class Case:
     io_tiles: int = 0
     prefetch: int = 1
     slow: bool = False
+    host_bound: bool = False
     calibrates: tuple[str, ...] = ()
     file: str = ""
 
@@ -131,9 +134,25 @@ class Case:
         return self.micro_batch * self.accumulation * self.replicas
 
     @property
+    def group(self) -> str:
+        """The class that its error counts in."""
+        return "bound by the host" if self.host_bound else self.category
+
+    @property
     def program_key(self) -> str:
         """Equal for cases that run the same program on the same machine."""
-        left_out = ("id", "category", "source", "measured", "confidence", "note", "slow", "calibrates", "file")
+        left_out = (
+            "id",
+            "category",
+            "source",
+            "measured",
+            "confidence",
+            "note",
+            "slow",
+            "host_bound",
+            "calibrates",
+            "file",
+        )
         return repr([(f.name, getattr(self, f.name)) for f in fields(self) if f.name not in left_out])
 
 
@@ -238,7 +257,7 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             values[key] = _text(value, place, CHOICES.get(key))
         elif key in ("micro_batch", "accumulation", "replicas", "prefetch"):
             values[key] = _whole(value, place, 1)
-        elif key == "slow":
+        elif key in ("slow", "host_bound"):
             values[key] = _yes_or_no(value, place)
         elif key in ("sharding", "io_tiles"):
             values[key] = _whole(value, place, 0)

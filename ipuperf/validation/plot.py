@@ -30,13 +30,13 @@ def draw(rows: Sequence[Row], path: str | Path) -> None:
         raise ValueError("nothing to draw: no case could run")
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(row.case.category for row in rows))
+    names = list(dict.fromkeys(row.case.group for row in rows))
     columns = min(COLUMNS, len(names))
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(4.8 * columns, 3.7 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
-        _panel(axes, name, [row for row in rows if row.case.category == name])
+        _panel(axes, name, [row for row in rows if row.case.group == name])
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     with replacing(path) as temporary:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
+from ipuperf.report import weight_update_windows
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.validation.benchmarks import BENCHMARKS, Benchmark, Builder
@@ -40,12 +41,14 @@ class Program:
         samples: items of one run.
         steps: weight updates of one run; times and cycles are given for one of them.
         loads: part of the name of the program step that loads the input, for ``memory: baseline``.
+        updates: a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
     """
 
     executable: Executable
     samples: float
     steps: int = 1
     loads: str = ""
+    updates: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Figures:
         values: quantity -> value; those that the program does not have are absent.
         cycles_per_second: the tile clock.
         low_confidence: vertices whose cost has no primary source.
-        remarks: other warnings (does not fit ...).
+        remarks: which IPUs the program does not fit.
     """
 
     values: Mapping[str, float]
@@ -183,17 +186,18 @@ def _front_ends() -> Iterator[None]:
 
 
 def mnist_mlp(case: Case) -> Program:
-    """The MNIST classifier of the PopXL tutorials, with Adam, data-parallel (:mod:`ipuperf.models.mnist_mlp`)."""
+    """The MNIST classifier of the PopXL tutorials (:mod:`ipuperf.models.mnist_mlp`): data-parallel, Adam or SGD."""
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
 
-    _require(case, precision=("f32",), recompute=("none",), io=("streams",), prefetch=(1,), pipeline=((),))
+    require(case, precision=("f32",), recompute=("none",), io=("streams",), prefetch=(1,), pipeline=((),))
     if case.config:
         raise _unsupported(case, "config", dict(case.config), "an empty table")
     if case.mode == "inference":
-        _require(case, optimiser=("none",), offload=((),), accumulation=(1,), replicas=(1,))
+        require(case, optimiser=("none",), offload=((),), accumulation=(1,), replicas=(1,))
         session = inference_session(case.micro_batch, TrainingOptions()).session
         return Program(session.executable, case.samples, loads="image")
-    _require(case, mode=("training",), optimiser=("adam",), offload=((), ("optimiser",)))
+    offloads = ((), ("optimiser",)) if case.optimiser == "adam" else ((),)
+    require(case, mode=("training",), optimiser=("adam", "sgd"), offload=offloads)
     threshold = None if not case.offload else float(case.sharding) if case.sharding else math.inf
     if threshold is None and case.sharding:
         raise _unsupported(case, "sharding", case.sharding, "0 unless offload names the optimiser")
@@ -202,28 +206,12 @@ def mnist_mlp(case: Case) -> Program:
         gradient_accumulation=case.accumulation,
         replicas=case.replicas,
         threshold=threshold,
+        optimiser=case.optimiser,
     )
     return Program(training_session(options).session.executable, case.samples, loads="image")
 
 
-def mnist_cnn_pipeline(case: Case) -> Program:
-    """The four-stage MNIST network of the PopTorch pipelining tutorial; needs PyTorch. Ten updates in a run, as there:
-    cycles and times are a tenth of the run's."""
-    from ipuperf.validation.pipelined_cnn import build
-
-    updates = 10
-
-    _require(case, mode=("training",), precision=("f32",), optimiser=("adamw",), recompute=("none",), offload=((),),
-             sharding=(0,), io=("streams",), prefetch=(1,), pipeline=((1, 1, 1, 1),), replicas=(1,))  # fmt: skip
-    if case.config:
-        raise _unsupported(case, "config", dict(case.config), "an empty table")
-    executable = build(case.micro_batch, case.accumulation, updates)
-    return Program(executable, case.samples * updates, loads="", steps=updates)
-
-
-PROGRAMS: Mapping[str, Callable[[Case], Program]] = MappingProxyType(
-    {"mnist_mlp": mnist_mlp, "mnist_cnn_pipeline": mnist_cnn_pipeline}
-)
+PROGRAMS: Mapping[str, Callable[[Case], Program]] = MappingProxyType({"mnist_mlp": mnist_mlp})
 """Programs that this room builds itself, by name."""
 
 
@@ -242,7 +230,8 @@ def _maker(name: str) -> Callable[[Case], Program]:
     return maker
 
 
-def _require(case: Case, **allowed: tuple[Any, ...]) -> None:
+def require(case: Case, **allowed: tuple[Any, ...]) -> None:
+    """Raise :class:`CaseError` unless each of the keys has one of the allowed values."""
     for key, values in allowed.items():
         if getattr(case, key) not in values:
             raise _unsupported(case, key, getattr(case, key), " or ".join(repr(v) for v in values))
@@ -257,9 +246,13 @@ def _program_figures(program: Program) -> Figures:
     executable = program.executable
     found = _figures(executable, program.samples, "rate", 1)
     values = dict(found.values)
+    values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
         values[key] /= program.steps
     values.update(_memory(executable.trace, program.loads))
+    if program.updates:
+        begin, end = weight_update_windows(executable.trace)[1]
+        values["cycles of an update"] = float(end - begin)
     return Figures(values, found.cycles_per_second, found.low_confidence, found.remarks)
 
 
@@ -292,7 +285,6 @@ def _figures(executable: Executable, work: float, rate: str, times: int) -> Figu
 def _rates(values: dict[str, float], work: float, rate: str, executable: Executable) -> Figures:
     if rate:
         values[rate] = work / values["time" if rate == "rate" else "device time"]
-    warnings = executable.device_program.warnings
-    low = tuple(w for w in warnings if not w.startswith("does not fit"))
-    fits = tuple(w for w in warnings if w.startswith("does not fit"))
-    return Figures(values, executable.machine.chip.clock_hz, low, fits)
+    program = executable.device_program
+    low, fits = program.texts("low confidence"), program.texts("does not fit")
+    return Figures(values, executable.machine.chip.clock_hz, tuple(low), tuple(fits))

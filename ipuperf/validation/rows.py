@@ -50,6 +50,7 @@ class Row:
         return {
             "id": self.case.id,
             "category": self.case.category,
+            "class": self.case.group,
             "metric": measured.metric,
             "predicted": self.predicted,
             "measured": measured.value,
@@ -143,5 +144,5 @@ def summarise(name: str, rows: Sequence[Row]) -> ClassSummary:
 
 def by_class(rows: Sequence[Row]) -> list[ClassSummary]:
     """One summary per class, in order of first appearance."""
-    names = dict.fromkeys(row.case.category for row in rows)
-    return [summarise(name, [row for row in rows if row.case.category == name]) for name in names]
+    names = dict.fromkeys(row.case.group for row in rows)
+    return [summarise(name, [row for row in rows if row.case.group == name]) for name in names]

@@ -29,9 +29,9 @@ def _rows(rows: Sequence[Row]) -> list[str]:
     wide = max(len(row.case.id) for row in rows)
     metric = min(44, max(len(row.case.measured.metric) for row in rows))
     lines = [f"{'case':{wide}}  {'metric':{metric}} {'predicted':>12} {'measured':>12} {'unit':9} {'error':>8}"]
-    for name in dict.fromkeys(row.case.category for row in rows):
+    for name in dict.fromkeys(row.case.group for row in rows):
         lines.append(f"-- {name}")
-        for row in (r for r in rows if r.case.category == name):
+        for row in (r for r in rows if r.case.group == name):
             measured = row.case.measured
             marks = ("  c" if row.calibrated else "") + ("  m" if row.figures.remarks else "")
             marks += "  <-- miss" if row.miss else ""
@@ -50,10 +50,13 @@ def _classes(rows: Sequence[Row]) -> list[str]:
         return []
     lines = [f"{'class':26}{'rows':>6}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
     groups = by_class(rows)
-    open_rows = [row for row in rows if not row.calibrated]
-    if open_rows and len(open_rows) < len(rows):
+    rest = [row for row in rows if not row.case.host_bound]
+    open_rows = [row for row in rest if not row.calibrated]
+    if open_rows and len(open_rows) < len(rest):
         groups += [summarise("all, not calibrated on", open_rows)]
-    for group in [*groups, summarise("all", rows)]:
+    if rest:
+        groups += [summarise("all" if len(rest) == len(rows) else "all but host-bound", rest)]
+    for group in groups:
         lines.append(
             f"{group.name:26}{group.count:>6}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
             f"{group.misses:>8}"

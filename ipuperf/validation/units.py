@@ -24,6 +24,8 @@ QUANTITIES: dict[str, Quantity] = {
     "time": Quantity("time", "one run, the host's fixed cost of a run included", True),
     "device time": Quantity("time", "one run without the host's fixed cost of a run", True),
     "cycles": Quantity("cycles", "cycles of one run without the host's fixed cost of a run", True),
+    "cycles of an update": Quantity("cycles", "cycles of a pipeline's second weight update in a run", True),
+    "run rate": Quantity("rate", "runs per second, the host's fixed cost of a run included"),
     "rate": Quantity("rate", "items of a run per second, the host's fixed cost of a run included"),
     "flop rate": Quantity("flop rate", "floating-point operations of a run per second of device time"),
     "bandwidth": Quantity("bandwidth", "bytes of a run per second of device time"),

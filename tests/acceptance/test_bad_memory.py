@@ -51,7 +51,7 @@ def test_a_program_that_does_not_fit(too_large: popxl.Ir) -> None:
 
 def test_a_program_that_does_not_fit_is_simulated_with_a_warning(too_large: popxl.Ir) -> None:
     program = lower(too_large._ir, load_machine("gc200-1"))
-    (warning,) = [text for text in program.warnings if text.startswith("does not fit")]
+    (warning,) = program.texts("does not fit")
     assert "bytes over the 638,976 there are" in warning
     trace = simulate(program, load_machine("gc200-1"))
     assert trace.meta["oom"]

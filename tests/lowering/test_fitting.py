@@ -35,7 +35,7 @@ def lowered():
 
 
 def test_the_line_names_tile_step_op_demand_limit_contributors_and_remedies(lowered):
-    (line,) = [text for text in lowered.warnings if text.startswith("does not fit")]
+    (line,) = lowered.texts("does not fit")
     pattern = (
         r"does not fit: IPU 0 tile \d+ needs [\d,]+ bytes at program step \d+ \([^)]+ of "
         r"MatMul\.\d+ at \S*test_fitting\.py:\d+\), [\d,]+ bytes over the 638,976 there are "
@@ -80,4 +80,4 @@ def test_a_step_knows_its_op(lowered):
 
 
 def test_what_fits_says_nothing():
-    assert not [text for text in lower(product(64, 64), GC200).warnings if text.startswith("does not fit")]
+    assert not lower(product(64, 64), GC200).texts("does not fit")

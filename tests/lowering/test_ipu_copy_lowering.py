@@ -244,7 +244,7 @@ def test_stash_lies_as_what_is_written_to_it(built):
     assert "Add/operands" not in [step.name for step in program.walk()]  # what comes out lies as what went in
     (info,) = [v for v in program.memory.variables if v.name == "stash"]
     assert 5 * 64 * 64 * 2 <= info.bytes.total < 5 * 64 * 64 * 2 + 16 * tiles
-    assert any("IncrementModInPlace" in warning for warning in program.warnings)
+    assert any("IncrementModInPlace" in text for text in program.texts("low confidence"))
 
 
 def test_slice_of_a_variable_costs_the_vertex_of_its_tiles(built):

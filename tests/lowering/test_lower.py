@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from ipuperf.lowering import (
     Collective,
     DoesNotFitError,
     Phase,
+    ProgramWarning,
     RemoteTransfer,
     Repeat,
     StreamCopy,
@@ -230,13 +233,38 @@ def test_program_that_does_not_fit_says_where_and_by_how_much():
     big = 1472 * 100_000
     a, b = (variable(program, n, (big,)) for n in "ab")
     add(program.main_graph, a, b)
-    (warning,) = [w for w in lower(program, GC200).warnings if w.startswith("does not fit")]
+    (warning,) = lower(program, GC200).texts("does not fit")
     assert "IPU 0 tile " in warning
     assert "bytes over the 638,976 there are" in warning
     assert "largest: " in warning
     assert any(name in warning for name in ("a 4", "b 4", "sum 4"))
     with pytest.raises(DoesNotFitError, match="does not fit: IPU 0 tile"):
         lower(program, GC200, strict_memory=True)
+
+
+def test_a_warning_is_of_the_kind_that_made_it_whatever_it_says():
+    program = ir.Ir()
+    add(program.main_graph, *(variable(program, n, (1472 * 100_000,)) for n in ("does not fit", "b")))
+    lowered = lower(program, GC200)
+    (warning,) = lowered.warnings
+    assert warning.kind == "does not fit"
+    made_up = replace(lowered, warnings=(ProgramWarning("low confidence", "does not fit: it only says so"),))
+    assert made_up.texts("does not fit") == []
+    assert made_up.texts("low confidence") == ["does not fit: it only says so"]
+
+
+def test_the_op_table_holds_what_ops_are_for():
+    program = ir.Ir()
+    x = variable(program, "x", (64,))
+    graph = program.create_graph("my_bwd_filter")
+    inner = graph.add_input(x.spec, "x")
+    (y,) = graph.create(ops.Relu, [inner], ["y"]).outputs
+    graph.add_output(y)
+    program.main_graph.create(ops.Call, [x], ["y"], callee=graph)
+    with CONTEXT.phase("bwd"):
+        program.main_graph.create(ops.Relu, [x], ["z"])
+    found = [(op.type, op.graph, op.phase) for op in lower(program, GC200).ops]
+    assert sorted(found) == [("Call", "main", "fwd"), ("Relu", "main", "bwd"), ("Relu", graph.name, "fwd")]
 
 
 def test_lowering_is_deterministic_and_printable():

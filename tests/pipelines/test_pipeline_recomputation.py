@@ -158,7 +158,7 @@ def test_shards_that_recompute_give_the_same_numbers(how: str, keep: bool) -> No
     # two products a stage in the backward pass, one in the first; the sums of products are kept or made again
     assert products == 5 + (3 if how == "RecomputeAll" and not keep else 0)
     passes = [graph for name, graph in net.ir.graphs.items() if name.endswith("_bwd_pass")]
-    again = [op.label for graph in passes for op in graph.ops if op.recomputed and op.type == "MatMul"]
+    again = [op.label for graph in passes for op in graph.ops if op.phase == "recompute" and op.type == "MatMul"]
     assert len(again) == products - 5
     assert all(label.startswith("recompute/MatMul.") for label in again)
 

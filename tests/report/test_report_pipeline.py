@@ -13,15 +13,15 @@ from ipuperf.report.pipeline import PIPELINE_COLOURS
 #: (op, type, graph, phase)
 OPS = (
     ("stash", "DynamicUpdateInplace", "stage_fwd", "fwd"),
-    ("layer", "MatMul", "encoder", "fwd"),
-    ("take", "DynamicSlice", "stage_recompute", "fwd"),
+    ("layer", "MatMul", "encoder_bwd_recompute", "fwd"),
+    ("take", "DynamicSlice", "my_bwd_again", "recompute"),
     ("grad", "MatMul", "encoder_bwd", "bwd"),
-    ("accumulate", "Accumulate", "stage_bwd_pass", "update"),
-    ("keep", "CopyVarUpdate", "main", "update"),
+    ("accumulate", "Accumulate", "stage_bwd_pass", "bwd"),
+    ("keep", "CopyVarUpdate", "main", "other"),
     ("adam", "AdamVarUpdate", "update_ipu", "update"),
     ("zero", "Init", "main", "io"),
     ("load", "HostLoad", "main", "io"),
-    ("stage_bwd_pass/recompute/MatMul.7", "MatMul", "stage_bwd_pass", "bwd"),
+    ("pass/MatMul.7", "MatMul", "pass", "recompute"),
 )
 NUMBERS = {name: number for number, (name, *_) in enumerate(OPS)}
 NUMBERS["again"] = len(OPS) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 
 import pytest
 
@@ -20,9 +20,21 @@ def test_cycles_of_a_weight_update_within_20_percent() -> None:
     assert abs(row.error) <= 0.20
 
 
+def test_the_profile_has_one_prediction() -> None:
+    """``ipuperf validate`` and the scenario (and so the notebook and ``docs/accuracy.md``) say the same cycles."""
+    pytest.importorskip("torch")
+    from ipuperf.scenarios import pipeline_mnist
+
+    (row,), _ = predict([profile()])
+    (found,), _ = pipeline_mnist.run(pipeline_mnist.VARIANTS[:1])
+    assert row.predicted == found["cycles"] == 1_156_869
+    assert found["cycle"]["links"] == pytest.approx(8_700, abs=50)
+
+
 def test_without_pytorch_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
+    for name in [name for name in sys.modules if name.startswith(("ipuperf.models.mnist_cnn", "ipuperf.poptorch"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
     rows, (skipped,) = predict([profile()])
     assert rows == []
     assert "pip install 'ipuperf[torch]'" in skipped.reason

@@ -60,6 +60,7 @@ def test_json_row_has_the_agreed_keys() -> None:
     assert rows()[2].as_dict() == {
         "id": "M",
         "category": "memory",
+        "class": "memory",
         "metric": "m",
         "predicted": pytest.approx(3.0),
         "measured": 3.0,
@@ -108,6 +109,18 @@ def test_the_text_shows_misses_calibration_and_what_is_left_out() -> None:
     assert "published rows that are no case: 3" in text
     assert "2 rows: model not written yet (bert): no shapes" in text
     assert "1 rows: a data sheet" in text
+
+
+def test_rows_bound_by_the_host_are_a_class_of_their_own() -> None:
+    waiting = Row(case("W", "kernel", "rate", 5.0, "it/s", host_bound=True), 500.0, FIGURES)
+    kernel, *_, host = by_class([*rows(), waiting])
+    assert (host.name, host.count, host.mean) == ("bound by the host", 1, pytest.approx(99.0))
+    assert kernel.mean == pytest.approx(0.225)
+    assert waiting.as_dict()["category"] == "kernel"
+    text = report([*rows(), waiting], [], ())
+    assert "W: +9900.0%" in text
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("all but host-bound")]
+    assert total[3:5] == ["3", "15.0%"]
 
 
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:

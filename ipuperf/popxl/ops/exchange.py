@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
+from ipuperf.ir import CONTEXT
 
 from ..dtypes import int32
 from ..handle import Tensor
@@ -15,7 +16,8 @@ from .shape import init
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """The next slice of a host stream (an Init and a HostLoad)."""
     stem = name or h2d_stream.tensor_id
-    target = init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
+    with CONTEXT.phase("io"):
+        target = init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
     return emit(_k.HostLoad, [target], name or f"{stem}_hostload", stream=h2d_stream._ir)
 
 
@@ -40,9 +42,9 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     """
     entry = _offset(offset)
     stem = name or f"id_{remote_buffer.remote_buffer_id}"
-    target = init(
-        remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{stem}_init", "undef", remote_buffer.meta_shape
-    )
+    buffer = remote_buffer
+    with CONTEXT.phase("io"):
+        target = init(buffer.tensor_shape, buffer.tensor_dtype, f"{stem}_init", "undef", buffer.meta_shape)
     return emit(_k.RemoteLoad, [target, entry], f"{stem}_remote_loaded", buffer=remote_buffer._ir)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from ipuperf import popxl
+from ipuperf.ir import CONTEXT
 from ipuperf.popxl import ops
 from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
@@ -101,7 +102,7 @@ def autodiff_with_accumulation(
     groupings = replica_groupings.to_dict() if replica_groupings is not None else {}
     added = _Accumulators()
     gradients = dict(zip(info.outputs, info.graph.outputs))
-    with info.graph, popxl.in_sequence(True):
+    with info.graph, popxl.in_sequence(True), CONTEXT.phase("bwd"):
         counter = added.add("mean_accum_counter", (), popxl.float32)
         with popxl.in_sequence(False):
             for tensor in accumulate:

@@ -56,6 +56,7 @@ class _Builder:
         self.program = program_of(popart_pipeline(self.count, steps, inference=True))
         self.pipeline = Scope(graph).inner("pipeline_graph")
         self.needs = _ir.dependencies(graph)
+        self.phases = _ir.phases_of(graph)
         self.routines = {number: self._routine(number) for number in range(self.count)}
         self.buffers: Values = {}
 
@@ -91,7 +92,7 @@ class _Builder:
         for op in ops:
             operands = [images.get(t) or self._operand(routine, t) for t in op.inputs]
             with CONTEXT.detached():
-                clones[op] = _clone(routine.graph, op, operands)
+                clones[op] = self._clone(routine.graph, op, operands)
             images.update(zip(op.outputs, clones[op].outputs, strict=True))
         for op, clone in clones.items():
             for before in self._predecessors(op, clones):
@@ -149,7 +150,7 @@ class _Builder:
         """One op of the user in a cycle."""
         operands = [scope.get(self._value(t, values)) for t in op.inputs]
         with scope.ordered(op.ipu or 0):
-            made = _clone(scope.graph, op, operands)
+            made = self._clone(scope.graph, op, operands)
         values.update(zip(op.outputs, made.outputs, strict=True))
 
     def _call(self, scope: Scope, routine: Routine, values: Values) -> None:
@@ -170,12 +171,14 @@ class _Builder:
             idle = operand in self.annotated.arrives and operand not in values and operand not in self.buffers
             if idle:
                 spec = operand.spec
-                values[operand] = scope.op(_k.Init, [], "idle", ipu=copy.source, shape=spec.shape, dtype=spec.dtype,
-                                           init="undefined", meta_shape=spec.meta_shape).outputs[0]  # fmt: skip
+                made = scope.op(_k.Init, [], "idle", ipu=copy.source, phase=self.phases[copy], shape=spec.shape,
+                                dtype=spec.dtype, init="undefined", meta_shape=spec.meta_shape)  # fmt: skip
+                values[operand] = made.outputs[0]
             sources[copy] = self._value(operand, values)
         for copy in self.annotated.copies:
             operands = [sources[copy], self.buffers[copy.outputs[0]]]
-            scope.op(_k.IpuCopy, operands, ipu=copy.destination, source=copy.source, destination=copy.destination)
+            scope.op(_k.IpuCopy, operands, ipu=copy.destination, phase=self.phases[copy], source=copy.source,
+                     destination=copy.destination)  # fmt: skip
 
     # -- the graph that the user wrote ---------------------------------------------------------------------------------
 
@@ -197,11 +200,11 @@ class _Builder:
         graph.constraints[call] = {op for op in graph.constraints.get(call, ()) if op not in moved} | earlier
         return call
 
-
-def _clone(graph: _ir.Graph, op: _ir.Op, operands: Sequence[_ir.Tensor]) -> _ir.Op:
-    """The same op in ``graph``, where the op was stated to be."""
-    made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
-    made.ipu, made.tile_set, made.scope, made.location = op.ipu, op.tile_set, op.scope, op.location
-    for old, new in zip(op.outputs, made.outputs, strict=True):
-        new.ipu = old.ipu
-    return made
+    def _clone(self, graph: _ir.Graph, op: _ir.Op, operands: Sequence[_ir.Tensor]) -> _ir.Op:
+        """The same op in ``graph``, where the op was stated to be and for what it is."""
+        made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
+        made.ipu, made.tile_set, made.scope, made.location = op.ipu, op.tile_set, op.scope, op.location
+        made.phase = self.phases[op]
+        for old, new in zip(op.outputs, made.outputs, strict=True):
+            new.ipu = old.ipu
+        return made

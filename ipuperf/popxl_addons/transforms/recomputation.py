@@ -61,11 +61,13 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
         ValueError: ``grad_graph`` was not made by autodiff.
     """
     info = grad_graph.grad_graph_info
-    graph = popxl.gir().create_empty_graph(f"{_stem(grad_graph.name)}_recomp")
+    with _ir.CONTEXT.phase("bwd"):
+        graph = popxl.gir().create_empty_graph(f"{_stem(grad_graph.name)}_recomp")
     inputs = _Inputs(info)
     with graph:
         inputs.add_expected()
-        forward = BoundGraph(info.forward_graph, inputs.forward).call_with_info()
+        with _ir.CONTEXT.phase("recompute"):
+            forward = BoundGraph(info.forward_graph, inputs.forward).call_with_info()
         inputs.gradient.update(info.inputs_dict(forward))
         inputs.add_others()
         backward = BoundGraph(grad_graph.graph, inputs.gradient).call_with_info()

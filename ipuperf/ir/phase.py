@@ -1,0 +1,106 @@
+"""What each op is for: forward, recomputation, backward, weight update, I/O.
+
+Whoever makes an op says so: an op class that can only be one thing (:meth:`Op.own_phase`: host and remote I/O, the
+optimisers' ops), the context in which it is made (:meth:`BuildContext.phase`: autodiff, recomputation, pipelines,
+optimisers), or the graph in which it is made (:attr:`Graph.phase`: the gradient graphs). Names say nothing.
+
+Nobody says it of the ops that a PopXL user writes. :func:`phases_of` follows the data there, as a reader would:
+
+- an op that reads a gradient (what a backward op makes or changes, and what is computed from that) is backward; if by
+  that it changes a tensor that is no gradient, it is an update;
+- a call or loop is what its graph was made for, or what the ops of its graph are, when they are all one thing;
+  ``other`` when they are several;
+- everything else is what its graph is called for, when all calls of it are for one thing, and forward otherwise.
+
+A gradient that goes by way of a remote buffer is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from .schedule import roots, schedule
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .op import Op
+    from .tensor import Tensor
+
+Phase = Literal["fwd", "recompute", "bwd", "update", "io", "other"]
+"""What an op is for; the words are those of traces (``ipuperf.trace.PHASES``)."""
+
+_Found = dict["Op", "Phase | None"]
+
+
+def phases_of(graph: Graph) -> Mapping[Op, Phase]:
+    """The phase of each op that ``graph`` executes when it is called for nothing in particular; those of called graphs
+    included."""
+    return _final(_followed(graph))
+
+
+def _followed(main: Graph) -> dict[Graph, _Found]:
+    """Phases as far as a graph and what it calls tell; callers come after what they call."""
+    found: dict[Graph, _Found] = {}
+    waiting = [main]
+    while waiting:
+        graph = waiting[-1]
+        calls = [callee for callee in graph.called_graphs() if callee not in found]
+        if not calls or graph in found:
+            waiting.pop()
+            if graph not in found:
+                found[graph] = _follow(graph, found)
+        waiting += calls
+    return found
+
+
+def _follow(graph: Graph, found: Mapping[Graph, _Found]) -> _Found:
+    """Phases of the ops of ``graph`` from what they say, what they call and which gradients they read."""
+    root = roots(graph)
+    gradients: set[Tensor] = set()
+    result: _Found = {}
+    for op in schedule(graph):
+        phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
+        if phase == "bwd":
+            changed = [op.inputs[index] for index in op.modified_inputs()]
+            gradients.update(root.get(tensor, tensor) for tensor in (*op.outputs, *changed))
+    return result
+
+
+def _said_of_callee(op: Op) -> Phase | None:
+    """What the graph that is called was made for."""
+    return next((callee.phase for callee in op.called_graphs() if callee.phase), None)
+
+
+def _read(op: Op, gradients: set[Tensor], root: Mapping[Tensor, Tensor]) -> Phase | None:
+    """The phase of an op that reads a gradient; None for others."""
+    read = [root.get(tensor, tensor) in gradients for tensor in op.inputs]
+    if not any(read):
+        return None
+    return "bwd" if all(read[index] for index in op.modified_inputs()) else "update"
+
+
+def _called(op: Op, found: Mapping[Graph, _Found]) -> Phase | None:
+    """What the ops of a called graph are, I/O aside; None for no call, or when they do not say."""
+    kinds = {phase for callee in op.called_graphs() for phase in found[callee].values() if phase != "io"}
+    if len(kinds) < 2:
+        return next(iter(kinds), None)
+    return None if kinds == {None, "update"} else "other"
+
+
+def _final(found: Mapping[Graph, _Found]) -> dict[Op, Phase]:
+    """Ops of which nothing is known are what their graph is called for."""
+    purposes: dict[Graph, set[Phase]] = {graph: set() for graph in found}
+    result: dict[Op, Phase] = {}
+    for graph, ops in reversed(found.items()):
+        purpose = _purpose(purposes[graph])
+        for op, phase in ops.items():
+            result[op] = phase or purpose
+            for callee in op.called_graphs():
+                purposes[callee].add(result[op])
+    return result
+
+
+def _purpose(calls: set[Phase]) -> Phase:
+    """What a graph is called for."""
+    return next(iter(calls)) if len(calls) == 1 and "other" not in calls else "fwd"

@@ -27,7 +27,7 @@ from .graph import Graph, Ir, data_of, derived
 from .op import Op
 from .printing import format_schedule
 from .recompute import Recomputation
-from .replicas import ReplicaGrouping
+from .replicas import Grouping, ReplicaGrouping, grouping_of
 from .schedule import check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
@@ -56,12 +56,14 @@ __all__ = [
     "Derivative",
     "GradientBuilder",
     "Graph",
+    "Grouping",
     "Ir",
     "IrError",
     "Op",
     "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
+    "grouping_of",
     "ShapeError",
     "Stream",
     "Tensor",

@@ -133,6 +133,7 @@ class Graph:
                 f"tensor {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r} and cannot be an output of "
                 f"{self.name or 'main'!r}"
             )
+        self._thawed()
         self.outputs.append(tensor)
         self.version += 1
         return tensor
@@ -181,6 +182,11 @@ class Graph:
         """Raise unless the graph may change."""
         if self.facts is not None:
             raise IrError(f"graph {self.name or 'main'!r} cannot change while its program is lowered")
+        if self.ir.sealed:
+            raise IrError(
+                f"graph {self.name or 'main'!r} cannot change after a Session was built from its Ir; build the whole "
+                "program first, then the Session"
+            )
 
     def _foreign(self, what: str, tensor: Tensor) -> str:
         """Message for an operand that does not belong here."""
@@ -241,6 +247,7 @@ class Ir:
         replication_factor: how many replicas run the program (data parallel).
         num_host_transfers: how often the streams are read and written per run.
         num_io_tiles: tiles of each IPU set aside for ops of the tile set ``io``; with 0 those run with the others.
+        sealed: a session runs the program: its graphs, buffers and numbers cannot change any more.
         weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
             (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
     """
@@ -252,6 +259,7 @@ class Ir:
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
         self.num_io_tiles = 0
+        self.sealed = False
         self.main_graph = Graph(self, "")
         self.graphs: dict[str, Graph] = {}
         self.remote_buffers: list[RemoteBuffer] = []
@@ -275,6 +283,7 @@ class Ir:
 
     def create_named_graph(self, name: str) -> Graph:
         """A new empty subgraph with exactly this name."""
+        self.main_graph._thawed()
         if name in self.graphs or not name:
             raise IrError(f"graph name {name!r} is taken or empty")
         graph = Graph(self, name)
@@ -289,6 +298,7 @@ class Ir:
         self, shape: Sequence[int], dtype: DType, entries: int, meta_shape: Sequence[int] = ()
     ) -> RemoteBuffer:
         """A new remote buffer; ids start at 1."""
+        self.main_graph._thawed()
         if entries < 1:
             raise ValueError(
                 f"remote buffer of {tuple(shape)} {dtype.name}: entries is {entries}, at least 1 is needed"

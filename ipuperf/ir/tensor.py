@@ -19,7 +19,7 @@ from .dtype import DType
 if TYPE_CHECKING:
     from .graph import Graph
     from .op import Op
-    from .replicas import ReplicaGrouping
+    from .replicas import Grouping
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Variable(Tensor):
         spec: TensorSpec,
         graph: Graph,
         data: np.ndarray,
-        grouping: ReplicaGrouping,
+        grouping: Grouping,
         retrieval: str = "one_per_group",
         remote: tuple[RemoteBuffer, int] | None = None,
         shard_over: int | None = None,

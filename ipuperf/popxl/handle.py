@@ -295,7 +295,7 @@ class Variable(Tensor):
     @property
     def replica_grouping(self) -> ReplicaGrouping:
         """Which replicas hold the same value."""
-        return ReplicaGrouping(self._variable.grouping)
+        return ReplicaGrouping._from_ir(self._variable.grouping)
 
     @property
     def retrieval_mode(self) -> str:

@@ -73,7 +73,7 @@ def all_gather_replica_sharded_graph(
     return _per_tensor_graph(
         "all_gather",
         tensors,
-        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
+        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups[name].const_rg if name in groups else None),
     )
 
 
@@ -125,11 +125,11 @@ def reduce_replica_sharded_graph(
 
 
 def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph with an input per tensor and ``fn(name, input)`` as its output."""
+    """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}
     with graph, popxl.in_sequence(False):
-        for name, tensor in tensors.to_dict().items():
+        for name, tensor in zip(*tensors.unpack(), strict=True):
             args[name] = popxl.graph_input(**tensor.spec, name=tensor.name)
             popxl.graph_output(fn(name, args[name]))
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), list(args)

@@ -102,7 +102,7 @@ def test_source_is_what_a_called_graph_gives() -> None:
             with popxl.ipu(2):
                 return x + 1
 
-        y = ops.call(ir.create_graph(add, popxl.variable(1.0)), popxl.variable(1.0))
+        (y,) = ops.call(ir.create_graph(add, popxl.variable(1.0)), popxl.variable(1.0))
         assert y.ipu == 2
         assert y.copy_to_ipu(1).ipu == 1
 
@@ -149,7 +149,7 @@ def test_gradient_graph_is_on_the_ipus_of_the_forward_graph() -> None:
         with popxl.ipu(2):
             dy = popxl.variable(1.0)
         out = popxl.d2h_stream((), popxl.float32)
-        dx = ops.call(info.graph, dy, inputs_dict=info.inputs_dict(call))
+        (dx,) = ops.call(info.graph, dy, inputs_dict=info.inputs_dict(call))
         with popxl.ipu(1):
             ops.host_store(out, dx)
     lower(ir._ir, load_machine("pod4"))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..handle import Tensor
 from ..placement import ipu_of
 from .operands import emit
@@ -20,6 +21,7 @@ def _same_ipu(op: str, *tensors: Tensor) -> list[Tensor]:
     return list(tensors)
 
 
+@whole_arguments
 def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool) -> Tensor:
     """A copy of ``sizes`` elements along ``axes`` of ``t`` from position ``index`` on.
 
@@ -37,6 +39,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable
     )
 
 
+@whole_arguments
 def dynamic_update(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
@@ -47,6 +50,7 @@ def dynamic_update(
     )
 
 
+@whole_arguments
 def dynamic_update_(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:

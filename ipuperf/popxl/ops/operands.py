@@ -77,7 +77,7 @@ def emit_all(
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """A shape given as one number or a sequence."""
-    return (int(value),) if isinstance(value, (int, np.integer)) else tuple(int(n) for n in value)
+    return (int(value),) if isinstance(value, (int, np.integer)) else tuple(value)
 
 
 __all__ = ["Operand", "create", "emit", "emit_all", "ensure_tensor", "is_operand", "pair", "shape_of"]

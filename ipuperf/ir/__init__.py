@@ -28,7 +28,7 @@ from .op import Op
 from .printing import format_schedule
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
-from .schedule import check_ambiguity, dependencies, roots, schedule
+from .schedule import Precedence, check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
 __all__ = [
@@ -60,10 +60,10 @@ __all__ = [
     "Ir",
     "IrError",
     "Op",
+    "Precedence",
     "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
-    "grouping_of",
     "ShapeError",
     "Stream",
     "Tensor",
@@ -77,6 +77,7 @@ __all__ = [
     "differentiate",
     "dtype_of",
     "format_schedule",
+    "grouping_of",
     "roots",
     "schedule",
 ]

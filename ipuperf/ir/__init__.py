@@ -28,8 +28,8 @@ from .op import Op
 from .phase import Phase, phases_of
 from .printing import format_schedule
 from .recompute import Recomputation
-from .replicas import ReplicaGrouping
-from .schedule import check_ambiguity, dependencies, roots, schedule
+from .replicas import Grouping, ReplicaGrouping, grouping_of
+from .schedule import Precedence, check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
 __all__ = [
@@ -57,10 +57,12 @@ __all__ = [
     "Derivative",
     "GradientBuilder",
     "Graph",
+    "Grouping",
     "Ir",
     "IrError",
     "Op",
     "Phase",
+    "Precedence",
     "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
@@ -77,6 +79,7 @@ __all__ = [
     "differentiate",
     "dtype_of",
     "format_schedule",
+    "grouping_of",
     "phases_of",
     "roots",
     "schedule",

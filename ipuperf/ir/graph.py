@@ -31,6 +31,12 @@ T = TypeVar("T")
 
 FIRST_OP_ID = 100
 
+#: How deep calls of graphs may be nested.
+MAX_NESTING = 2500
+
+#: Frames of Python's stack that following a call takes at most, in any room.
+FRAMES_PER_CALL = 30
+
 
 @cache
 def _passed_over(module: str) -> bool:
@@ -138,6 +144,7 @@ class Graph:
                 f"tensor {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r} and cannot be an output of "
                 f"{self.name or 'main'!r}"
             )
+        self._thawed()
         self.outputs.append(tensor)
         self.version += 1
         return tensor
@@ -186,6 +193,11 @@ class Graph:
         """Raise unless the graph may change."""
         if self.facts is not None:
             raise IrError(f"graph {self.name or 'main'!r} cannot change while its program is lowered")
+        if self.ir.sealed:
+            raise IrError(
+                f"graph {self.name or 'main'!r} cannot change after a Session was built from its Ir; build the whole "
+                "program first, then the Session"
+            )
 
     def _foreign(self, what: str, tensor: Tensor) -> str:
         """Message for an operand that does not belong here."""
@@ -246,6 +258,7 @@ class Ir:
         replication_factor: how many replicas run the program (data parallel).
         num_host_transfers: how often the streams are read and written per run.
         num_io_tiles: tiles of each IPU set aside for ops of the tile set ``io``; with 0 those run with the others.
+        sealed: a session runs the program: its graphs, buffers and numbers cannot change any more.
         weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
             (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
     """
@@ -257,6 +270,7 @@ class Ir:
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
         self.num_io_tiles = 0
+        self.sealed = False
         self.main_graph = Graph(self, "")
         self.graphs: dict[str, Graph] = {}
         self.remote_buffers: list[RemoteBuffer] = []
@@ -280,6 +294,7 @@ class Ir:
 
     def create_named_graph(self, name: str) -> Graph:
         """A new empty subgraph with exactly this name."""
+        self.main_graph._thawed()
         if name in self.graphs or not name:
             raise IrError(f"graph name {name!r} is taken or empty")
         graph = Graph(self, name)
@@ -294,6 +309,7 @@ class Ir:
         self, shape: Sequence[int], dtype: DType, entries: int, meta_shape: Sequence[int] = ()
     ) -> RemoteBuffer:
         """A new remote buffer; ids start at 1."""
+        self.main_graph._thawed()
         if entries < 1:
             raise ValueError(
                 f"remote buffer of {tuple(shape)} {dtype.name}: entries is {entries}, at least 1 is needed"
@@ -328,11 +344,65 @@ class Ir:
                 graph.facts = None
 
     def freeze_check(self) -> None:
-        """Everything that must hold before a program can be lowered or evaluated."""
-        from .schedule import check_ambiguity
+        """Everything that must hold before a program can be lowered or evaluated; puts calls in order.
 
-        for graph in self.all_graphs():
-            check_ambiguity(graph)
+        Raises:
+            IrError: calls nested too deep or in a circle; AmbiguityError: an order that nothing says.
+        """
+        from .schedule import call_order, check_ambiguity
+
+        with self.frozen():
+            graphs = self.callees_first()
+            edges = [edge for graph in graphs for edge in call_order(graph)]
+        for before, after in edges:
+            before.graph.constrain(before, after)
+        with self.frozen():
+            for graph in graphs:
+                check_ambiguity(graph)
+
+    def callees_first(self) -> list[Graph]:
+        """All graphs, each after those that it calls.
+
+        Raises:
+            IrError: a graph that calls itself through others, or calls nested more than :data:`MAX_NESTING` deep.
+        """
+        depths = self._depths()
+        deepest = max(depths, key=depths.__getitem__)
+        if depths[deepest] > MAX_NESTING:
+            raise IrError(
+                f"graph {deepest.name or 'main'!r}: calls are nested {depths[deepest]} deep; at most {MAX_NESTING} are "
+                "allowed"
+            )
+        return list(depths)
+
+    def _depths(self) -> dict[Graph, int]:
+        """How deep calls are nested in each graph, callees first (0: it calls none)."""
+        depths: dict[Graph, int] = {}
+        for start in self.all_graphs():
+            path: dict[Graph, Iterator[Graph]] = {} if start in depths else {start: iter(start.called_graphs())}
+            while path:
+                graph, callees = next(reversed(path.items()))
+                callee = next((g for g in callees if g not in depths), None)
+                if callee in path:
+                    raise IrError(f"graph {callee.name!r} is called by itself through {graph.name!r}")
+                if callee is not None:
+                    path[callee] = iter(callee.called_graphs())
+                    continue
+                depths[graph] = max((1 + depths[g] for g in graph.called_graphs()), default=0)
+                del path[graph]
+        return depths
+
+    @contextmanager
+    def deep_calls(self) -> Iterator[None]:
+        """Room on Python's stack for functions that follow calls, however deep they are nested (:data:`MAX_NESTING`)."""
+        before = sys.getrecursionlimit()
+        self.callees_first()
+        nesting = max(self._depths().values())
+        sys.setrecursionlimit(before + FRAMES_PER_CALL * nesting)
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
 
 
 def remap(tensors: Sequence[Tensor], mapping: Mapping[Tensor, Tensor]) -> list[Tensor]:

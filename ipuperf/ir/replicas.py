@@ -1,15 +1,77 @@
-"""Replica groups: which replicas share a value or take part in a collective together."""
+"""Replica groups: which replicas share a value or take part in a collective together.
+
+A grouping is regular (:class:`ReplicaGrouping`: members one stride apart) or any other division into groups of one size
+(:class:`IrregularGrouping`), such as the transpose of a regular one. Variables take both; collectives run over regular
+groups only, as upstream (popart: python/popxl/python_files/replica_grouping.py).
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+
+class Grouping:
+    """Replicas in groups of one size. Equal when the assignment of replicas to groups is.
+
+    Attributes:
+        replicas: number of replicas.
+        group_size: members of each group.
+        assignment: group of each replica; groups are numbered by their smallest member.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def replicas(self) -> int: ...
+
+        @property
+        def group_size(self) -> int: ...
+
+        @property
+        def assignment(self) -> tuple[int, ...]: ...
+
+    @property
+    def regular(self) -> bool:
+        """Whether the members of every group are one stride apart."""
+        return isinstance(self, ReplicaGrouping)
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are."""
+        return self.replicas // self.group_size
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Members of each group, ascending."""
+        members: list[list[int]] = [[] for _ in range(self.num_groups)]
+        for replica, group in enumerate(self.assignment):
+            members[group].append(replica)
+        return tuple(tuple(m) for m in members)
+
+    def transpose(self) -> Grouping:
+        """The grouping whose k-th group holds the k-th member of each group of this one."""
+        places = [0] * self.replicas
+        for members in self.groups:
+            for place, replica in enumerate(members):
+                places[replica] = place
+        return grouping_of(places)
+
+    def finest(self) -> ReplicaGrouping:
+        """The regular grouping into whose groups these split (upstream's ``const_rg``): itself, or the one that results
+        when each group is cut where neighbours are further apart than the least distance, in pieces of one size."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class ReplicaGrouping:
+class ReplicaGrouping(Grouping):
     """Regular grouping of ``replicas`` replicas: members of a group are ``stride`` apart, ``group_size`` of them.
 
     With 8 replicas: stride 1, size 4 gives ``{0..3}, {4..7}``; stride 4, size 2 gives ``{0,4}, {1,5}, {2,6}, {3,7}``.
+    Groups of one have stride 1.
 
     Raises:
         ValueError: when ``stride * group_size`` does not divide the number of replicas.
@@ -20,35 +82,84 @@ class ReplicaGrouping:
     group_size: int = 0
 
     def __post_init__(self) -> None:
-        if self.group_size == 0:
+        if self.group_size == 0 and self.stride > 0:
             object.__setattr__(self, "group_size", max(1, self.replicas // self.stride))
         if self.stride < 1 or self.group_size < 1 or self.replicas % (self.stride * self.group_size):
             raise ValueError(
                 f"replica group with stride {self.stride} and group_size {self.group_size} does not divide the "
                 f"{self.replicas} replicas; stride * group_size must be a divisor of {self.replicas}"
             )
+        if self.group_size == 1:
+            object.__setattr__(self, "stride", 1)
 
-    @property
-    def num_groups(self) -> int:
-        """How many groups there are."""
-        return self.replicas // self.group_size
-
-    @property
+    @cached_property
     def assignment(self) -> tuple[int, ...]:
         """Group index of each replica; groups are numbered by their smallest member."""
         span = self.stride * self.group_size
         return tuple((r // span) * self.stride + r % self.stride for r in range(self.replicas))
 
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Members of each group, ascending."""
-        members: list[list[int]] = [[] for _ in range(self.num_groups)]
-        for replica, group in enumerate(self.assignment):
-            members[group].append(replica)
-        return tuple(tuple(m) for m in members)
+    def finest(self) -> ReplicaGrouping:
+        """Itself."""
+        return self
 
-    def transpose(self) -> ReplicaGrouping:
-        """The grouping whose groups hold one member of each group of this one (only for a full span)."""
-        if self.stride == 1:
-            return ReplicaGrouping(self.replicas, self.group_size, self.num_groups)
-        return ReplicaGrouping(self.replicas, 1, self.stride)
+
+@dataclass(frozen=True)
+class IrregularGrouping(Grouping):
+    """Groups of one size whose members are not one stride apart; made by :func:`grouping_of`."""
+
+    assignment: tuple[int, ...]
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas."""
+        return len(self.assignment)
+
+    @property
+    def group_size(self) -> int:
+        """Members of each group."""
+        return self.assignment.count(0)
+
+    def finest(self) -> ReplicaGrouping:
+        """The regular grouping into whose groups these split."""
+        apart = min(b - a for members in self.groups for a, b in zip(members, members[1:]))
+        size = math.gcd(*(length for members in self.groups for length in _pieces(members, apart)))
+        if self.replicas % (apart * size) == 0:
+            found = ReplicaGrouping(self.replicas, apart, size)
+            if all(len({self.assignment[r] for r in members}) == 1 for members in found.groups):
+                return found
+        return ReplicaGrouping(self.replicas, 1, 1)
+
+
+def _pieces(members: tuple[int, ...], apart: int) -> list[int]:
+    """Lengths of the runs of ``members`` in which neighbours are ``apart``."""
+    lengths = [1]
+    for a, b in zip(members, members[1:]):
+        if b - a > apart:
+            lengths.append(0)
+        lengths[-1] += 1
+    return lengths
+
+
+def grouping_of(assignment: Sequence[int]) -> Grouping:
+    """The grouping that puts replica ``i`` into group ``assignment[i]``: regular where a stride and a size give it.
+
+    Raises:
+        ValueError: groups of different sizes, or not numbered 0, 1, ... in the order of their first members.
+    """
+    given = tuple(assignment)
+    seen = list(dict.fromkeys(given))
+    if seen != list(range(len(seen))):
+        raise ValueError(f"assignment {list(given)}: groups must be numbered 0, 1, ... in order of their first members")
+    sizes = {given.count(group) for group in seen}
+    if len(sizes) != 1:
+        raise ValueError(f"assignment {list(given)}: groups have sizes {sorted(sizes)}; all must have the same")
+    return _regular(given, sizes.pop()) or IrregularGrouping(given)
+
+
+def _regular(assignment: tuple[int, ...], size: int) -> ReplicaGrouping | None:
+    """The regular grouping with this assignment, if there is one: its stride is where replica 0's group goes on."""
+    stride = assignment.index(0, 1) if size > 1 else 1
+    if len(assignment) % (stride * size):
+        return None
+    found = ReplicaGrouping(len(assignment), stride, size)
+    return found if found.assignment == assignment else None

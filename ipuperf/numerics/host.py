@@ -48,7 +48,7 @@ def shard_group(variable: Variable) -> ReplicaGrouping:
     sizes = [stated] if stated else range(grouping.group_size, 0, -1)
     for size in sizes:
         if grouping.group_size % size == 0 and -(-elements // size) == held:
-            return ReplicaGrouping(grouping.replicas, grouping.stride, size)
+            return ReplicaGrouping(grouping.replicas, grouping.finest().stride, size)
     raise EvaluationError(
         f"variable {variable.id!r}: {whole_shape(variable)} over shards of {held} elements"
         + (f" and {stated} replicas" if stated else "")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT
 
+from .arguments import whole
+
 if TYPE_CHECKING:
     from .graph import Graph
     from .ir import Ir
@@ -61,9 +63,7 @@ def name_scope(name: str) -> AbstractContextManager[None]:
 
 def ipu(ipu: int = 0) -> AbstractContextManager[int]:
     """Place new ops on IPU ``ipu`` of the replica."""
-    if not isinstance(ipu, int) or ipu < 0:
-        raise ValueError(f"ipu({ipu!r}): the number of an IPU is needed, 0 or larger")
-    return CONTEXT.on_ipu(ipu)
+    return CONTEXT.on_ipu(whole(ipu, "popxl.ipu: the number of an IPU", 0))
 
 
 def io_tiles() -> AbstractContextManager[None]:

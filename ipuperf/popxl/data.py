@@ -11,6 +11,7 @@ import numpy as np
 from ipuperf import ir as _ir
 
 from . import context
+from .arguments import whole, wholes
 from .dtypes import dtype as _dtype
 from .handle import Constant, Tensor, Variable, wrap
 from .remote_buffer import RemoteBuffer, check_sharding, shard_length
@@ -60,7 +61,7 @@ def _new_variable(
         _check_entry(remote[0], remote[1], spec, name or "t")
         place = (remote[0]._ir, remote[1])
     over = shards if sharded else None
-    variable = _ir.Variable(graph.tensor_id(name or "t"), spec, graph, array, group._ir, mode, place, over)
+    variable = _ir.Variable(graph.tensor_id(name or "t"), spec, graph, array, group._base, mode, place, over)
     if _ir.CONTEXT.ipus:
         variable.ipu = _ir.CONTEXT.ipus[-1]
     graph.add(variable)
@@ -116,7 +117,7 @@ def remote_variable(
     """
     group = _grouping(replica_grouping)
     array = _host_array(data, dtype, downcast, group, name or "t")
-    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, offset))
+    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, whole(offset, "offset")))
 
 
 def remote_replica_sharded_variable(
@@ -144,7 +145,8 @@ def remote_replica_sharded_variable(
         )
     length = math.prod(remote_buffer.tensor_shape)
     shards = _shards_for(group, math.prod(shape), length, name or "t")
-    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, offset), shards, sharded=True)
+    entry = whole(offset, "offset")
+    return _new_variable(array, name, group, retrieval_mode, (remote_buffer, entry), shards, sharded=True)
 
 
 def _shards_for(group: ReplicaGrouping, elements: int, length: int, name: str) -> int:
@@ -205,8 +207,10 @@ def graph_input(
     graph = context.gcg()
     if graph == graph.main_graph:
         raise RuntimeError("the main graph has no inputs; use popxl.variable, popxl.constant or a host stream")
-    spec = _ir.TensorSpec(tuple(int(n) for n in shape), _dtype.as_dtype(dtype)._ir, tuple(meta_shape or ()))
-    return wrap(graph._ir.add_input(spec, name or "t", by_ref=by_ref))
+    name = name or "t"
+    meta = wholes(meta_shape or (), f"meta_shape of graph input {name!r}", 0)
+    spec = _ir.TensorSpec(wholes(shape, f"shape of graph input {name!r}", 0), _dtype.as_dtype(dtype)._ir, meta)
+    return wrap(graph._ir.add_input(spec, name, by_ref=by_ref))
 
 
 def graph_output(t: Tensor) -> None:

@@ -9,17 +9,11 @@ from typing import Any, ClassVar
 from ipuperf import ir as _ir
 from ipuperf.ir import Ir as _BaseIr
 
+from .arguments import whole
 from .graph import Graph
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tracing import graph_stem, trace
-
-_SEALED: weakref.WeakSet[_ir.Ir] = weakref.WeakSet()
-
-
-def seal(program: _BaseIr) -> None:
-    """Remember that a session was built: the replication factor is now fixed."""
-    _SEALED.add(program)
 
 
 class Ir:
@@ -33,7 +27,7 @@ class Ir:
     _ir: _BaseIr
 
     def __init__(self, replication: int | str = 1) -> None:
-        self._ir = _ir.Ir(_replicas(1 if replication == "popdist" else replication))
+        self._ir = _ir.Ir(1 if replication == "popdist" else whole(replication, "replication factor", 1))
         Ir._ir_cache[id(self._ir)] = self
 
     @classmethod
@@ -45,6 +39,11 @@ class Ir:
             found._ir = program
             cls._ir_cache[id(program)] = found
         return found
+
+    def _check_open(self, what: str) -> None:
+        """RuntimeError when a session was built: it owns the program."""
+        if self._ir.sealed:
+            raise RuntimeError(f"{what} cannot be changed after a Session was built from the Ir")
 
     @property
     def id(self) -> int:
@@ -63,9 +62,8 @@ class Ir:
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        if int(value) < 1:
-            raise ValueError(f"num_host_transfers is {value}; at least 1 is needed")
-        self._ir.num_host_transfers = int(value)
+        self._check_open("num_host_transfers")
+        self._ir.num_host_transfers = whole(value, "num_host_transfers", 1)
 
     @property
     def num_io_tiles(self) -> int:
@@ -76,11 +74,9 @@ class Ir:
 
     @num_io_tiles.setter
     def num_io_tiles(self, value: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"num_io_tiles is {value!r}; a whole number of at least 0 is needed")
-        if self._ir in _SEALED:
-            raise RuntimeError("num_io_tiles cannot be changed after a Session was built from the Ir")
-        self._ir.num_io_tiles = value
+        tiles = whole(value, "num_io_tiles", 0)
+        self._check_open("num_io_tiles")
+        self._ir.num_io_tiles = tiles
 
     @property
     def replication_factor(self) -> int:
@@ -89,9 +85,8 @@ class Ir:
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
-        if self._ir in _SEALED:
-            raise RuntimeError("replication_factor cannot be changed after a Session was built from the Ir")
-        self._ir.replication_factor = _replicas(value)
+        self._check_open("replication_factor")
+        self._ir.replication_factor = whole(value, "replication factor", 1)
 
     @property
     def instance_replication_factor(self) -> int:
@@ -100,11 +95,13 @@ class Ir:
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """Groups of replicas ``stride`` apart (default: one group of all that the stride leaves)."""
-        return ReplicaGrouping(self._ir.grouping(stride, group_size))
+        size = None if group_size is None else whole(group_size, "replica_grouping: group_size", 1)
+        return ReplicaGrouping._from_ir(self._ir.grouping(whole(stride, "replica_grouping: stride", 1), size))
 
-    def replica_grouping_from_assignments(self, assignments: Sequence[int]) -> ReplicaGrouping:
-        """The grouping that puts replica ``i`` into group ``assignments[i]``; it must be regular."""
-        return grouping_from_assignment(self._ir.replication_factor, assignments)
+    def replica_grouping_from_assignments(self, assignment: Sequence[int]) -> ReplicaGrouping:
+        """The grouping that puts replica ``i`` into group ``assignment[i]``: groups of one size, numbered 0, 1, ... in
+        the order of their first members (ValueError otherwise)."""
+        return grouping_from_assignment(self._ir.replication_factor, assignment)
 
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """A subgraph built by ``fn`` (a function or module): see :mod:`.tracing`."""
@@ -132,9 +129,3 @@ class Ir:
 
     def __repr__(self) -> str:
         return f"Ir[id={self.id}]"
-
-
-def _replicas(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"replication factor {value!r}; a whole number of at least 1 is needed")
-    return value

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ipuperf import ir as _ir
 
 from . import context, dtypes
+from .arguments import whole, wholes
 from .replica_grouping import ReplicaGrouping
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class RemoteBuffer:
         entries: int,
         meta_shape: Sequence[int] = (),
     ) -> None:
-        program = context.gir()._ir
-        self._ir = program.remote_buffer(
-            tuple(tensor_shape), dtypes.dtype.as_dtype(tensor_dtype)._ir, entries, meta_shape
-        )
+        shape = wholes(tensor_shape, "shape of a remote buffer", 0)
+        kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, whole(entries, "entries of a remote buffer", 1)
+        meta = wholes(meta_shape, "meta_shape of a remote buffer", 0)
+        self._ir = context.gir()._ir.remote_buffer(shape, kind, count, meta)
         self._shards: ReplicaGrouping | None = None
 
     @classmethod
@@ -65,9 +66,7 @@ class RemoteBuffer:
 
     @entries.setter
     def entries(self, value: int) -> None:
-        if value < 1:
-            raise ValueError(f"{self}: entries is {value}, at least 1 is needed")
-        self._ir.entries = value
+        self._ir.entries = whole(value, f"entries of {self}", 1)
 
     @property
     def meta_shape(self) -> tuple[int, ...]:
@@ -76,7 +75,7 @@ class RemoteBuffer:
 
     @meta_shape.setter
     def meta_shape(self, value: Sequence[int]) -> None:
-        self._ir.meta_shape = tuple(value)
+        self._ir.meta_shape = wholes(value, f"meta_shape of {self}", 0)
 
     def validate_tensor_matches_buffer(self, t: Tensor) -> None:
         """ValueError unless shape and type of ``t`` are those of an entry."""
@@ -127,7 +126,7 @@ def replica_sharded_buffer(
     """
     group = replica_grouping or context.gir().replica_grouping()
     shards = check_sharding(group, shard_over)
-    shape = tuple(tensor_shape)
+    shape = wholes(tensor_shape, "shape of a remote buffer", 0)
     buffer = RemoteBuffer((shard_length(math.prod(shape), shards),), tensor_dtype, entries, shape)
     buffer._shards = group
     return buffer
@@ -139,7 +138,7 @@ def check_sharding(group: ReplicaGrouping, shard_over: int | None) -> int:
         raise ValueError(
             "replicated tensor sharding needs a replication factor above 1; set ir.replication_factor first"
         )
-    shards = group.group_size if shard_over is None else int(shard_over)
+    shards = group.group_size if shard_over is None else whole(shard_over, "shard_over")
     if shards < 1 or group.group_size % shards:
         raise ValueError(f"shard_over={shards} does not divide the group size {group.group_size}")
     return shards

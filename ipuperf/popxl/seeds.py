@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arguments import whole
+
 
 def create_seeds(
     seed: int, offset: int = 0, batches_per_step: int = 1, gradient_accumulation_factor: int = 1, replicas: int = 1
@@ -13,6 +15,9 @@ def create_seeds(
     Returns:
         ``(batches_per_step, gradient_accumulation_factor, replicas, 2)`` without axes of length 1.
     """
+    given = {"batches_per_step": batches_per_step, "gradient_accumulation_factor": gradient_accumulation_factor}
+    for name, value in {**given, "replicas": replicas}.items():
+        whole(value, f"create_seeds: {name}", 1)
     count = batches_per_step * gradient_accumulation_factor * replicas
     words = np.random.default_rng(seed + offset).integers(0, 2**64 - 1, endpoint=True, dtype=np.uint64, size=count)
     pairs = np.stack([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=-1).astype(np.uint32)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.ops.remote import check_entries
+from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable
 
 from .handle import Constant, Tensor, Variable
-from .ir import Ir, seal
+from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
-from .utils import downcast_np_dtypes, to_numpy
+from .utils import converted, downcast_np_dtypes, host_array
 
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, np.ndarray | Any]
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
@@ -48,7 +48,7 @@ class Session:
     """A program ready to run. Use it as a context manager around ``run``.
 
     Args:
-        ir: the program; its replication factor is fixed from now on.
+        ir: the program; from now on it cannot be changed.
         device_desc: ``"ipu_hw"``, ``"ipu_model"``, ``"cpu"`` or a system's name.
         weights_to_host_on_exit: copy variables to the host when the context ends.
 
@@ -64,10 +64,12 @@ class Session:
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
-        seal(ir._ir)
         ir._ir.freeze_check()
-        check_entries(ir._ir)
+        with ir._ir.deep_calls():
+            check_entries(ir._ir)
+            check_remote_order(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())
+        ir._ir.sealed = True
         self._attached = False
         self._was_attached: list[bool] = []
         self._device_newer = False
@@ -104,14 +106,20 @@ class Session:
         """Copy all variables to the device."""
         self._require_attached("weights_from_host")
         self.executable.evaluator.load_variables()
-        self._device_newer = False
+        self._mark_in_sync(True)
 
     def weights_to_host(self) -> None:
         """Copy all variables to the host, when a run has happened since the last copy."""
         self._require_attached("weights_to_host")
         if self._device_newer:
             self.executable.evaluator.store_variables()
-            self._device_newer = False
+            self._mark_in_sync(True)
+
+    def _mark_in_sync(self, in_sync: bool) -> None:
+        """Note whether the host's copies of the variables are what the device holds."""
+        self._device_newer = not in_sync
+        for variable in self._ir._ir.variables():
+            variable.in_sync = in_sync
 
     def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
         """The host's data of a variable or constant: a view, brought up to date when the session is attached.
@@ -126,9 +134,7 @@ class Session:
         found = list(tensors)
         for tensor in found:
             if not isinstance(tensor, (Variable, Constant)):
-                raise TypeError(
-                    f"tensor {tensor.id!r}: only variables and constants have data; store it to a host stream"
-                )
+                raise TypeError(f"{tensor!r} has no data: only variables and constants have; store to a host stream")
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
@@ -159,12 +165,9 @@ class Session:
         self._check_owner(tensor)
         if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
             raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")
-        array = to_numpy(value, what=f"variable {tensor.id!r}")
-        if array.shape != tensor.shape_on_host or array.dtype != tensor.dtype.as_numpy():
-            raise ValueError(
-                f"variable {tensor.id!r}: got {array.shape} {array.dtype.name}, expected {tensor.shape_on_host} "
-                f"{tensor.dtype.name}"
-            )
+        array = self._in_dtype(value, tensor.dtype.as_numpy(), f"variable {tensor.id!r}")
+        if array.shape != tensor.shape_on_host:
+            raise ValueError(f"variable {tensor.id!r}: got shape {array.shape}, expected {tensor.shape_on_host}")
         return array
 
     def _check_owner(self, tensor: Tensor) -> None:
@@ -219,7 +222,7 @@ class Session:
         """
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs)
-        self._device_newer = True
+        self._mark_in_sync(False)
         outputs = self.executable.run(arrays)
         return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}
 
@@ -231,16 +234,23 @@ class Session:
         Raises:
             ValueError: missing or unexpected output streams, an array of another shape or dtype.
         """
-        given = dict(outputs or {})
+        given = self._by_stream("output", outputs)
         self._validate_run_outputs(given)
         for stream, array in self.run(inputs).items():
             given[stream][...] = array
 
     def _validate_run_inputs(self, inputs: h2dStreamBufferMaps | None) -> dict[_ir.Stream, np.ndarray]:
         """Check the inputs and bring them to ``(transfers, replicas, *shape)``."""
-        given, expected = dict(inputs or {}), self.expected_inputs()
+        given, expected = self._by_stream("input", inputs), self.expected_inputs()
         self._same_streams("input", set(given), expected)
         return {s._ir: self._input_array(s, given[s]) for s in expected}
+
+    @staticmethod
+    def _by_stream(what: str, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Data by stream; TypeError for anything but a mapping."""
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"run: {what}s are a {type(given).__name__}; give a dict of streams and arrays")
+        return dict(given or {})
 
     @staticmethod
     def _same_streams(what: str, given: set[Any], expected: Iterable[Any]) -> None:
@@ -259,20 +269,9 @@ class Session:
             )
 
     def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(
-                f"run: input stream {stream.tensor_id!r}: {error}; "
-                f"expected shape {self._full_input_shape(stream.shape)}"
-            ) from error
-        if array.dtype in downcast_np_dtypes and array.dtype != stream.dtype.as_numpy():
-            array = array.astype(downcast_np_dtypes[array.dtype])
-        if array.dtype != stream.dtype.as_numpy():
-            raise ValueError(
-                f"run: input stream {stream.tensor_id!r}: got dtype {array.dtype.name}, expected {stream.dtype.name}"
-            )
         expected = self._full_input_shape(stream.shape)
+        what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
+        array = self._in_dtype(value, stream.dtype.as_numpy(), what)
         transfers = self._ir.num_host_transfers
         many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
         same = array.shape[1:] == expected[1:] if many else array.shape == expected
@@ -284,6 +283,18 @@ class Session:
                 f"{transfers} host transfer(s), {self._ir.replication_factor} replica(s), slices of {stream.shape}"
             )
         return array.reshape((-1, self._ir.replication_factor, *stream.shape))
+
+    @staticmethod
+    def _in_dtype(value: Any, wanted: np.dtype, what: str) -> np.ndarray:
+        """Host data as an array of ``wanted``: that type, or its 64-bit counterpart when the values fit.
+
+        Raises:
+            ValueError: another type, or integers that do not fit.
+        """
+        array = host_array(value, what)
+        if wanted not in (array.dtype, downcast_np_dtypes.get(array.dtype)):
+            raise ValueError(f"{what}: got dtype {array.dtype.name}, expected {wanted.name}")
+        return converted(array, wanted, what)
 
     def _validate_run_outputs(self, outputs: Mapping[Any, np.ndarray]) -> None:
         """ValueError unless there is one array of the right shape and dtype per output stream."""

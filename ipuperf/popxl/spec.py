@@ -8,6 +8,7 @@ from typing import Any
 
 from ipuperf import ir as _ir
 
+from .arguments import wholes
 from .dtypes import dtype as _dtype
 
 
@@ -27,9 +28,9 @@ class TensorSpec(Mapping[str, Any]):
     """Shape, dtype and (for RTS shards) unsharded shape of a tensor. A mapping, so ``graph_input(**spec)`` works."""
 
     def __init__(self, shape: Sequence[int], dtype: _dtype, meta_shape: Sequence[int] = ()) -> None:
-        self.shape = tuple(int(n) for n in shape)
+        self.shape = wholes(shape, "shape of a TensorSpec", 0)
         self.dtype = _dtype.as_dtype(dtype)
-        self.meta_shape = tuple(int(n) for n in meta_shape or ())
+        self.meta_shape = wholes(meta_shape or (), "meta_shape of a TensorSpec", 0)
 
     @classmethod
     def _from_ir(cls, spec: _ir.TensorSpec) -> TensorSpec:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ipuperf import ir as _ir
 
 from . import context
+from .arguments import wholes
 from .dtypes import dtype as _dtype
 from .spec import TensorSpec
 
@@ -62,7 +63,7 @@ def wrap_stream(stream: _ir.Stream) -> Stream:
 
 def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) -> _ir.Stream:
     graph = context.gmg()._ir
-    spec = _ir.TensorSpec(tuple(int(n) for n in shape), _dtype.as_dtype(dtype)._ir)
+    spec = _ir.TensorSpec(wholes(shape, f"shape of stream {name or direction!r}", 0), _dtype.as_dtype(dtype)._ir)
     stream = _ir.Stream(graph.tensor_id(name or f"{direction}_stream"), spec, graph, direction)
     graph.add(stream)
     return stream

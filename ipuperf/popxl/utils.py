@@ -18,6 +18,42 @@ downcast_np_dtypes: dict[np.dtype, np.dtype] = {
 }
 
 
+def host_array(x: Any, what: str) -> np.ndarray:
+    """``x`` (scalar, nested list, NumPy array, torch tensor) as an array in the byte order of this machine.
+
+    Raises:
+        ValueError: ragged lists, masked arrays, elements that are no numbers.
+    """
+    if hasattr(x, "detach") and hasattr(x, "cpu"):
+        x = x.detach().cpu().numpy()
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(f"{what}: a masked array; the IPU has no masks, give `.filled(value)` or `.data`")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{what}: elements of dtype {array.dtype}; real numbers or bools are needed")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
+    """``array`` as ``dtype``; what becomes an integer loses its fraction, as in NumPy.
+
+    Raises:
+        ValueError: values that an integer ``dtype`` cannot hold.
+    """
+    if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
+        bounds, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
+        if not (bounds.min - 1 < low and high < bounds.max + 1):  # NaN is not below anything
+            raise ValueError(
+                f"{what}: values from {low} to {high} do not fit {dtype.name}, in which the IPU holds them "
+                f"({bounds.min} to {bounds.max})"
+            )
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
 def to_numpy(
     x: Any, dtype: dtypes.dtype | None = None, downcast: bool = True, copy: bool = True, *, what: str = "data"
 ) -> np.ndarray:
@@ -29,19 +65,18 @@ def to_numpy(
         what: name of the data for the error message.
 
     Raises:
-        ValueError: empty data, ragged lists, or a type that the IPU does not have.
+        ValueError: empty data, ragged lists, masked arrays, a type that the IPU does not have, or integers that do not
+            fit the type.
     """
-    if hasattr(x, "detach") and hasattr(x, "cpu"):
-        x = x.detach().cpu().numpy()
-    array = np.array(x) if copy else np.asarray(x)
+    array = host_array(x, what)
     if array.size == 0:
         raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")
-    if dtype is not None:
-        return np.ascontiguousarray(array.astype(dtype.as_numpy(), copy=False)).reshape(array.shape)
-    if downcast and array.dtype in downcast_np_dtypes:
-        array = array.astype(downcast_np_dtypes[array.dtype])
-    dtypes.dtype.as_dtype(array.dtype)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    narrow = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
+    found = converted(array, narrow if dtype is None else dtype.as_numpy(), what)
+    dtypes.dtype.as_dtype(found.dtype)
+    if copy and np.may_share_memory(found, array):
+        found = found.copy()
+    return np.ascontiguousarray(found).reshape(found.shape)
 
 
 def table_to_string(rows: list[list[Any]], delimiter: str = "  ") -> str:

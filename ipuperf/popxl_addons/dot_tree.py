@@ -103,8 +103,8 @@ class DotTree(Generic[T]):
         return flat
 
     def unpack(self) -> tuple[list[str], list[T]]:
-        """Names and values, in order of insertion."""
-        flat = self.to_dict()
+        """Names and values, sorted by name (programs zip those of several trees)."""
+        flat = dict(sorted(self.to_dict().items(), key=lambda item: item[0]))
         return list(flat), list(flat.values())
 
     def to_mapping(self, other: DotTree[U]) -> dict[T, U]:

@@ -85,7 +85,7 @@ def _enlarge(buffer: popxl.RemoteBuffer, entries: int) -> None:
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph with one input, the entry, that loads from each buffer; and the names of its outputs.
+    """A graph with one input, the entry, that loads from each buffer; and the names of its outputs, sorted.
 
     Args:
         entries: enlarge the buffers to at least so many entries.
@@ -96,7 +96,7 @@ def load_remote_graph(
     names = []
     with graph, popxl.in_sequence(False):
         index = popxl.graph_input((), popxl.int32, "load_index")
-        for name, buffer in buffers.to_dict().items():
+        for name, buffer in zip(*buffers.unpack(), strict=True):
             _enlarge(buffer, entries)
             names.append(name)
             popxl.graph_output(load_remote_tensor(buffer, index, name, use_io_tiles))
@@ -122,7 +122,7 @@ def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_
 
 
 def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
-    """A graph with the entry as first input and a named input per buffer that stores into the buffers.
+    """A graph with the entry as first input and a named input per buffer, sorted by name, that stores into the buffers.
 
     Usage: ``store_remote_graph(buffers).bind(tensors).call(0)``
     """
@@ -130,7 +130,7 @@ def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_til
     args: dict[str, popxl.Tensor] = {}
     with graph, popxl.in_sequence(False):
         index = popxl.graph_input((), popxl.int32, "store_index")
-        for name, buffer in buffers.to_dict().items():
+        for name, buffer in zip(*buffers.unpack(), strict=True):
             _enlarge(buffer, entries)
             args[name] = popxl.graph_input(buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=buffer.meta_shape)
             _store(buffer, index, args[name], use_io_tiles)

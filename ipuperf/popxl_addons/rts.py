@@ -69,7 +69,7 @@ def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
-    groups = replica_groups.to_dict() if replica_groups is not None else {}
+    groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
     return _per_tensor_graph(
         "all_gather",
         tensors,
@@ -125,11 +125,11 @@ def reduce_replica_sharded_graph(
 
 
 def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph with an input per tensor and ``fn(name, input)`` as its output."""
+    """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}
     with graph, popxl.in_sequence(False):
-        for name, tensor in tensors.to_dict().items():
+        for name, tensor in zip(*tensors.unpack(), strict=True):
             args[name] = popxl.graph_input(**tensor.spec, name=tensor.name)
             popxl.graph_output(fn(name, args[name]))
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), list(args)

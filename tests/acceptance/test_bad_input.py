@@ -319,7 +319,7 @@ def test_replicas_that_the_machine_cannot_place(machine: str, replicas: int, ipu
 
 @pytest.mark.parametrize("replicas", [0, -2, 2.5])
 def test_a_number_of_replicas_that_is_none(replicas: Any) -> None:
-    refused(lambda: popxl.Ir(replicas), ValueError, f"replication factor {replicas}", "at least 1")
+    refused(lambda: popxl.Ir(replicas), ValueError, f"replication factor is {replicas}", "at least 1")
 
 
 @pytest.mark.parametrize("shards", [3, 8, 0])

@@ -102,7 +102,7 @@ def test_source_is_what_a_called_graph_gives() -> None:
             with popxl.ipu(2):
                 return x + 1
 
-        y = ops.call(ir.create_graph(add, popxl.variable(1.0)), popxl.variable(1.0))
+        (y,) = ops.call(ir.create_graph(add, popxl.variable(1.0)), popxl.variable(1.0))
         assert y.ipu == 2
         assert y.copy_to_ipu(1).ipu == 1
 
@@ -149,7 +149,7 @@ def test_gradient_graph_is_on_the_ipus_of_the_forward_graph() -> None:
         with popxl.ipu(2):
             dy = popxl.variable(1.0)
         out = popxl.d2h_stream((), popxl.float32)
-        dx = ops.call(info.graph, dy, inputs_dict=info.inputs_dict(call))
+        (dx,) = ops.call(info.graph, dy, inputs_dict=info.inputs_dict(call))
         with popxl.ipu(1):
             ops.host_store(out, dx)
     lower(ir._ir, load_machine("pod4"))
@@ -217,7 +217,7 @@ def test_slices_of_another_ipu() -> None:
             t = popxl.variable(np.zeros((4, 2), np.float32), name="t")
         with popxl.ipu(1):
             index = popxl.variable(np.zeros(1, np.uint32), name="index")
-        with pytest.raises(ValueError, match="dynamic_slice: 't' on IPU 0, 'index' on IPU 1.*same IPU"):
+        with pytest.raises(ValueError, match="DynamicSlice: 't' is on IPU 0 and 'index' on IPU 1.*same IPU"):
             ops.dynamic_slice(t, index, [0], [1], True)
 
 

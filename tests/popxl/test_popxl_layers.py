@@ -103,7 +103,7 @@ def test_dropout_and_its_gradient_drop_the_same() -> None:
         graph = ir.create_graph(lambda x, s: ops.dropout(x, s, 0.25), x, start)
         info = popxl.transforms.autodiff(graph, grads_required=[graph.inputs[0]])
         call = ops.call_with_info(graph, x, start)
-        dx = ops.call(info.graph, popxl.constant(np.ones((64, 64), np.float32)), inputs_dict=info.inputs_dict(call))
+        (dx,) = ops.call(info.graph, popxl.constant(np.ones((64, 64), np.float32)), inputs_dict=info.inputs_dict(call))
         streams = [popxl.d2h_stream((64, 64), popxl.float32) for _ in range(2)]
         for stream, tensor in zip(streams, (call.outputs[0], dx)):
             ops.host_store(stream, tensor)

@@ -187,7 +187,7 @@ def test_writing_one_variable_keeps_the_others() -> None:
 def test_writing_errors() -> None:
     session, total, _, _ = counter_program()
     other, foreign, _, _ = counter_program()
-    with pytest.raises(ValueError, match=r"'total': got \(3,\)"):
+    with pytest.raises(ValueError, match=r"'total': got shape \(3,\)"):
         session.write_variable_data(total, np.ones(3))
     with pytest.raises(ValueError, match="another Ir"):
         session.write_variable_data(foreign, np.ones(2))
@@ -250,9 +250,7 @@ def test_replica_groupings() -> None:
     assert ir.replica_grouping().group_size == 8
     assert ir.replica_grouping(stride=2).assignment == [0, 1, 0, 1, 0, 1, 0, 1]
     assert ir.replica_grouping(group_size=2).transpose() == ir.replica_grouping(stride=2, group_size=4)
-    assert ir.replica_grouping_from_assignments([5, 3, 5, 3, 0, 1, 0, 1]).stride == 2
-    with pytest.raises(ValueError, match="not regular"):
-        ir.replica_grouping_from_assignments([0, 1, 1, 0, 2, 2, 2, 2])
+    assert ir.replica_grouping_from_assignments([0, 1, 0, 1, 2, 3, 2, 3]).stride == 2
     with pytest.raises(TypeError, match="cannot compare"):
         _ = ir.replica_grouping() == 3
 

@@ -347,12 +347,13 @@ def test_cross_entropy_and_host_load() -> None:
     logits = np.random.default_rng(0).normal(size=(4, 3))
     labels = np.array([0, 2, 1, 1])
     with ir.main_graph:
-        stream, t = addons.host_load(logits, name="logits")
+        data, stream, t = addons.host_load(logits, name="logits")
+        assert (data.dtype, stream.shape) == (np.float32, (4, 3))
         target = popxl.constant(labels)
         assert t.dtype is popxl.float32
         loss, grad = addons.cross_entropy_with_grad(t, target, loss_scaling=8.0)
         alone = addons.cross_entropy(t, target)
-    results = run(ir, loss, grad, alone, inputs={stream: logits})
+    results = run(ir, loss, grad, alone, inputs={stream: data})
     probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     expected = -np.log(probs[np.arange(4), labels]).mean()
     np.testing.assert_allclose([results[0], results[2]], expected, rtol=1e-5)

@@ -155,18 +155,9 @@ def call_with_info(
     return CallSiteInfo(op)
 
 
-def call(
-    graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
-) -> Tensor | tuple[Tensor, ...] | None:
-    """As :func:`call_with_info`, giving the result: None, one tensor, or a tuple."""
-    return single_or_tuple(call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs)
-
-
-def single_or_tuple(outputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
-    """Upstream's shape of results."""
-    if not outputs:
-        return None
-    return outputs[0] if len(outputs) == 1 else outputs
+def call(graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None) -> tuple[Tensor, ...]:
+    """As :func:`call_with_info`, giving the results: always a tuple, also of one or none."""
+    return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
 
 def _output_name(tensor: _ir.Tensor) -> str:
@@ -174,4 +165,4 @@ def _output_name(tensor: _ir.Tensor) -> str:
     return tensor.name
 
 
-__all__ = ["CallSiteInfo", "call", "call_with_info", "resolve_operands", "single_or_tuple"]
+__all__ = ["CallSiteInfo", "call", "call_with_info", "resolve_operands"]

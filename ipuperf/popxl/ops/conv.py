@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..handle import Tensor
 from .operands import emit
 
@@ -66,6 +67,7 @@ def _plan_options(
     return found
 
 
+@whole_arguments
 def conv(
     t: Tensor,
     weight: Tensor,
@@ -99,6 +101,7 @@ def conv(
     )  # fmt: skip
 
 
+@whole_arguments
 def conv_transpose(
     t: Tensor,
     weight: Tensor,
@@ -160,6 +163,7 @@ def _pool(
     )  # fmt: skip
 
 
+@whole_arguments
 def average_pool(
     t: Tensor,
     kernel_size: Sequence[int],
@@ -189,6 +193,7 @@ def average_pool(
     )  # fmt: skip
 
 
+@whole_arguments
 def max_pool(
     t: Tensor,
     kernel_size: Sequence[int],

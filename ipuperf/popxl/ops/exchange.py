@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf.ir import CONTEXT
 
+from ..arguments import whole_arguments
 from ..dtypes import int32
 from ..handle import Tensor
 from ..remote_buffer import RemoteBuffer
@@ -35,6 +36,7 @@ def _offset(offset: int | Tensor) -> Tensor:
     return ensure_tensor(offset, int32, "offset")
 
 
+@whole_arguments
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
     """The tensor in entry ``offset`` of a remote buffer (an Init and a RemoteLoad).
 
@@ -48,12 +50,14 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     return emit(_k.RemoteLoad, [target, entry], f"{stem}_remote_loaded", buffer=remote_buffer._ir)
 
 
+@whole_arguments
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """As :func:`remote_load` into ``t``, whose storage the result shares."""
     remote_buffer.validate_tensor_matches_buffer(t)
     return emit(_k.RemoteLoadInplace, [t, _offset(offset)], f"{t.name}_remote_loaded", buffer=remote_buffer._ir)
 
 
+@whole_arguments
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
     """Store ``t`` in entry ``offset`` of a remote buffer; shape and dtype must match (ValueError)."""
     remote_buffer.validate_tensor_matches_buffer(t)

@@ -27,7 +27,7 @@ def _expanded(t: Tensor, key: Any) -> list[Any]:
 
 
 def getitem(t: Tensor, key: Any) -> Tensor:
-    """``t[key]``.
+    """``t[key]``: always a copy, also where every index is a full slice.
 
     Raises:
         IndexError: an integer outside of its axis, too many indices; TypeError: another kind of index.
@@ -57,7 +57,7 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         stops.append(stop)
         steps.append(step)
         axes.append(axis)
-    result = slice(t, starts, stops, steps, axes) if axes else t
+    result = slice(t, starts, stops, steps, axes)
     if squeezed:
         result = reshape(result, [n for i, n in enumerate(result.shape) if i not in squeezed])
     return result

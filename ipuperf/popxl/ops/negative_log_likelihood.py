@@ -6,6 +6,7 @@ from typing import Literal
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..handle import Tensor
 from .operands import emit, emit_all, ensure_tensor
 
@@ -19,6 +20,7 @@ def _check(reduction: str | None) -> str:
     return reduction
 
 
+@whole_arguments
 def nll_loss(
     probs: Tensor,
     labels: Tensor,
@@ -44,6 +46,7 @@ def nll_loss(
     )
 
 
+@whole_arguments
 def nll_loss_with_softmax_grad(
     probs: Tensor,
     labels: Tensor,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..handle import Tensor
 from .operands import emit, emit_all
 
 
+@whole_arguments
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
     """``t`` (N, C, ...) normalised over groups of channels, times ``weight`` (C,), plus ``bias`` (C,).
 

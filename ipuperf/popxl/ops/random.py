@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..data import constant
 from ..dtypes import dtype as _dtype
 from ..dtypes import float32, uint32
@@ -23,6 +24,7 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     return emit(_k.Dropout, [t, seed_tensor], "dropout_out", p=float(p))
 
 
+@whole_arguments
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: float) -> Tensor:
     """As :func:`dropout` with one decision for all elements along the axes where ``shape`` is 1.
 
@@ -32,6 +34,7 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: 
     return emit(_k.Dropout, [t, seed_tensor], "shapeddropout_out", p=float(ratio), mask_shape=mask)
 
 
+@whole_arguments
 def random_uniform(
     seed_tensor: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: _dtype = float32
 ) -> Tensor:
@@ -42,6 +45,7 @@ def random_uniform(
     )
 
 
+@whole_arguments
 def random_normal(
     seed_tensor: Tensor, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: _dtype = float32
 ) -> Tensor:
@@ -61,6 +65,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     return emit(_k.ModifyRandomSeed, [seed, modifier], "modified_seed")
 
 
+@whole_arguments
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """``n`` seeds from one."""
     return tuple(create_random_seed(seed, constant(i, uint32)) for i in range(n))

@@ -7,12 +7,14 @@ from typing import Any
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..graph import Graph
 from ..handle import Tensor
 from .call import CallSiteInfo, resolve_operands
 from .operands import create
 
 
+@whole_arguments
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,
@@ -28,7 +30,7 @@ def repeat_with_info(
     Raises:
         ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative count.
     """
-    if not isinstance(repeat_count, int) or repeat_count < 0:
+    if repeat_count < 0:
         raise ValueError(
             f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed"
         )
@@ -45,8 +47,9 @@ def repeat_with_info(
     return CallSiteInfo(op)
 
 
+@whole_arguments
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
 ) -> tuple[Tensor, ...]:
-    """As :func:`repeat_with_info`, giving the results: always a tuple, unlike :func:`call`."""
+    """As :func:`repeat_with_info`, giving the results: always a tuple."""
     return tuple(repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs)

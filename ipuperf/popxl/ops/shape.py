@@ -8,6 +8,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 
+from ..arguments import whole_arguments
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor
 from .operands import emit, shape_of
@@ -36,11 +37,13 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
     return wanted
 
 
+@whole_arguments
 def reshape(t: Tensor, shape: int | Sequence[int]) -> Tensor:
     """``t`` in another shape; one -1 is worked out."""
     return emit(_k.Reshape, [t], f"{t.name}_reshaped", shape=_filled(t, shape))
 
 
+@whole_arguments
 def reshape_(t: Tensor, shape: int | Sequence[int]) -> Tensor:
     """As :func:`reshape`, sharing storage."""
     return emit(_k.ReshapeInplace, [t], f"{t.name}_reshaped", shape=_filled(t, shape))
@@ -56,6 +59,7 @@ def flatten_(t: Tensor) -> Tensor:
     return reshape_(t, (-1,))
 
 
+@whole_arguments
 def squeeze(t: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """``t`` without axes of length 1 (all, or those in ``axes``)."""
     if axes is None:
@@ -69,11 +73,13 @@ def squeeze(t: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     return reshape(t, kept)
 
 
+@whole_arguments
 def transpose(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
     """Axes in the order ``permutation`` (default: reversed)."""
     return emit(_k.Transpose, [t], f"{t.name}_T", permutation=_order(t, permutation))
 
 
+@whole_arguments
 def transpose_(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
     """As :func:`transpose`, sharing storage."""
     return emit(_k.TransposeInplace, [t], f"{t.name}_T", permutation=_order(t, permutation))
@@ -87,6 +93,7 @@ def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     return wrapped
 
 
+@whole_arguments
 def slice(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -98,6 +105,7 @@ def slice(
     return emit(_k.Slice, [t], "slice_out", **_slice_attributes(start, stop, step, axis))
 
 
+@whole_arguments
 def slice_(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -125,16 +133,19 @@ def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, 
     return lists
 
 
+@whole_arguments
 def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Tensors behind each other along ``axis``."""
     return emit(_k.Concat, list(ts), "concat_out", axis=axis)
 
 
+@whole_arguments
 def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
     """As :func:`concat`, sharing storage with the operands."""
     return emit(_k.ConcatInplace, list(ts), "concat_out", axis=axis)
 
 
+@whole_arguments
 def init(
     shape: Sequence[int],
     dtype: _dtype,

@@ -8,23 +8,24 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ops
+from ipuperf.popxl.utils import to_numpy
 
 
 def host_load(
-    x: Any, dtype: popxl.dtype | None = None, name: str | None = None
-) -> tuple[popxl.HostToDeviceStream, popxl.Tensor]:
-    """A new stream for data like ``x`` (host data, a spec or a tensor), and the tensor loaded from it."""
-    shape = tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
-    if dtype is None:
-        dtype = x.dtype if isinstance(x, (popxl.Tensor, popxl.TensorSpec)) else _narrow(np.asarray(x))
-    stream = popxl.h2d_stream(shape, dtype, name)
-    return stream, ops.host_load(stream, name)
+    t: Any, dtype: popxl.dtype | None = None, name: str | None = None
+) -> tuple[np.ndarray, popxl.HostToDeviceStream, popxl.Tensor]:
+    """A new stream with slices like the host data ``t``, and the tensor loaded from it.
 
+    Args:
+        dtype: of the stream (default: that of the data, 64-bit types narrowed).
+        name: of the tensor; the stream is called ``<name>_stream``.
 
-def _narrow(x: np.ndarray) -> popxl.dtype:
-    from ipuperf.popxl.utils import downcast_np_dtypes
-
-    return popxl.dtype.as_dtype(downcast_np_dtypes.get(x.dtype, x.dtype))
+    Returns:
+        The data as an array of ``dtype``, the stream, the tensor (popxl-addons: popxl_addons/ops/streams.py).
+    """
+    array = to_numpy(t, None if dtype is None else popxl.dtype.as_dtype(dtype), what=f"host_load {name or ''!r}")
+    stream = popxl.h2d_stream(array.shape, popxl.dtype.as_dtype(array.dtype), f"{name}_stream" if name else None)
+    return array, stream, ops.host_load(stream, name)
 
 
 def host_store(t: popxl.Tensor) -> popxl.DeviceToHostStream:

@@ -7,6 +7,7 @@ from typing import Literal
 from ipuperf import ops as _k
 
 from ... import context
+from ...arguments import whole_arguments
 from ...handle import Tensor
 from ...replica_grouping import ReplicaGrouping
 from ..operands import emit
@@ -66,6 +67,7 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
     return replicated_reduce_scatter(t, "local", group, True)
 
 
+@whole_arguments
 def replicated_all_gather(
     t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None, output_shape: str = "auto"
 ) -> Tensor:

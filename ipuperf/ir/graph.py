@@ -35,7 +35,7 @@ def _passed_over(module: str) -> bool:
     return module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
 
 
-def _user_location() -> str:
+def user_location() -> str:
     """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
     frame = sys._getframe(2)
     while frame is not None:
@@ -158,7 +158,7 @@ class Graph:
                 raise IrError(self._foreign(op_class.type, tensor))
         self._thawed()
         op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
-        op.location = _user_location()
+        op.location = user_location()
         specs = op.infer()
         self.ir.take_op_id()
         for tensor in inputs:

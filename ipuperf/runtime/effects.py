@@ -15,7 +15,7 @@ A value among the ``neutral`` ones asks for what happens anyway: it never gives 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ipuperf.ir.graph import user_location
@@ -57,7 +57,9 @@ class Effects(Mapping[str, Effect]):
         error: what an unsupported argument raises.
     """
 
-    def __init__(self, front_end: str, rows: Mapping[str, Effect], error: type[Exception] = NotImplementedError) -> None:
+    def __init__(
+        self, front_end: str, rows: Mapping[str, Effect], error: type[Exception] = NotImplementedError
+    ) -> None:
         self.front_end = front_end
         self._rows = dict(rows)
         self._error = error
@@ -79,7 +81,7 @@ class Effects(Mapping[str, Effect]):
     def __getitem__(self, argument: str) -> Effect:
         return self._rows[argument]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
     def __len__(self) -> int:

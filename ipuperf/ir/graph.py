@@ -44,7 +44,7 @@ def _passed_over(module: str) -> bool:
     return module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
 
 
-def _user_location() -> str:
+def user_location() -> str:
     """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
     frame = sys._getframe(2)
     while frame is not None:
@@ -170,7 +170,7 @@ class Graph:
                 raise IrError(self._foreign(op_class.type, tensor))
         self._thawed()
         op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
-        op.location = _user_location()
+        op.location = user_location()
         specs = op.infer()
         self.ir.take_op_id()
         for tensor in inputs:
@@ -394,7 +394,7 @@ class Ir:
 
     @contextmanager
     def deep_calls(self) -> Iterator[None]:
-        """Room on Python's stack for functions that follow calls, however deep they are nested (:data:`MAX_NESTING`)."""
+        """Room on the stack for functions that follow calls, however deep they are nested (:data:`MAX_NESTING`)."""
         before = sys.getrecursionlimit()
         self.callees_first()
         nesting = max(self._depths().values())

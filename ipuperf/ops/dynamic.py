@@ -71,9 +71,9 @@ def slice_cycles(dtype_size: int, count: int) -> TileCycles:
 
 
 class Dynamic(Op):
-    """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``, ``no_overlap``.
+    """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``.
 
-    ``no_overlap`` (slices never overlap; PopART's hint for its gradients) changes neither values nor cost here.
+    PopART's ``no_overlap`` (slices never overlap), a hint for its gradients, would change neither values nor cost.
     """
 
     @property

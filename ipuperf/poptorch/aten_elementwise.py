@@ -406,8 +406,15 @@ def prelu(low: Lowering, value: Value, weight: Value) -> Tensor:
 
 
 def softplus(low: Lowering, value: Value, beta: float = 1, threshold: float = 20) -> Tensor:
-    """Softplus. Beyond ``threshold`` PyTorch returns x itself; there the two agree to the type's resolution."""
-    return low.op(Softplus, [low.tensor(value)], beta=float(beta))
+    """Softplus, and x itself where ``beta x`` is above ``threshold``; from 20 on (the default) the two agree to the
+    type's resolution."""
+    x = low.tensor(value)
+    smooth = low.op(Softplus, [x], beta=float(beta))
+    if threshold >= 20:
+        return smooth
+    scaled = low.op(Mul, [x, low.constant(beta, x.dtype)])
+    straight = low.op(Greater, [scaled, low.constant(threshold, x.dtype)])
+    return low.op(Where, [straight, x, smooth])
 
 
 def log_sigmoid(low: Lowering, value: Value) -> Tensor:

@@ -10,8 +10,8 @@ from ipuperf.ops import Add, Identity, MatMul
 
 from .aten_losses import MEAN, NONE, SUM, reduce_loss
 from .aten_lowering import Lowering, Value
+from .effects import EFFECTS
 from .enums import MatMulSerializationMode
-from .log import logger
 
 #: Ops through which ``set_available_memory`` looks for the planned op (PopTorch FixupSetAvailableMemory).
 _TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
@@ -36,8 +36,8 @@ def nop(low: Lowering, value: Value) -> Tensor:
 
 
 def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
-    """The value itself; a simulated device prints nothing, which is said once per use."""
-    logger.warning("%s: ipu_print_tensor(%r) prints nothing on a simulated IPU", low.location, title)
+    """The value itself; a simulated device prints nothing, which is said once."""
+    EFFECTS.given("ipu_print_tensor(title)", title)
     return low.tensor(value)
 
 

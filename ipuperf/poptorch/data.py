@@ -3,9 +3,10 @@
 A loader gives the data of one call of the model at a time: ``batch_size`` times device iterations, replicas (divided by
 the size of the input groups) and gradient accumulation. Upstream's asynchronous modes load in other processes. Here
 they load ahead in one thread of this process: the data sets that a simulation can digest are small, and starting 16
-processes costs more than loading them. ``num_workers`` and what belongs to it are therefore accepted and kept, but no
-worker is started, and ``worker_init_fn`` is never called. Order and content of every mode equal those of ``Sync`` with
-the same random state, except where the data set itself draws from PyTorch's global generator while it is read ahead.
+processes costs more than loading them. ``num_workers`` and what belongs to it are therefore without effect (which is
+said once): no worker is started, and ``worker_init_fn`` is never called. Order and content of every mode equal those of
+``Sync`` with the same random state, except where the data set itself draws from PyTorch's global generator while it is
+read ahead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy
 from .errors import Error, require, require_int
 from .log import logger
@@ -35,11 +37,10 @@ class DataLoader(torch.utils.data.DataLoader):
         dataset: any PyTorch data set.
         batch_size: size of a micro-batch; None: the data set gives batches.
         shuffle: shuffle in every epoch.
-        num_workers: accepted; loading happens in this process.
+        num_workers, persistent_workers: without effect; loading happens in this process.
         drop_last: leave out the samples at the end that do not fill a call. With False the last one is smaller (only
             in the modes ``Sync`` and ``AsyncRebatched``, as upstream).
-        persistent_workers: accepted.
-        auto_distributed_partitioning: accepted; there is one process.
+        auto_distributed_partitioning: without effect, as upstream with one process.
         mode: ``Sync``: load when asked. ``Async``: load ahead. ``AsyncRebatched``: load pieces ahead and join them.
         async_options: arguments of :class:`AsynchronousDataAccessor`.
         rebatched_worker_size: size of the pieces in ``AsyncRebatched``; default the combined batch size.
@@ -70,11 +71,16 @@ class DataLoader(torch.utils.data.DataLoader):
         self.requested_workers = num_workers
         self._combined_batch_size = _combined(options, batch_size, batch_sampler)
         self._is_iterable = isinstance(dataset, IterableDataset)
-        self._warn(dataset, num_workers, drop_last or batch_sampler is not None, kwargs)
+        EFFECTS.given("DataLoader(num_workers)", num_workers)
+        EFFECTS.given("DataLoader(persistent_workers)", persistent_workers)
+        EFFECTS.given("DataLoader(auto_distributed_partitioning)", auto_distributed_partitioning)
+        self._warn(dataset, drop_last or batch_sampler is not None)
         rebatched = mode is DataLoaderMode.AsyncRebatched
         self.rebatched_drop_last = drop_last
         size = self._piece_size(rebatched_worker_size) if rebatched else self._combined_batch_size
-        kwargs = {name: value for name, value in kwargs.items() if name not in (*_WORKER_ARGUMENTS, *_PIN_ARGUMENTS)}
+        for name in [*_WORKER_ARGUMENTS, *_PIN_ARGUMENTS]:
+            if name in kwargs:
+                EFFECTS.given(f"DataLoader({name})", kwargs.pop(name))
         if batch_sampler is not None:
             require(not rebatched, "DataLoader: batch_sampler cannot be used with DataLoaderMode.AsyncRebatched")
             super().__init__(dataset, batch_size=batch_size, shuffle=shuffle, batch_sampler=batch_sampler, **kwargs)
@@ -130,12 +136,8 @@ class DataLoader(torch.utils.data.DataLoader):
         )
         return worker_size
 
-    def _warn(self, dataset: Any, num_workers: int, drop_last: bool, kwargs: dict[str, Any]) -> None:
+    def _warn(self, dataset: Any, drop_last: bool) -> None:
         combined = self._combined_batch_size
-        if kwargs.get("worker_init_fn") is not None:
-            logger.warning("DataLoader: worker_init_fn is never called, data are loaded in this process")
-        if num_workers:
-            logger.debug("DataLoader: num_workers=%d, data are loaded in this process", num_workers)
         if not self._is_iterable and not drop_last and combined and len(dataset) % combined:
             logger.warning(
                 "The number of elements in the dataset (%d) is not divisible by the number of elements processed per "
@@ -151,10 +153,10 @@ class AsynchronousDataAccessor:
     Args:
         dataset: any iterable of tensors, or of lists, tuples or dictionaries of tensors.
         buffer_size: elements that may wait.
-        miss_sleep_time_in_ms: accepted; the thread waits without polling.
-        load_indefinitely: accepted; reading begins anew with each iteration, never before it.
-        early_preload: accepted; reading begins with the iteration.
-        sharing_strategy: accepted; a thread shares everything.
+        miss_sleep_time_in_ms: without effect; the thread waits without polling.
+        load_indefinitely: without effect; reading begins anew with each iteration, never before it.
+        early_preload: without effect; reading begins with the iteration.
+        sharing_strategy: without effect; a thread shares everything.
         rebatched_size: join and cut what the data set gives into batches of this size.
     """
 
@@ -169,6 +171,10 @@ class AsynchronousDataAccessor:
         rebatched_size: int | None = None,
     ) -> None:
         require_int("AsynchronousDataAccessor: buffer_size", buffer_size, 1)
+        EFFECTS.given("AsynchronousDataAccessor(miss_sleep_time_in_ms)", miss_sleep_time_in_ms)
+        EFFECTS.given("AsynchronousDataAccessor(load_indefinitely)", load_indefinitely)
+        EFFECTS.given("AsynchronousDataAccessor(early_preload)", early_preload)
+        EFFECTS.given("AsynchronousDataAccessor(sharing_strategy)", sharing_strategy)
         owns = isinstance(dataset, DataLoader)
         if owns and dataset._accessor is not None:
             raise Error(

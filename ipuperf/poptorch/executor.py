@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from ipuperf.ir import Stream, Variable
+from ipuperf.runtime.effects import tell
 
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
@@ -141,7 +142,7 @@ class PoplarExecutor:
                     path,
                 )
         for note in self._options.effects():
-            logger.warning("%s", note)
+            tell(note)
         with _progress(self._options.show_compilation_progress_bar):
             compiled = self._program(arguments, None)
         self._compiled, self._attached = compiled, True

@@ -16,9 +16,9 @@ import torch
 
 from . import aten_marks
 from .blocks import isRunningOnIpu
+from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, UnsupportedError, require
-from .log import logger
 
 MARKS = {
     "ipuperf::identity_loss": "(x, reduction: sum | mean | none)",
@@ -237,10 +237,11 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
 
 
 class NameScope:
-    """``with poptorch.NameScope("head"):`` names ops in PopART; natively and here nothing depends on those names."""
+    """``with poptorch.NameScope("head"):`` names ops in PopART; without effect, which is said once."""
 
     def __init__(self, name: str) -> None:
         require(isinstance(name, str), f"NameScope: {name!r} given, expected a string")
+        EFFECTS.given("NameScope(name)", name)
         self.name = name
 
     def __enter__(self) -> NameScope:
@@ -253,13 +254,13 @@ class NameScope:
 
 
 class Attribute:
-    """Hints to PopART for the ops inside a ``with`` statement; without effect, which is logged."""
+    """Hints to PopART for the ops inside a ``with`` statement; without effect, which is said once."""
 
     def __init__(self, **attributes: Any) -> None:
+        EFFECTS.given("Attribute(**attributes)", attributes)
         self.attributes = attributes
 
     def __enter__(self) -> Attribute:
-        logger.warning("poptorch.Attribute(%s) is without effect: there is no PopART", ", ".join(self.attributes))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from .effects import EFFECTS
+
 _T = TypeVar("_T")
 
 
@@ -21,6 +23,7 @@ class Channel:
 
     def instrument(self, obj: _T, *methods: str) -> _T:
         """Returns ``obj`` as it is. ``AttributeError`` if it lacks one of ``methods``."""
+        EFFECTS.given("profiling.Channel.instrument(methods)", methods)
         for method in methods:
             getattr(obj, method)
         return obj
@@ -28,4 +31,5 @@ class Channel:
     @contextmanager
     def tracepoint(self, name: str) -> Iterator[None]:
         """A ``with`` statement that records nothing."""
+        EFFECTS.given("profiling.Channel.tracepoint(name)", name)
         yield

@@ -45,8 +45,8 @@ class dtype:
 
     @property
     def is_complex(self) -> builtins.bool:
-        """Always False: there are no complex types."""
-        return False
+        """True for complex types, of which :data:`UNSUPPORTED` names those that are not here."""
+        return self._ir.numpy.kind == "c"
 
     def as_numpy(self) -> np.dtype:
         """The NumPy dtype of the same name."""

@@ -1,7 +1,7 @@
 """``popxl.Session``: running a program and moving data between host and device (``reference/popxl.md`` 2.4).
 
 There is no device: numbers come from the evaluator, durations (for the simulated clock and reports) from the
-simulation. ``device_desc`` is accepted and remembered; ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike.
+simulation. ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike; another ``device_desc`` is without effect, which is said.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ipuperf import ir as _ir
 from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable
 
+from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -61,6 +62,7 @@ class Session:
     """
 
     def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
+        EFFECTS.given("Session(device_desc)", device_desc)
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit

@@ -14,6 +14,7 @@ from .compiled import Function, Graph, Placeholder, Session, function
 from .data import Dataset
 from .differentiation import GradientTape, gradients
 from .dtypes import HostArray, as_dtype
+from .effects import EFFECTS
 from .functions import (
     abs,
     add,
@@ -117,11 +118,15 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Place
     return Placeholder(dtype, shape, name)
 
 
-def name_scope(name: str, *ignored: Any) -> Any:
-    """Prefix the names of ops in reports."""
+def name_scope(name: str | None, default_name: str | None = None, values: Any = None) -> Any:
+    """Prefix the names of ops in reports with ``name``, or ``default_name`` where it is None (ValueError: both are)."""
     from ipuperf.ir import CONTEXT
 
-    return CONTEXT.scope(name)
+    EFFECTS.given("name_scope(values)", values)
+    chosen = default_name if name is None else name
+    if chosen is None:
+        raise ValueError("name_scope: a name is needed, name and default_name are None")
+    return CONTEXT.scope(chosen)
 
 
 def device(name: str) -> Any:

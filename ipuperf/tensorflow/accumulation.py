@@ -20,6 +20,7 @@ from . import functions as f
 from .array import Array, convert
 from .devices import remote_buffers_supported
 from .dtypes import as_dtype
+from .effects import EFFECTS
 from .optimizer import GradientDescentOptimizer, MomentumOptimizer, Optimizer
 from .reduction import GradientAccumulationReductionMethod as Method
 from .tracing import Frame, Operation, current_frame, use_frame
@@ -286,6 +287,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
                 "GradientAccumulationOptimizer only works with GradientDescentOptimizer and MomentumOptimizer, not "
                 f"with {type(innermost(opt)).__name__}; use GradientAccumulationOptimizerV2"
             )
+        EFFECTS.given("ipu.GradientAccumulationOptimizer(verify_usage)", verify_usage)
         super().__init__(opt, num_mini_batches, False, name=name)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import HostArray, as_dtype, to_host
+from .effects import EFFECTS
 from .program import Program
 from .state import state
 from .tracing import Operation, map_structure
@@ -120,8 +121,22 @@ def _call(function: Callable[..., Any], rebuild: Callable[..., Any], arrays: Seq
     return function(*positional, **named)
 
 
-def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Decorator ``tf.function``, with or without arguments (which have no effect)."""
+def function(
+    func: Callable[..., Any] | None = None,
+    input_signature: Any = None,
+    autograph: bool = True,
+    jit_compile: bool | None = None,
+    reduce_retracing: bool = False,
+    experimental_compile: bool | None = None,
+    experimental_relax_shapes: bool | None = None,
+) -> Any:
+    """Decorator ``tf.function``, with or without arguments (all are hints to TensorFlow)."""
+    EFFECTS.given("function(input_signature)", input_signature)
+    EFFECTS.given("function(autograph)", autograph)
+    EFFECTS.given("function(jit_compile)", jit_compile)
+    EFFECTS.given("function(experimental_compile)", experimental_compile)
+    EFFECTS.given("function(reduce_retracing)", reduce_retracing)
+    EFFECTS.given("function(experimental_relax_shapes)", experimental_relax_shapes)
     if func is None:
         return lambda f: Function(f)
     return Function(func)
@@ -131,6 +146,8 @@ class Session:
     """``tf.Session``: runs handles in the order in which they are given."""
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
+        EFFECTS.given("Session(target)", target)
+        EFFECTS.given("Session(config)", config)
         self.graph = graph
 
     def __enter__(self) -> Session:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from .dtypes import HostArray, host_array
+from .dtypes import HostArray, as_dtype, host_array
+from .effects import EFFECTS
 from .tracing import leaves, map_structure
 
 AUTOTUNE = -1
@@ -27,6 +28,17 @@ def as_element(value: Any) -> Any:
     if isinstance(value, tuple) or (isinstance(value, list) and any(np.ndim(v) or isinstance(v, dict) for v in value)):
         return tuple(as_element(v) for v in value)
     return host_array(value)
+
+
+def _typed(element: Any, types: Sequence[np.dtype]) -> Any:
+    """``element`` with its leaves in ``types`` (none: as they are); ValueError for another number of leaves."""
+    if not types:
+        return element
+    found = leaves(element)
+    if len(found) != len(types):
+        raise ValueError(f"from_generator: an element has {len(found)} tensors, {len(types)} types are given")
+    rest = iter(leaf.astype(dtype).view(HostArray) for leaf, dtype in zip(found, types))
+    return map_structure(lambda _: next(rest), element)
 
 
 class ElementSpec:
@@ -83,9 +95,30 @@ class Dataset:
         return Dataset(lambda: (_entry(element, i) for i in range(length)), length)
 
     @staticmethod
-    def from_generator(generator: Callable[..., Iterable[Any]], *args: Any, **ignored: Any) -> Dataset:
-        """The elements of an iterable made by ``generator()``; types and shapes come from the elements."""
-        return Dataset(lambda: (as_element(v) for v in generator()))
+    def from_generator(
+        generator: Callable[..., Iterable[Any]],
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: Sequence[Any] | None = None,
+        output_signature: Any = None,
+    ) -> Dataset:
+        """The elements of an iterable made by ``generator(*args)``, in the types asked for; shapes are the elements'.
+
+        Args:
+            output_types: a type, or one for each tensor in the structure of an element (default: the elements').
+            output_signature: the same by specs, things with a ``dtype``; excludes ``output_types``.
+
+        Raises:
+            ValueError: both are given, or (when iterated) an element of another structure.
+        """
+        EFFECTS.given("Dataset.from_generator(output_shapes)", output_shapes)
+        if output_types is not None and output_signature is not None:
+            raise ValueError("from_generator: give output_types or output_signature, not both")
+        if output_signature is not None:
+            output_types = map_structure(lambda spec: spec.dtype, output_signature)
+        wanted = [] if output_types is None else [as_dtype(t).numpy for t in leaves(output_types)]
+        arguments = tuple(args or ())
+        return Dataset(lambda: (_typed(as_element(v), wanted) for v in generator(*arguments)))
 
     @staticmethod
     def range(*args: int) -> Dataset:
@@ -126,6 +159,8 @@ class Dataset:
 
     def map(self, map_func: Callable[..., Any], num_parallel_calls: Any = None, deterministic: Any = None) -> Dataset:
         """``map_func`` of each element; tuples are given as separate arguments."""
+        EFFECTS.given("Dataset.map(num_parallel_calls)", num_parallel_calls)
+        EFFECTS.given("Dataset.map(deterministic)", deterministic)
 
         def apply(element: Any) -> Any:
             return as_element(map_func(*element) if isinstance(element, tuple) else map_func(element))
@@ -208,10 +243,12 @@ class Dataset:
 
     def prefetch(self, buffer_size: int = AUTOTUNE) -> Dataset:
         """The same elements; see the simplifications above."""
+        EFFECTS.given("Dataset.prefetch(buffer_size)", buffer_size)
         return Dataset(self._start, self._length)
 
     def cache(self, filename: str = "") -> Dataset:
         """The same elements, made once."""
+        EFFECTS.given("Dataset.cache(filename)", filename)
         kept: list[Any] = []
 
         def start() -> Iterator[Any]:

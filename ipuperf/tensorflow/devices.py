@@ -130,12 +130,15 @@ def collective_merging(config: IPUConfig | None) -> CollectiveMerging:
     )
 
 
+PLAN_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})
+"""PopLibs options of products and convolutions that plans take."""
+
+
 def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a MatMul or Conv for PopLibs options ``availableMemoryProportion`` and ``partialsType``.
 
     Raises:
-        ValueError: a partials type other than half and float. Other options are recorded by the configuration and have
-            no effect on the model.
+        ValueError: a partials type other than half and float.
     """
     attributes: dict[str, Any] = {}
     if "availableMemoryProportion" in options:

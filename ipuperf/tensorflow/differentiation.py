@@ -15,6 +15,7 @@ from ipuperf.ir import CONTEXT, Constant, GradientBuilder, Op, Tensor
 from ipuperf.ops import Add
 
 from .array import Array, convert
+from .effects import EFFECTS
 from .tracing import Frame, current_frame, leaves
 
 
@@ -104,11 +105,15 @@ def _drop_dead(frame: Frame, before: list[Op], constants: set[str], wanted: set[
 class GradientTape:
     """``tf.GradientTape``: since the whole frame is recorded anyway, the tape only asks for gradients.
 
-    ``persistent`` and ``watch_accessed_variables`` make no difference.
+    Raises:
+        NotImplementedError: ``watch_accessed_variables=False``; RuntimeError: gradients are asked for twice without
+            ``persistent``, as TensorFlow does.
     """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        self.persistent = persistent
+        EFFECTS.given("GradientTape(watch_accessed_variables)", watch_accessed_variables)
+        self._persistent = persistent
+        self._used = False
 
     def __enter__(self) -> GradientTape:
         return self
@@ -121,6 +126,11 @@ class GradientTape:
 
     def gradient(self, target: Any, sources: Any) -> Any:
         """Gradients of ``target`` in the structure of ``sources``."""
+        if self._used and not self._persistent:
+            raise RuntimeError(
+                "A non-persistent GradientTape can only be used to compute one set of gradients (or jacobians)"
+            )
+        self._used = True
         if isinstance(sources, (list, tuple)):
             return gradients(target, list(sources))
         return gradients(target, [sources])[0]

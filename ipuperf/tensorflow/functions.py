@@ -385,7 +385,8 @@ def softmax_cross_entropy_with_logits(
     """
     if _sentinel is not None or labels is None or logits is None:
         raise ValueError("softmax_cross_entropy_with_logits: give labels=... and logits=... by name")
-    return negative(reduce_sum(multiply(labels, log_softmax(logits)), -1))
+    total = reduce_sum(multiply(labels, log_softmax(logits)), -1)
+    return emit(_k.Neg, [total], name or "xent")
 
 
 def one_hot(indices: Any, depth: int, dtype: Any = FLOAT32) -> Array:

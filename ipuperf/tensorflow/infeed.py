@@ -9,6 +9,7 @@ from ipuperf.ops import HostLoad, Init
 
 from .array import Array
 from .data import Dataset
+from .effects import EFFECTS
 from .errors import OutOfRangeError
 from .program import Infeed
 from .state import state
@@ -18,12 +19,14 @@ from .tracing import Frame, Operation, current_frame, is_tracing, leaves, map_st
 class IPUInfeedQueue:
     """A queue from a dataset to a program.
 
-    All elements must have the shapes and types of the first one. ``prefetch_depth`` (1 to 255) is recorded: how the
-    host keeps ahead of the device is the machine's host model. ``device_ordinal``, ``optimise_latency`` and names are
-    accepted and have no effect.
+    All elements must have the shapes and types of the first one.
 
     Args:
         dataset: a :class:`~ipuperf.tensorflow.data.Dataset` or anything that can be iterated again and again.
+        prefetch_depth: elements that the host prepares ahead of the device (1 to 255, default 1); the largest one of a
+            program's queues counts for all of them.
+        feed_name: stem of the names of the streams.
+        device_ordinal, replication_factor, data_to_prefetch, optimise_latency: without effect.
 
     Raises:
         TypeError: no dataset; ValueError: an empty dataset, a prefetch depth out of range.
@@ -38,14 +41,16 @@ class IPUInfeedQueue:
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
         optimise_latency: bool = False,
-        **ignored: Any,
     ) -> None:
         if prefetch_depth is not None and not 1 <= prefetch_depth <= 255:
             raise ValueError(f"prefetch_depth must be between 1 and 255 (both included), it is {prefetch_depth}")
-        if ignored:
-            raise TypeError(f"IPUInfeedQueue: unknown arguments {', '.join(sorted(ignored))}")
+        EFFECTS.given("ipu.IPUInfeedQueue(device_ordinal)", device_ordinal)
+        EFFECTS.given("ipu.IPUInfeedQueue(replication_factor)", replication_factor)
+        EFFECTS.given("ipu.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
+        EFFECTS.given("ipu.IPUInfeedQueue(optimise_latency)", optimise_latency)
+        self._name = feed_name or "infeed"
         self._dataset = Dataset.of(dataset)
-        self.prefetch_depth = 3 if prefetch_depth is None else prefetch_depth
+        self.prefetch_depth = 1 if prefetch_depth is None else prefetch_depth
         first = next(iter(self._dataset), None)
         if first is None:
             raise ValueError("IPUInfeedQueue: the dataset has no elements")
@@ -131,7 +136,7 @@ class IPUInfeedQueue:
         if any(feed.queue is self for feed in program.infeeds):
             raise ValueError("An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use")
         streams = [
-            program.stream(f"infeed_{i}", leaf.shape, leaf.dtype, "h2d", frame.executions)
+            program.stream(f"{self._name}_{i}", leaf.shape, leaf.dtype, "h2d", frame.executions)
             for i, leaf in enumerate(leaves(self.element))
         ]
         feed = Infeed(self, streams, frame.executions)

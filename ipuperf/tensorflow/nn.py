@@ -182,14 +182,14 @@ def dropout(x: Any, rate: float = 0.5, noise_shape: Sequence[int] | None = None,
     return emit(_k.Dropout, [array, Array(frame.seed())], "dropout", p=float(rate), mask_shape=noise_shape, key=key)
 
 
-def gather(params: Any, indices: Any, axis: int = 0) -> Array:
+def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Array:
     """Slices of ``params`` along ``axis`` at ``indices``; an index out of range is an error at run time."""
-    return emit(_k.Gather, [convert(params), convert(indices)], "gather", axis=axis)
+    return emit(_k.Gather, [convert(params), convert(indices)], name or "gather", axis=axis)
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None) -> Array:
     """Rows of ``params`` at ``ids``."""
-    return gather(params, ids)
+    return gather(params, ids, name=name)
 
 
 def moments(x: Any, axes: Sequence[int], keepdims: bool = False) -> tuple[Array, Array]:

@@ -20,10 +20,24 @@ from ipuperf.ir import Variable as IrVariable
 from . import functions as f
 from .array import Array, convert, is_traced
 from .differentiation import gradients
+from .effects import EFFECTS
 from .tracing import Frame, Operation, current_frame
 from .variables import Variable, trainable_variables
 
 Hyper = float | Tensor
+
+
+def check_gradient_options(
+    gate_gradients: Any = None,
+    aggregation_method: Any = None,
+    colocate_gradients_with_ops: bool = False,
+    grad_loss: Any = None,
+) -> None:
+    """Options of ``compute_gradients`` besides ``var_list``. NotImplementedError: ``grad_loss``."""
+    EFFECTS.given("train.Optimizer.compute_gradients(gate_gradients)", gate_gradients)
+    EFFECTS.given("train.Optimizer.compute_gradients(aggregation_method)", aggregation_method)
+    EFFECTS.given("train.Optimizer.compute_gradients(colocate_gradients_with_ops)", colocate_gradients_with_ops)
+    EFFECTS.given("train.Optimizer.compute_gradients(grad_loss)", grad_loss)
 
 
 class Optimizer:
@@ -51,12 +65,21 @@ class Optimizer:
 
     # -- TensorFlow's interface ----------------------------------------------------------------------------------------
 
-    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **ignored: Any) -> list[Any]:
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Sequence[Any] | None = None,
+        gate_gradients: Any = None,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[Any]:
         """``(gradient, variable)`` for the trainable variables (or those of ``var_list``) that the program uses.
 
         Raises:
-            ValueError: there are none.
+            ValueError: there are none; NotImplementedError: ``grad_loss``.
         """
+        check_gradient_options(gate_gradients, aggregation_method, colocate_gradients_with_ops, grad_loss)
         variables = list(var_list) if var_list is not None else trainable_variables()
         if not variables:
             raise ValueError("No variables to optimize.")
@@ -184,6 +207,7 @@ class GradientDescentOptimizer(Optimizer):
 
     def __init__(self, learning_rate: Any, use_locking: bool = False, name: str | None = None) -> None:
         super().__init__(name)
+        EFFECTS.given("train.GradientDescentOptimizer(use_locking)", use_locking)
         self.learning_rate = learning_rate
 
     def hyper_parameters(self) -> Mapping[str, Any]:
@@ -209,6 +233,7 @@ class MomentumOptimizer(Optimizer):
         use_nesterov: bool = False,
     ) -> None:
         super().__init__(name)
+        EFFECTS.given("train.MomentumOptimizer(use_locking)", use_locking)
         self.learning_rate, self.momentum, self.use_nesterov = learning_rate, momentum, use_nesterov
 
     def hyper_parameters(self) -> Mapping[str, Any]:
@@ -248,6 +273,7 @@ class AdamOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(name)
+        EFFECTS.given("train.AdamOptimizer(use_locking)", use_locking)
         self.learning_rate, self.beta1, self.beta2, self.epsilon = learning_rate, beta1, beta2, epsilon
 
     def hyper_parameters(self) -> Mapping[str, Any]:

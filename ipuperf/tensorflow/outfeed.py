@@ -21,6 +21,7 @@ from ipuperf.ops import Environment, HostStore, Kernel
 
 from .array import convert, is_traced
 from .dtypes import HostArray
+from .effects import EFFECTS
 from .state import state
 from .tracing import Operation, current_frame, leaves, map_structure
 
@@ -54,7 +55,10 @@ class OutfeedStore(HostStore):
 class IPUOutfeedQueue:
     """A queue from a program to the host.
 
-    ``buffer_depth``, ``device_ordinal``, ``optimise_latency`` and names are accepted and have no effect.
+    Args:
+        outfeed_mode: which elements :meth:`dequeue` gives.
+        feed_name: stem of the names of the streams.
+        device_ordinal, replication_factor, buffer_depth, optimise_latency: without effect.
 
     Raises:
         ValueError: the mode is no :class:`IPUOutfeedMode`.
@@ -68,7 +72,6 @@ class IPUOutfeedQueue:
         replication_factor: int | None = None,
         buffer_depth: int = 3,
         optimise_latency: bool = False,
-        **ignored: Any,
     ) -> None:
         if isinstance(feed_name, IPUOutfeedMode):
             feed_name, outfeed_mode = None, feed_name
@@ -80,8 +83,11 @@ class IPUOutfeedQueue:
             )
         if device_ordinal is not None and (not isinstance(device_ordinal, int) or device_ordinal < 0):
             raise ValueError(f"Device ordinal must be an integer of at least 0, it is {device_ordinal!r}")
-        if ignored:
-            raise TypeError(f"IPUOutfeedQueue: unknown arguments {', '.join(sorted(ignored))}")
+        EFFECTS.given("ipu.IPUOutfeedQueue(device_ordinal)", device_ordinal)
+        EFFECTS.given("ipu.IPUOutfeedQueue(replication_factor)", replication_factor)
+        EFFECTS.given("ipu.IPUOutfeedQueue(buffer_depth)", buffer_depth)
+        EFFECTS.given("ipu.IPUOutfeedQueue(optimise_latency)", optimise_latency)
+        self._name = feed_name or "outfeed"
         self._structure: Any = None
         self._specs: list[tuple[tuple[int, ...], np.dtype]] = []
         self._programs: list[Program] = []
@@ -123,7 +129,7 @@ class IPUOutfeedQueue:
         self._structure = map_structure(lambda _: None, tensors)
         self._specs = [(a.shape, a.dtype.numpy) for a in arrays]
         self._partial = [deque() for _ in arrays]
-        return [program.stream(f"outfeed_{i}", a.shape, a.dtype, "d2h", executions) for i, a in enumerate(arrays)]
+        return [program.stream(f"{self._name}_{i}", a.shape, a.dtype, "d2h", executions) for i, a in enumerate(arrays)]
 
     def sink(self, index: int) -> Callable[[np.ndarray], None]:
         """What takes tensor ``index`` of each element, of shape ``(R, *shape)``."""
@@ -165,6 +171,7 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: no program has an enqueue, or nothing has arrived in mode LAST.
         """
+        EFFECTS.given("ipu.IPUOutfeedQueue.dequeue(wait_for_completion)", wait_for_completion)
         if not self.enqueued:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
         if not state().eager or not self._received:

@@ -344,11 +344,6 @@ def _training(asked: PipelineRequest, traced: _Traced) -> Training | None:
 
 def _timetable(asked: PipelineRequest, order: Sequence[int], training: bool) -> Timetable:
     config = state().config
-    if config is not None and config.io_tiles.num_io_tiles and config.io_tiles.place_ops_on_io_tiles:
-        raise NotImplementedError(
-            f"pipeline: io_tiles.num_io_tiles={config.io_tiles.num_io_tiles}: pipelines with overlapped I/O are not "
-            "built yet; set it to 0"
-        )
     recompute = asked.recompute if training and config is not None and config.allow_recompute else None
     placed = [[order[d] for d in stage.devices] for stage in asked.stages]
     return SCHEDULES[asked.schedule](

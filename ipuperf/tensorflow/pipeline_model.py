@@ -7,7 +7,9 @@ from typing import Any
 
 from .accumulation import GradientAccumulationOptimizerV2, MapGradientOptimizer, Wrapper, innermost, wrappers
 from .array import is_traced
-from .optimizer import Optimizer
+from .devices import PLAN_OPTIONS
+from .effects import EFFECTS
+from .optimizer import Optimizer, check_gradient_options
 
 StageOptions = tuple[dict[str, Any], dict[str, Any]]
 """PopLibs options of matrix products and of convolutions."""
@@ -60,23 +62,23 @@ class OptimizerFunctionOutput:
         ):
             if value is not None and not isinstance(value, wanted):
                 raise TypeError(f"OptimizerFunctionOutput.{name} must be a {wanted.__name__}.")
-        for name, value in (("tape", tape), ("gradient_capture_context", gradient_capture_context)):
-            if value is not None:
-                raise NotImplementedError(f"OptimizerFunctionOutput.{name}: gradients cannot be captured")
-        if captured_gradient_outfeed is not None:
-            raise NotImplementedError("OptimizerFunctionOutput.captured_gradient_outfeed: gradients cannot be captured")
+        EFFECTS.given("ipu.OptimizerFunctionOutput(tape)", tape)
+        EFFECTS.given("ipu.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
+        EFFECTS.given("ipu.OptimizerFunctionOutput(captured_gradient_outfeed)", captured_gradient_outfeed)
+        EFFECTS.given("ipu.OptimizerFunctionOutput(variables)", variables)
+        check_gradient_options(**{k: v for k, v in (compute_gradients_kwargs or {}).items() if k != "var_list"})
+        check_gradient_options(*(compute_gradients_args or ())[1:])
         self.opt = opt
         self.loss = loss
         self.compute_gradients_args = compute_gradients_args or ()
         self.compute_gradients_kwargs = compute_gradients_kwargs or {}
         self.apply_gradients_args = apply_gradients_args or ()
         self.apply_gradients_kwargs = apply_gradients_kwargs or {}
-        self.variables = tuple(variables or ())
 
 
 class PipelineStageOptions:
     """PopLibs options of one stage. Of the matmul and convolution options ``availableMemoryProportion`` and
-    ``partialsType`` have an effect, the others are recorded.
+    ``partialsType`` have an effect.
 
     Raises:
         TypeError: something other than dictionaries.
@@ -95,6 +97,13 @@ class PipelineStageOptions:
         ):
             if value and not isinstance(value, dict):
                 raise TypeError(f"PipelineStageOptions.{name} must be dictionary.")
+        if set(matmul_options or ()) - PLAN_OPTIONS:
+            EFFECTS.given("ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)", matmul_options)
+        if set(convolution_options or ()) - PLAN_OPTIONS:
+            EFFECTS.given(
+                "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)", convolution_options
+            )
+        EFFECTS.given("ipu.pipelining_ops.PipelineStageOptions(slice_options)", slice_options)
         self.convolution_options = dict(convolution_options or {})
         self.matmul_options = dict(matmul_options or {})
         self.slice_options = dict(slice_options or {})

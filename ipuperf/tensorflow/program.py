@@ -210,7 +210,6 @@ class Program:
 
         Raises:
             ValueError: the shards do not divide the IPUs, or replicas are updated without a cross-replica optimiser.
-            NotImplementedError: ops are to be placed on I/O tiles.
         """
         if self.executable is not None:
             return self.executable
@@ -235,6 +234,7 @@ class Program:
             name=self.name,
             merging=devices.collective_merging(config),
             outlining=OUTLINE_THRESHOLD if outlined else None,
+            prefetch_depth=max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
         )
         self.executable.evaluator.load_variables()
         return self.executable
@@ -244,11 +244,6 @@ class Program:
         config = state().config
         if config is None or not config.io_tiles.num_io_tiles:
             return
-        if config.io_tiles.place_ops_on_io_tiles:
-            raise NotImplementedError(
-                f"{self.name}: io_tiles.place_ops_on_io_tiles=True: host I/O of TensorFlow programs is not placed on "
-                f"the {config.io_tiles.num_io_tiles} I/O tiles; allowed is False"
-            )
         self.ir.num_io_tiles = config.io_tiles.num_io_tiles
 
     def ipu_order(self) -> tuple[int, ...]:

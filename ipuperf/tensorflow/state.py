@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Scope:
-    """An active variable scope: its full name, whether it reuses variables, its default initialiser."""
+    """An active variable scope: its full name, whether it reuses variables, its default initialiser and type."""
 
     name: str = ""
     reuse: object = False
     initializer: object = None
+    dtype: object = None
 
 
 @dataclass

@@ -19,6 +19,7 @@ from ipuperf.ir import FLOAT32, DType
 
 from .array import Array
 from .dtypes import HostArray, as_dtype, to_host
+from .effects import EFFECTS
 from .state import Scope, state
 from .tracing import Operation, current_frame, is_tracing
 
@@ -128,6 +129,7 @@ class Variable:
 
     def eval(self, session: Any = None) -> np.ndarray:
         """The present value."""
+        EFFECTS.given("Variable.eval(session)", session)
         return self.numpy().view(HostArray)
 
     # -- in a program ------------------------------------------------------------------------------------------------
@@ -222,8 +224,10 @@ def variable_scope(
 ) -> Iterator[VariableScope]:
     """Prefix the names of variables with ``name_or_scope/``; ``reuse`` is True, False/None or AUTO_REUSE (inherited).
 
-    ``values``, ``dtype`` and ``use_resource`` are accepted and have no effect (all variables are resource variables).
+    ``initializer`` and ``dtype`` are the defaults of :func:`get_variable` inside.
     """
+    EFFECTS.given("variable_scope(values)", values)
+    EFFECTS.given("variable_scope(use_resource)", use_resource)
     outer = state().scopes[-1]
     if isinstance(name_or_scope, VariableScope):
         name = name_or_scope.name
@@ -233,7 +237,7 @@ def variable_scope(
         name = state().unique_name(scoped(default_name))
     else:
         name = scoped(str(name_or_scope))
-    scope = Scope(name, outer.reuse if reuse is None else reuse, initializer or outer.initializer)
+    scope = Scope(name, outer.reuse if reuse is None else reuse, initializer or outer.initializer, dtype or outer.dtype)
     state().scopes.append(scope)
     try:
         yield VariableScope(scope)
@@ -249,27 +253,34 @@ def get_variable_scope() -> VariableScope:
 def get_variable(
     name: str,
     shape: Sequence[int] | None = None,
-    dtype: Any = FLOAT32,
+    dtype: Any = None,
     initializer: Any = None,
     regularizer: Any = None,
     trainable: bool = True,
-    **ignored: Any,
+    collections: Any = None,
+    caching_device: Any = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    aggregation: Any = None,
 ) -> Variable:
     """A new variable, or an existing one where the scope reuses.
 
     Args:
+        dtype: default: that of the scope, else float32.
         initializer: a function ``(shape, dtype)``, or a value; default Glorot uniform for floats, else zeros.
 
     Raises:
         ValueError: it exists and the scope does not reuse, it does not exist and the scope only reuses, no shape, or
             another shape than the existing one's. NotImplementedError: a regulariser.
     """
-    if regularizer is not None:
-        raise NotImplementedError(f"get_variable({name!r}): regularizer is not supported; add the term to the loss")
-    unknown = set(ignored) - {"use_resource", "collections", "caching_device", "validate_shape", "aggregation"}
-    if unknown:
-        raise TypeError(f"get_variable({name!r}): unknown arguments {', '.join(sorted(unknown))}")
+    EFFECTS.given("get_variable(regularizer)", regularizer)
+    EFFECTS.given("get_variable(collections)", collections)
+    EFFECTS.given("get_variable(caching_device)", caching_device)
+    EFFECTS.given("get_variable(validate_shape)", validate_shape)
+    EFFECTS.given("get_variable(use_resource)", use_resource)
+    EFFECTS.given("get_variable(aggregation)", aggregation)
     scope, full = state().scopes[-1], scoped(name)
+    dtype = dtype or scope.dtype or FLOAT32
     found = state().variables.get(full)
     if found is not None:
         if not scope.reuse:
@@ -314,6 +325,7 @@ class _Initializer:
     """A function of shape and dtype; :meth:`named` also knows the variable's name, which keys random numbers."""
 
     seed: int | None = None
+    dtype: Any = FLOAT32
 
     def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """The values."""
@@ -324,8 +336,8 @@ class _Initializer:
         key = [state().seed, zlib.crc32(name.encode()) if self.seed is None else self.seed]
         return np.asarray(self.draw(np.random.default_rng(key), shape)).astype(dtype.numpy)
 
-    def __call__(self, shape: Sequence[int], dtype: Any = FLOAT32) -> np.ndarray:
-        return self.named("", tuple(shape), as_dtype(dtype))
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> np.ndarray:
+        return self.named("", tuple(shape), as_dtype(self.dtype if dtype is None else dtype))
 
 
 class zeros_initializer(_Initializer):
@@ -354,7 +366,7 @@ class constant_initializer(_Initializer):
     """A value, or as many values as the shape holds."""
 
     def __init__(self, value: Any = 0, dtype: Any = FLOAT32) -> None:
-        self.value = value
+        self.value, self.dtype = value, dtype
 
     def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """The value in the shape."""
@@ -366,7 +378,7 @@ class random_normal_initializer(_Initializer):
     """Normal distribution."""
 
     def __init__(self, mean: float = 0.0, stddev: float = 1.0, seed: int | None = None, dtype: Any = FLOAT32) -> None:
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+        self.mean, self.stddev, self.seed, self.dtype = mean, stddev, seed, dtype
 
     def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Random numbers."""
@@ -390,7 +402,7 @@ class random_uniform_initializer(_Initializer):
     def __init__(
         self, minval: float = -0.05, maxval: float = 0.05, seed: int | None = None, dtype: Any = FLOAT32
     ) -> None:
-        self.minval, self.maxval, self.seed = minval, maxval, seed
+        self.minval, self.maxval, self.seed, self.dtype = minval, maxval, seed, dtype
 
     def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Random numbers."""
@@ -401,7 +413,7 @@ class glorot_uniform_initializer(_Initializer):
     """Uniform in ``+- sqrt(6 / (fan_in + fan_out))``, TensorFlow's default."""
 
     def __init__(self, seed: int | None = None, dtype: Any = FLOAT32) -> None:
-        self.seed = seed
+        self.seed, self.dtype = seed, dtype
 
     def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Random numbers; the last two axes are in and out, those before them a receptive field."""

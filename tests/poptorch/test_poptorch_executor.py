@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import ipuperf.poptorch as poptorch  # noqa: E402
+from ipuperf.runtime.effects import WithoutEffectWarning  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import (  # noqa: E402
@@ -352,11 +354,12 @@ def test_what_is_not_there(method: str) -> None:
         poptorch.load("name")
 
 
-def test_options_without_effect_are_named_once(caplog: Any) -> None:
+def test_options_without_effect_are_named_once() -> None:
     opts = inference(strategy=poptorch.ShardedExecution()).enableStableNorm(True).useIpuId(3)
     model = poptorch.inferenceModel(Three(), opts)
-    model(batch(4)[0])
-    model(batch(4)[0])
-    notes = [r.getMessage() for r in caplog.records if "without effect" in r.getMessage()]
+    with pytest.warns(WithoutEffectWarning, match=r"useIpuId\(3\) is without effect") as notes:
+        model(batch(4)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WithoutEffectWarning)
+        model(batch(4)[0])
     assert len(notes) == 1
-    assert "useIpuId(3)" in notes[0]

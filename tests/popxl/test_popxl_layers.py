@@ -152,11 +152,10 @@ def test_create_seeds() -> None:
         (lambda x, w: ops.conv(x, w, padding=(1, 1)), "padding .1, 1.; 4 numbers are needed"),
         (lambda x, w: ops.conv(x, w, pad_type="full"), "pad type 'full'; allowed"),
         (lambda x, w: ops.conv(x, w, partials_types=["double"]), "partials type 'double'"),
-        (lambda x, w: ops.conv(x, w, enable_conv_dithering=[1]), "enable_conv_dithering"),
         (lambda x, w: ops.conv_transpose(x, w, output_shape=(3, 3)), "output_shape"),
-        (lambda x, w: ops.conv_transpose(x, w, pad_type="same_upper"), "pad type 'same_upper' is not supported"),
-        (lambda x, w: ops.max_pool(x, (2, 2), out_pads=(1, 1)), "max_pool: out_pads"),
-        (lambda x, w: ops.average_pool(x, (2, 2), in_dilations=(2, 2)), "average_pool: in_dilations"),
+        (lambda x, w: ops.conv_transpose(x, w, pad_type="same_upper"), "pad_type='same_upper'. is not supported"),
+        (lambda x, w: ops.max_pool(x, (2, 2), out_pads=(1, 1)), "max_pool.out_pads="),
+        (lambda x, w: ops.average_pool(x, (2, 2), in_dilations=(2, 2)), "average_pool.in_dilations="),
     ],
 )
 def test_options_that_do_not_exist(build: Callable[..., object], message: str) -> None:

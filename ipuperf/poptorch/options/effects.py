@@ -1,31 +1,17 @@
 """What each option does here: one table, option -> applied | no effect | unsupported, and why.
 
-* *applied*: stored for the executor, changes the numbers, the time or the memory as upstream.
-* *no effect*: accepted and stored; :meth:`Ledger.notes` tells about it, and the executor logs that once.
-* *unsupported*: the call raises :class:`~ipuperf.poptorch.errors.UnsupportedError`.
-
-A value among an option's ``neutral`` ones asks for what happens anyway and never gives a note or an error. An option
-that changes what is computed is applied or unsupported; only one that changes speed, memory or rounding noise of the
-real device may be without effect.
+The words are those of :mod:`ipuperf.runtime.effects`. Options are set long before they matter and may be set again, so
+a :class:`Ledger` remembers which are set in vain, and the executor tells it when it compiles.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect
 
 from ..enums import ConnectionType, HalfFloatCastingBehavior, MeanReductionStrategy
 from ..errors import UnsupportedError
-
-APPLIED, NO_EFFECT, UNSUPPORTED = "applied", "no effect", "unsupported"
-
-
-class Effect(NamedTuple):
-    """One row of the table; ``reason`` says why an option is not applied."""
-
-    status: str
-    reason: str = ""
-    neutral: tuple[Any, ...] = ()
-
 
 _APPLIED = Effect(APPLIED)
 
@@ -160,11 +146,10 @@ class Ledger:
         """
         effect = EFFECTS[option] if effect is None else effect
         shown = _shown(option, value)
-        harmless = any(type(value) is type(neutral) and value == neutral for neutral in effect.neutral)
-        if effect.status == UNSUPPORTED and not harmless:
+        if effect.status == UNSUPPORTED and effect.asked_for(value):
             raise UnsupportedError(f"poptorch.Options().{shown} is not supported: {effect.reason}")
         self._notes.pop(option, None)
-        if effect.status == NO_EFFECT and not harmless:
+        if effect.status == NO_EFFECT and effect.asked_for(value):
             self._notes[option] = f"poptorch.Options().{shown} is without effect: {effect.reason}"
 
     def notes(self) -> list[str]:

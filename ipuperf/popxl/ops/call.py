@@ -8,6 +8,7 @@ from typing import Any
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
 from .operands import create, is_operand
@@ -88,6 +89,7 @@ class CallSiteInfo:
 
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
         """Let the caller see the changes that the subgraph makes to this operand."""
+        EFFECTS.given("ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)", infer_modified_regions)
         outer = parent_tensor._ir_tensor
         if outer not in self._op.inputs:
             raise ValueError(f"{parent_tensor.id!r} is not an operand of {self._op.label}")
@@ -148,6 +150,7 @@ def call_with_info(
     Raises:
         ValueError: operands do not fit the inputs in number, shape, dtype or meta shape.
     """
+    EFFECTS.given("ops.call_with_info(check_inputs)", check_inputs)
     operands = resolve_operands(graph, inputs, inputs_dict, "call")
     names = [_output_name(t) for t in graph._ir.outputs]
     op = create(_k.Call, operands, names, callee=graph._ir)

@@ -9,6 +9,7 @@ from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
 from ..arguments import whole_arguments
+from ..effects import EFFECTS
 from ..handle import Tensor
 from .operands import emit
 
@@ -52,12 +53,17 @@ def _padding(
 def _plan_options(
     what: str, memory: Sequence[float] | None, partials: Sequence[str] | None, dithering: Sequence[int] | None
 ) -> dict[str, Any]:
-    """Options of the convolution's plan; one entry each, as upstream's lists are for several convolutions."""
-    found: dict[str, Any] = {}
+    """Options of the convolution's plan; one entry each, as upstream's lists are for several convolutions.
+
+    Raises:
+        ValueError: more than one entry, or a type of partial sums that does not exist.
+    """
+    for name, entries in (("available_memory_proportions", memory), ("partials_types", partials)):
+        if entries is not None and len(entries) > 1:
+            raise ValueError(f"{what}: {name}={list(entries)}; one entry is needed, for one convolution")
     if any(dithering or ()):
-        raise ValueError(
-            f"{what}: enable_conv_dithering={list(dithering or ())} is not supported by ipuperf; allowed: 0"
-        )
+        EFFECTS.given(f"ops.{what}(enable_conv_dithering)", dithering)
+    found: dict[str, Any] = {}
     if memory:
         found["available_memory_proportion"] = float(memory[0])
     if partials:
@@ -88,7 +94,7 @@ def conv(
         pad_type: ``not_set``, ``valid`` (none), ``same_upper`` or ``same_lower`` (output size ``ceil(size / stride)``).
         available_memory_proportions: share of tile memory for temporaries, one entry.
         partials_types: ``half`` or ``float``, one entry.
-        enable_conv_dithering: not supported.
+        enable_conv_dithering: without effect.
 
     Raises:
         ValueError: options that do not exist; IrError (``popart_exception``): shapes or dtypes do not fit.
@@ -125,9 +131,8 @@ def conv_transpose(
         output_shape: not supported; the shape follows from the other arguments.
     """
     if output_shape:
-        raise ValueError(f"conv_transpose: output_shape={tuple(output_shape)} is not supported; use output_padding")
-    if pad_type not in ("not_set", "valid"):
-        raise ValueError(f"conv_transpose: pad type {pad_type!r} is not supported; allowed: not_set, valid")
+        EFFECTS.given("ops.conv_transpose(output_shape)", tuple(output_shape))
+    EFFECTS.given("ops.conv_transpose(pad_type)", pad_type)
     options = _plan_options("conv_transpose", available_memory_proportions, partials_types, enable_conv_dithering)
     pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return emit(
@@ -151,9 +156,9 @@ def _pool(
     ceil_mode: bool | None,
 ) -> Tensor:
     if any(out_pads or ()):
-        raise ValueError(f"{what}: out_pads={tuple(out_pads or ())} is not supported by ipuperf; allowed: 0")
+        EFFECTS.given(f"ops.{what}(out_pads)", tuple(out_pads or ()))
     if any(n != 1 for n in in_dilations or ()):
-        raise ValueError(f"{what}: in_dilations={tuple(in_dilations or ())} is not supported by ipuperf; allowed: 1")
+        EFFECTS.given(f"ops.{what}(in_dilations)", tuple(in_dilations or ()))
     ones = (1,) * len(kernel_size)
     strides, spread = tuple(stride or ones), tuple(dilation or ones)
     pads = _padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
@@ -208,6 +213,7 @@ def max_pool(
 ) -> Tensor:
     """Largest element of each window; see :func:`average_pool`. ``storage_order`` only concerns positions of maxima,
     which are no result in PopXL."""
+    EFFECTS.given("ops.max_pool(storage_order)", storage_order)
     return _pool(
         _k.MaxPool, "max_pool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
     )

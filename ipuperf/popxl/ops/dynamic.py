@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ipuperf import ops as _k
 
 from ..arguments import whole_arguments
+from ..effects import EFFECTS
 from ..handle import Tensor
 from .operands import emit
 
@@ -23,10 +24,9 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable
     Raises:
         ValueError: operands on different IPUs; IrError (``popart_exception``): axes, sizes or index do not fit.
     """
+    EFFECTS.given("ops.dynamic_slice(no_overlap)", no_overlap)
     operands = [t, index]
-    return emit(
-        _k.DynamicSlice, operands, "dynamic_slice_out", axes=tuple(axes), sizes=tuple(sizes), no_overlap=no_overlap
-    )
+    return emit(_k.DynamicSlice, operands, "dynamic_slice_out", axes=tuple(axes), sizes=tuple(sizes))
 
 
 @whole_arguments
@@ -34,10 +34,9 @@ def dynamic_update(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """``t`` with the slice at ``index`` replaced by ``t_update``; see :func:`dynamic_slice`."""
+    EFFECTS.given("ops.dynamic_update(no_overlap)", no_overlap)
     operands = [t, index, t_update]
-    return emit(
-        _k.DynamicUpdate, operands, "dynamic_update_out", axes=tuple(axes), sizes=tuple(sizes), no_overlap=no_overlap
-    )
+    return emit(_k.DynamicUpdate, operands, "dynamic_update_out", axes=tuple(axes), sizes=tuple(sizes))
 
 
 @whole_arguments
@@ -45,6 +44,7 @@ def dynamic_update_(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """As :func:`dynamic_update`, in place."""
+    EFFECTS.given("ops.dynamic_update_(no_overlap)", no_overlap)
     operands = [t, index, t_update]
     return emit(
         _k.DynamicUpdateInplace,
@@ -52,7 +52,6 @@ def dynamic_update_(
         "dynamicupdateinplace_out",
         axes=tuple(axes),
         sizes=tuple(sizes),
-        no_overlap=no_overlap,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 
 from ..arguments import whole_arguments
+from ..effects import EFFECTS
 from ..handle import Tensor
 from .operands import emit, emit_all
 
@@ -35,4 +36,5 @@ def batch_norm_inference(
     momentum: float = 0.9,
 ) -> Tensor:
     """``(t - mean) / sqrt(var + epsilon) * scale + bias`` per channel; ``momentum`` has no effect in inference."""
+    EFFECTS.given("ops.batch_norm_inference(momentum)", momentum)
     return emit(_k.BatchNormalizationInference, [t, scale, bias, mean, var], "batch_norm_out", epsilon=epsilon)

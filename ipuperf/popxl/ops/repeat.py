@@ -8,6 +8,7 @@ from typing import Any
 from ipuperf import ops as _k
 
 from ..arguments import whole_arguments
+from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor
 from .call import CallSiteInfo, resolve_operands
@@ -30,6 +31,7 @@ def repeat_with_info(
     Raises:
         ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative count.
     """
+    EFFECTS.given("ops.repeat_with_info(check_inputs)", check_inputs)
     if repeat_count < 0:
         raise ValueError(
             f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed"

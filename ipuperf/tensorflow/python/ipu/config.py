@@ -4,8 +4,9 @@ Attribute names and types are strict, as upstream. These change what is simulate
 ``select_ipus``, ``selection_order``, ``allow_recompute``, ``matmuls.poplar_options``,
 ``optimizations.minimum_remote_tensor_size``, ``optimizations.maximum_cross_replica_sum_buffer_size``,
 ``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``,
-``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them). All others are recorded: they stand
-for decisions of the Poplar compiler that the cost model does not take.
+``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them). All others stand for decisions of
+the Poplar compiler that the cost model does not take: :mod:`ipuperf.tensorflow.effects` lists every one, and
+:func:`configure_ipu_system` says once which of them have been set in vain.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
+from ...devices import PLAN_OPTIONS
+from ...effects import EFFECTS
 from ...state import state
 
 
@@ -134,6 +137,11 @@ class _Category:
         return found
 
 
+def _listed(ipus: int | list[int] | tuple[int, ...]) -> list[int]:
+    """A choice of IPUs as a list: one number, or several."""
+    return [ipus] if isinstance(ipus, int) else list(ipus)
+
+
 def _type_names(types: Types) -> str:
     names = ["List[int]" if t is list else "Tuple[int, ...]" if t is tuple else t.__name__ for t in types]
     return names[0] if len(names) == 1 else f"Union[{', '.join(names)}]"
@@ -150,11 +158,6 @@ class _MultiReplicaDistribution(_Category):
     def check(self) -> None:
         if self.process_count and not 0 <= self.process_index < self.process_count:
             raise ValueError(f"{self.path}.process_index must be in the range [0, {self.path}.process_count).")
-        if self.process_count > 1:
-            raise NotImplementedError(
-                f"{self.path}.process_count={self.process_count}: several processes are not simulated; use one process "
-                "with all replicas"
-            )
 
 
 class _Experimental(_Category):
@@ -329,9 +332,12 @@ class IPUConfig(_Category):
 
     def check(self) -> None:
         """Raise ValueError where attributes contradict each other."""
-        if self.auto_select_ipus and self.select_ipus:
+        counts, chosen = _listed(self.auto_select_ipus), _listed(self.select_ipus)
+        if counts and chosen:
             raise ValueError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
-        chosen = [self.select_ipus] if isinstance(self.select_ipus, int) else list(self.select_ipus)
+        for name, numbers, least in (("auto_select_ipus", counts, 1), ("select_ipus", chosen, 0)):
+            if min(numbers, default=least) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; numbers of at least {least} are needed")
         if len(set(chosen)) != len(chosen):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")
         if self.io_tiles.num_io_tiles > 0 and self.norms.experimental.distributed_batch_norm_replica_group_size > 1:
@@ -393,15 +399,31 @@ def _member(value: Any, types: Types) -> Any:
     return value
 
 
+def _tell_effects(config: IPUConfig) -> None:
+    """Say which attributes are set in vain; NotImplementedError: one that is not supported."""
+    defaults = IPUConfig().to_dict()
+    for name, value in config.to_dict().items():
+        if value != defaults[name]:
+            EFFECTS.given(f"ipu.IPUConfig.{name}", value)
+    for name in ("matmuls", "convolutions"):
+        options = getattr(config, name).poplar_options
+        if set(options) - PLAN_OPTIONS:
+            EFFECTS.given(f"ipu.IPUConfig.{name}.poplar_options (other keys)", options)
+
+
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Make ``config`` the configuration of the process: programs that run for the first time later use it.
 
     Raises:
-        TypeError: no IPUConfig; ValueError: attributes that contradict each other.
+        TypeError: no IPUConfig; ValueError: attributes that contradict each other; NotImplementedError: one that is not
+            supported.
     """
     if not isinstance(config, IPUConfig):
         raise TypeError(f"`config` must be an IPUConfig instance, got {config!r}")
+    EFFECTS.given("ipu.config.configure_ipu_system(device)", device)
+    EFFECTS.given("ipu.config.configure_ipu_system(reset_configuration)", reset_configuration)
     config.check()
+    _tell_effects(config)
     state().config = IPUConfig.from_dict(config.to_dict())
 
 

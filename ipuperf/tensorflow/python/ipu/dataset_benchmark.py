@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...data import Dataset
+from ...effects import EFFECTS
 from ...errors import InvalidArgumentError, OutOfRangeError
 from ...infeed import IPUInfeedQueue
 from ...tracing import leaves
@@ -41,6 +42,7 @@ def dataset_benchmark(
         TypeError: no Dataset; ValueError: counts below 1; InvalidArgumentError: an element with an axis of length 0;
             OutOfRangeError: too few elements.
     """
+    EFFECTS.given("ipu.dataset_benchmark.dataset_benchmark(apply_debug_options)", apply_debug_options)
     for name, value in (("number_of_epochs", number_of_epochs), ("elements_per_epochs", elements_per_epochs)):
         if value < 1:
             raise ValueError(f"Expected `{name}` to be at least 1, it is {value}.")

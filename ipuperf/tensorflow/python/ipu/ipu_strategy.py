@@ -7,12 +7,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...compiled import Function
+from ...effects import EFFECTS
 
 
 class IPUStrategyV1:
     """Runs functions on the IPU: each is traced once per kind of arguments and is one program."""
 
-    def __init__(self, ipu_device: str = "/device:IPU:0", cpu_device: str = "/device:CPU:0", **ignored: Any) -> None:
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        EFFECTS.given("ipu.IPUStrategyV1(cpu_device)", cpu_device)
+        EFFECTS.given("ipu.IPUStrategyV1(enable_dataset_iterators)", enable_dataset_iterators)
+        EFFECTS.given("ipu.IPUStrategyV1(enable_keras_extensions)", enable_keras_extensions)
         self._device = ipu_device
         self._functions: dict[Any, Function] = {}
 

@@ -10,6 +10,7 @@ from ipuperf.ir import TensorSpec
 from ipuperf.ops import Loop
 
 from ...array import Array, convert
+from ...effects import EFFECTS
 from ...infeed import IPUInfeedQueue, as_arguments
 from ...tracing import Frame, Operation, current_frame, use_frame
 
@@ -40,6 +41,7 @@ def repeat(
         ValueError: it returns values of other shapes or after operations, or the number of iterations does not suit the
             gradient accumulation inside.
     """
+    EFFECTS.given("ipu.loops.repeat(use_while_v1)", use_while_v1)
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise ValueError(f"loops.repeat: the number of iterations has to be an integer of at least 0, not {n!r}")
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -141,6 +143,7 @@ def while_loop(
     Raises:
         NotImplementedError: the condition depends on values of the loop, or there is no ``maximum_iterations``.
     """
+    EFFECTS.given("ipu.loops.while_loop(use_while_v1)", use_while_v1)
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     with use_frame(current_frame().inner("condition", 0)):
         holds = condition(*(convert(v) for v in values))

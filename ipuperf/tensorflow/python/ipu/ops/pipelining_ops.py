@@ -14,6 +14,7 @@ from typing import Any
 from ipuperf.schedules import RecomputationMode
 
 from ....array import Array, convert, is_traced
+from ....effects import EFFECTS
 from ....infeed import IPUInfeedQueue
 from ....outfeed import IPUOutfeedMode, IPUOutfeedQueue
 from ....pipeline_build import PipelineRequest, request
@@ -103,8 +104,14 @@ def pipeline(
             "batch_serialization_iterations != 1 is only supported when reduction_method is "
             "GradientAccumulationReductionMethod.SUM"
         )
-    if continuous_weight_updates:
-        raise NotImplementedError("Continuous weight updates are currently not supported.")
+    EFFECTS.given(
+        "ipu.pipelining_ops.pipeline(gradient_accumulation_for_captured_grads)",
+        gradient_accumulation_for_captured_grads,
+    )
+    EFFECTS.given("ipu.pipelining_ops.pipeline(continuous_weight_updates)", continuous_weight_updates)
+    EFFECTS.given("ipu.pipelining_ops.pipeline(weight_update_poplar_options)", weight_update_poplar_options)
+    EFFECTS.given("ipu.pipelining_ops.pipeline(replicated_weight_sharding)", replicated_weight_sharding)
+    EFFECTS.given("ipu.pipelining_ops.pipeline(offload_weights)", offload_weights)
     schedule = _schedule(pipeline_schedule, batch_serialization_iterations)
     mode = RecomputationMode.Auto if recomputation_mode is None else recomputation_mode
     if not isinstance(mode, RecomputationMode):
@@ -151,11 +158,6 @@ def pipeline(
         raise NotImplementedError(
             f"pipeline: accumulate_outfeed with repeat_count={repeat_count}: sums per repetition are not modelled; use "
             "repeat_count=1 and run the program several times"
-        )
-    if replicated_weight_sharding or offload_weights:
-        raise NotImplementedError(
-            "pipeline: replicated_weight_sharding and offload_weights (experimental upstream) are not modelled; "
-            "offload_weight_update_variables and replicated_optimizer_state_sharding are"
         )
     listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     request(
@@ -316,6 +318,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
     It has an effect with ``RecomputationMode.RecomputeAndBackpropagateInterleaved``; returns the arrays themselves.
     """
+    EFFECTS.given("ipu.pipelining_ops.recomputation_checkpoint(name)", name)
     frame = current_frame()
 
     def keep(value: Any) -> Any:

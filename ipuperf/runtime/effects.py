@@ -1,0 +1,92 @@
+"""What arguments of the front ends do here: applied, without effect, or refused, and why.
+
+A front end has one table, argument -> :class:`Effect`, and says with :meth:`Effects.given` that a program has given an
+argument. An argument that changes what is computed works or is refused; only one that changes speed, memory, names or
+rounding noise of the real device may be without effect.
+
+* *applied*: works as upstream; only tables that list every option have such rows.
+* *no effect*: a :class:`WithoutEffectWarning` at the program's line, once for each argument in a run.
+* *as upstream*: without effect there, too; nothing is said.
+* *unsupported*: an error that names the argument, the value and what to do.
+
+A value among the ``neutral`` ones asks for what happens anyway: it never gives a warning or an error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ipuperf.ir.graph import user_location
+
+APPLIED, NO_EFFECT, AS_UPSTREAM, UNSUPPORTED = "applied", "no effect", "as upstream", "unsupported"
+
+
+class Effect(NamedTuple):
+    """One row of a table; ``reason`` says why an argument is not applied, or what to do instead."""
+
+    status: str
+    reason: str = ""
+    neutral: tuple[Any, ...] = ()
+
+    def asked_for(self, value: Any) -> bool:
+        """Whether ``value`` asks for something else than what happens anyway (``True`` is not 1)."""
+        return not any(type(value) is type(neutral) and bool(value == neutral) for neutral in self.neutral)
+
+
+class WithoutEffectWarning(UserWarning):
+    """A program has given an argument that does nothing here."""
+
+
+warnings.filterwarnings("once", category=WithoutEffectWarning, append=True)  # filters of the program come first
+
+
+def tell(note: str) -> None:
+    """Show ``note``, once in a run, as a warning at the innermost line outside ipuperf."""
+    file, _, line = user_location().rpartition(":")
+    warnings.warn_explicit(note, WithoutEffectWarning, file or "ipuperf", int(line or 0))
+
+
+class Effects(Mapping[str, Effect]):
+    """The table of a front end.
+
+    Args:
+        front_end: name of the package, which begins every message.
+        rows: by argument: ``function(argument)`` below the package, or ``Class.attribute``.
+        error: what an unsupported argument raises.
+    """
+
+    def __init__(
+        self, front_end: str, rows: Mapping[str, Effect], error: type[Exception] = NotImplementedError
+    ) -> None:
+        self.front_end = front_end
+        self._rows = dict(rows)
+        self._error = error
+
+    def given(self, argument: str, value: Any) -> None:
+        """The program has given ``argument`` this value.
+
+        Raises:
+            KeyError: no such row; the table's error: the argument is not supported.
+        """
+        effect = self[argument]
+        if not effect.asked_for(value):
+            return
+        if effect.status == UNSUPPORTED:
+            raise self._error(f"{self.front_end}.{_with_value(argument, value)} is not supported: {effect.reason}")
+        if effect.status == NO_EFFECT:
+            tell(f"{self.front_end}.{argument} is without effect: {effect.reason}")
+
+    def __getitem__(self, argument: str) -> Effect:
+        return self._rows[argument]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _with_value(argument: str, value: Any) -> str:
+    return f"{argument[:-1]}={value!r})" if argument.endswith(")") else f"{argument} = {value!r}"

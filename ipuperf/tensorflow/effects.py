@@ -1,0 +1,188 @@
+"""Arguments and attributes of TensorFlow's interface that do nothing here or are refused, and all of ``IPUConfig``.
+
+See :mod:`ipuperf.runtime.effects`. What upstream does with them: ``tensorflow: python/ipu/config.py`` and the
+docstrings beside it. The default of an attribute of ``IPUConfig`` never gives a warning.
+"""
+
+from __future__ import annotations
+
+from ipuperf.runtime.effects import APPLIED, AS_UPSTREAM, NO_EFFECT, UNSUPPORTED, Effect, Effects
+
+_APPLIED = Effect(APPLIED)
+_NAME = Effect(NO_EFFECT, "a checkpoint is no op of its own", (None,))
+_DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
+_ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
+_LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
+_LOCKING = Effect(AS_UPSTREAM, "updates of a program have a fixed order")
+_WHILE = Effect(AS_UPSTREAM, "it chooses between two ways to write the same loop")
+_HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
+_THREADS = Effect(NO_EFFECT, "the host's threads are not simulated", (None,))
+_ORDER = Effect(AS_UPSTREAM, "elements are in order, which is always allowed")
+_COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
+_NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
+_MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
+_LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
+_PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
+_CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
+_CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
+
+_FUNCTIONS: dict[str, Effect] = {
+    "name_scope(values)": Effect(AS_UPSTREAM, "it only says which graph is meant"),
+    "function(input_signature)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (None,)),
+    "function(jit_compile)": Effect(NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)),
+    "function(experimental_compile)": Effect(
+        NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)
+    ),
+    "function(autograph)": Effect(NO_EFFECT, "Python's control flow is never translated", (True, False)),
+    "function(reduce_retracing)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (False,)),
+    "function(experimental_relax_shapes)": Effect(NO_EFFECT, "a program has fixed shapes", (None, False)),
+    "Session(target)": Effect(NO_EFFECT, "there is one process", ("", None)),
+    "Session(config)": Effect(NO_EFFECT, "the machine and its devices are simulated", (None,)),
+    "Variable.eval(session)": Effect(AS_UPSTREAM, "a variable has one value in a process"),
+    "GradientTape(watch_accessed_variables)": Effect(UNSUPPORTED, "all variables are watched; allowed: True", (True,)),
+    "Dataset.from_generator(output_shapes)": Effect(NO_EFFECT, "shapes come from the elements", (None,)),
+    "Dataset.map(num_parallel_calls)": _THREADS,
+    "Dataset.map(deterministic)": _ORDER,
+    "Dataset.prefetch(buffer_size)": Effect(AS_UPSTREAM, "elements are the same; the host's work takes no time"),
+    "Dataset.cache(filename)": Effect(NO_EFFECT, "elements are kept in memory", ("",)),
+    "variable_scope(values)": Effect(AS_UPSTREAM, "it only says which graph is meant"),
+    "variable_scope(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
+    "get_variable(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
+    "get_variable(collections)": Effect(NO_EFFECT, "there are two collections: all and trainable variables", (None,)),
+    "get_variable(caching_device)": Effect(NO_EFFECT, "variables are on the device", (None,)),
+    "get_variable(validate_shape)": Effect(NO_EFFECT, "shapes are always checked", (True,)),
+    "get_variable(aggregation)": Effect(NO_EFFECT, "replicas are reduced by the optimizer", (None,)),
+    "get_variable(regularizer)": Effect(UNSUPPORTED, "add the term to the loss", (None,)),
+    "train.Optimizer.compute_gradients(gate_gradients)": Effect(AS_UPSTREAM, "ops of a program have a fixed order"),
+    "train.Optimizer.compute_gradients(aggregation_method)": Effect(AS_UPSTREAM, "gradients are summed"),
+    "train.Optimizer.compute_gradients(colocate_gradients_with_ops)": Effect(
+        AS_UPSTREAM, "gradients are on the shard of their forward ops"
+    ),
+    "train.Optimizer.compute_gradients(grad_loss)": Effect(UNSUPPORTED, "multiply the loss instead", (None,)),
+    "train.GradientDescentOptimizer(use_locking)": _LOCKING,
+    "train.MomentumOptimizer(use_locking)": _LOCKING,
+    "train.AdamOptimizer(use_locking)": _LOCKING,
+    "ipu.IPUInfeedQueue(device_ordinal)": _DEVICE,
+    "ipu.IPUInfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
+    "ipu.IPUInfeedQueue(data_to_prefetch)": Effect(NO_EFFECT, "deprecated upstream; use prefetch_depth", (1,)),
+    "ipu.IPUInfeedQueue(optimise_latency)": _LATENCY,
+    "ipu.IPUOutfeedQueue(device_ordinal)": _DEVICE,
+    "ipu.IPUOutfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
+    "ipu.IPUOutfeedQueue(buffer_depth)": Effect(NO_EFFECT, "the host takes every element as it arrives", (3,)),
+    "ipu.IPUOutfeedQueue(optimise_latency)": _LATENCY,
+    "ipu.IPUOutfeedQueue.dequeue(wait_for_completion)": Effect(AS_UPSTREAM, "a run has ended when it returns"),
+    "ipu.GradientAccumulationOptimizer(verify_usage)": Effect(NO_EFFECT, "the usage is always checked", (True,)),
+    "ipu.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
+    "ipu.IPUStrategyV1(enable_keras_extensions)": Effect(AS_UPSTREAM, "there is no Keras"),
+    "ipu.IPUStrategyV1(enable_dataset_iterators)": Effect(
+        NO_EFFECT, "data sets are given to queues or iterators", (True,)
+    ),
+    "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
+    "ipu.config.configure_ipu_system(reset_configuration)": Effect(
+        NO_EFFECT, "a new configuration always takes the place of the old one", (True,)
+    ),
+    "ipu.utils.get_num_of_ipus_in_device(device)": _HOST_DEVICE,
+    "ipu.dataset_benchmark.dataset_benchmark(apply_debug_options)": Effect(
+        NO_EFFECT, "Poplar's debug options are not here", (True, False)
+    ),
+    "ipu.loops.repeat(use_while_v1)": _WHILE,
+    "ipu.loops.while_loop(use_while_v1)": _WHILE,
+    "ipu.pipelining_ops.pipeline(gradient_accumulation_for_captured_grads)": Effect(
+        AS_UPSTREAM, "it concerns captured gradients, which are refused"
+    ),
+    "ipu.pipelining_ops.pipeline(weight_update_poplar_options)": Effect(
+        NO_EFFECT, "weight updates have no products or convolutions", (None,)
+    ),
+    "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Effect(
+        UNSUPPORTED, "Continuous weight updates are currently not supported.", (False,)
+    ),
+    "ipu.pipelining_ops.pipeline(replicated_weight_sharding)": Effect(
+        UNSUPPORTED, "use replicated_optimizer_state_sharding", (None, False)
+    ),
+    "ipu.pipelining_ops.pipeline(offload_weights)": Effect(
+        UNSUPPORTED, "use offload_weight_update_variables", (None, False)
+    ),
+    "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
+    "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
+    "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _LIBRARY._replace(neutral=(None, {})),
+    "ipu.pipelining_ops.recomputation_checkpoint(name)": _NAME,
+    "ipu.OptimizerFunctionOutput(variables)": Effect(
+        UNSUPPORTED, "it belongs to Keras optimizers; use var_list of compute_gradients_kwargs", (None, (), [])
+    ),
+    "ipu.OptimizerFunctionOutput(tape)": _CAPTURE,
+    "ipu.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
+    "ipu.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
+}
+
+_CONFIG: dict[str, Effect] = {
+    "allow_recompute": _APPLIED,
+    "selection_order": _APPLIED,
+    "serialization_output_folder": Effect(NO_EFFECT, "there are no Poplar executables"),
+    "compilation_poplar_options": _COMPILER,
+    "gcl_poplar_options": _COMPILER,
+    "auto_select_ipus": _APPLIED,
+    "select_ipus": _APPLIED,
+    "convolutions.poplar_options": _APPLIED,
+    "convolutions.poplar_options (other keys)": _PLAN_KEYS,
+    "matmuls.clear_pass_type": _COMPILER,
+    "matmuls.poplar_options": _APPLIED,
+    "matmuls.poplar_options (other keys)": _PLAN_KEYS,
+    "slices.poplar_options": _LIBRARY,
+    "pooling.poplar_options": _LIBRARY,
+    "device_connection.type": _CONNECTION._replace(neutral=("DeviceConnectionType.ON_DEMAND",)),
+    "device_connection.version": _CONNECTION,
+    "device_connection.enable_remote_buffers": _CONNECTION,
+    "experimental.always_rearrange_copies_on_the_host": _COMPILER,
+    "experimental.enable_remote_buffer_embedding": _COMPILER,
+    "experimental.enable_prng_stability": Effect(NO_EFFECT, "random numbers follow from seed, op and replica anyway"),
+    "experimental.multi_replica_distribution.process_index": Effect(NO_EFFECT, "there is one process"),
+    "experimental.multi_replica_distribution.process_count": Effect(
+        UNSUPPORTED, "several processes are not simulated; use one process with all replicas", (0, 1)
+    ),
+    "floating_point_behaviour.inv": _NUMBERS,
+    "floating_point_behaviour.div0": _NUMBERS,
+    "floating_point_behaviour.oflo": _NUMBERS,
+    "floating_point_behaviour.esr": Effect(
+        NO_EFFECT, "float16 results are rounded to the nearest value", ("StochasticRoundingBehaviour.OFF", False)
+    ),
+    "floating_point_behaviour.nanoo": Effect(NO_EFFECT, "float16 overflows to infinity"),
+    "floating_point_behaviour.set_all": _NUMBERS,
+    "io_tiles.num_io_tiles": _APPLIED,
+    "io_tiles.place_ops_on_io_tiles": Effect(
+        UNSUPPORTED, "host I/O of TensorFlow programs is not placed on I/O tiles; allowed: False"
+    ),
+    "io_tiles.available_memory_proportion": Effect(NO_EFFECT, "nothing is placed on I/O tiles"),
+    "ipu_model.compile_ipu_code": _MODEL,
+    "ipu_model.tiles_per_ipu": _MODEL,
+    "ipu_model.version": _MODEL,
+    "norms.use_stable_statistics": Effect(
+        NO_EFFECT, "norms are always computed from centred values in float32", (True, False)
+    ),
+    "norms.experimental.distributed_batch_norm_replica_group_size": Effect(
+        UNSUPPORTED, "there is no batch normalisation over replicas; allowed: 1"
+    ),
+    "optimizations.prefetch_data_streams": Effect(NO_EFFECT, "use prefetch_depth of the queue"),
+    "optimizations.combine_embedding_lookups": _COMPILER,
+    "optimizations.combine_matmuls": _COMPILER,
+    "optimizations.enable_graph_outlining": _APPLIED,
+    "optimizations.merge_infeed_io_copies": _COMPILER,
+    "optimizations.maximum_cross_replica_sum_buffer_size": _APPLIED,
+    "optimizations.maximum_reduce_scatter_buffer_size": _APPLIED,
+    "optimizations.maximum_inter_ipu_copies_buffer_size": _COMPILER,
+    "optimizations.maximum_send_recv_cluster_size": _COMPILER,
+    "optimizations.maximum_reduce_many_buffer_size": _COMPILER,
+    "optimizations.maximum_all_gather_buffer_size": _APPLIED,
+    "optimizations.minimum_remote_tensor_size": _APPLIED,
+    "optimizations.merge_remote_buffers": _COMPILER,
+    "optimizations.enable_gather_simplifier": _COMPILER,
+    "optimizations.triangular_solve_expander_block_size": _COMPILER,
+    "optimizations.cholesky_block_size": _COMPILER,
+    "optimizations.enable_fast_math": _COMPILER,
+    "optimizations.math.fast": _COMPILER,
+    "optimizations.math.dot_strength": _COMPILER,
+    "scheduling.algorithm": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
+    "scheduling.maximum_scheduler_lookahead_depth": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
+    "scheduling.maximum_scheduler_search_space_size": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
+}
+
+EFFECTS = Effects("tensorflow", {**_FUNCTIONS, **{f"ipu.IPUConfig.{name}": row for name, row in _CONFIG.items()}})

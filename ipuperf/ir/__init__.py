@@ -4,6 +4,7 @@ Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
 from .autodiff import Connection, Derivative, GradientBuilder, differentiate
+from .builder import Builder, Operand
 from .context import CONTEXT, BuildContext
 from .dtype import (
     ALL_DTYPES,
@@ -25,6 +26,7 @@ from .dtype import (
 from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
 from .graph import Graph, Ir, data_of, derived
 from .op import Op
+from .operators import Operators
 from .phase import Phase, phases_of
 from .printing import format_schedule
 from .recompute import Recomputation
@@ -49,6 +51,7 @@ __all__ = [
     "UINT64",
     "AmbiguityError",
     "BuildContext",
+    "Builder",
     "Connection",
     "Constant",
     "CycleError",
@@ -61,6 +64,8 @@ __all__ = [
     "Ir",
     "IrError",
     "Op",
+    "Operand",
+    "Operators",
     "Phase",
     "Precedence",
     "Recomputation",

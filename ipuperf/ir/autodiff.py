@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from .builder import Builder
 from .context import CONTEXT
 from .errors import IrError
 from .graph import Graph
@@ -56,15 +56,15 @@ def gradient_name(tensor: Tensor) -> str:
     return f"Gradient___{tensor.name}"
 
 
-class GradientBuilder:
-    """Handed to :meth:`Op.gradient`: creates ops in the gradient graph and fetches forward values.
+class GradientBuilder(Builder):
+    """Handed to :meth:`Op.gradient`: makes ops in the gradient graph and fetches forward values.
 
     ``known`` holds derivatives of called graphs that were made beforehand and must be used.
     """
 
     def __init__(self, derivative: Derivative, add_class: type[Op], known: dict[Graph, Derivative]) -> None:
+        super().__init__(derivative.graph)
         self.derivative = derivative
-        self.graph = derivative.graph
         self.add_class = add_class
         self.known = known
         self._forward: dict[Tensor, Tensor] = {}
@@ -80,11 +80,6 @@ class GradientBuilder:
     def forward_inputs(self) -> list[tuple[Tensor, Tensor]]:
         """(forward tensor, its image here), by forward id."""
         return sorted(self._forward.items(), key=lambda item: item[0].id)
-
-    def op(self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "", **attributes: Any) -> Tensor:
-        """Create a single-output op in the gradient graph and return its output."""
-        stem = name or f"{op_class.type.lower()}_out"
-        return self.graph.create(op_class, inputs, [stem], **attributes).outputs[0]
 
     def derivative_of(self, callee: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> Derivative:
         """The derivative of a called graph, made on first need and shared by all its calls."""
@@ -146,7 +141,7 @@ def differentiate(
         derivative = Derivative(forward, forward.ir.create_named_graph(name))
     builder = GradientBuilder(derivative, add_class, {} if known is None else known)
     grads: dict[Tensor, Tensor] = {}
-    with CONTEXT.detached(), CONTEXT.phase("bwd"):
+    with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
             grads[tensor] = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
             derivative.inputs.append(Connection(tensor, True))

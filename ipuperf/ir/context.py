@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+from .builder import Builder
 from .errors import IrError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class BuildContext(threading.local):
     """State of program construction in this thread."""
 
     def __init__(self) -> None:
-        self.graphs: list[Graph] = []
+        self.builders: list[Builder] = []
         self.modes: list[bool | str] = []
         self.scopes: list[str] = []
         self.ipus: list[int] = []
@@ -43,25 +44,39 @@ class BuildContext(threading.local):
         self._orders: dict[Graph, _Order] = {}
 
     @property
-    def graph(self) -> Graph:
-        """The innermost graph context; an error when there is none."""
-        if not self.graphs:
+    def builder(self) -> Builder:
+        """Where new ops go: the innermost builder; an error when there is none."""
+        if not self.builders:
             raise IrError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-        return self.graphs[-1]
+        return self.builders[-1]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of :attr:`builder`."""
+        return self.builder.graph
+
+    def builder_of(self, graph: Graph) -> Builder:
+        """The innermost builder, or one of ``graph`` where none is active."""
+        return self.builders[-1] if self.builders else Builder(graph)
+
+    def use_graph(self, graph: Graph) -> AbstractContextManager[Graph]:
+        """Make ``graph`` current, see :meth:`building`."""
+        return self.building(Builder(graph))
 
     @contextmanager
-    def use_graph(self, graph: Graph) -> Iterator[Graph]:
-        """Make ``graph`` current. Graphs of different Irs cannot be nested (RuntimeError)."""
-        if self.graphs and self.graphs[-1].ir is not graph.ir:
+    def building(self, builder: Builder) -> Iterator[Graph]:
+        """Make ``builder`` the innermost one; its graph. Graphs of different Irs cannot be nested (RuntimeError)."""
+        graph = builder.graph
+        if self.builders and self.graph.ir is not graph.ir:
             raise RuntimeError(
                 f"graph {graph.name or 'main'!r} belongs to another Ir than the active graph "
-                f"{self.graphs[-1].name or 'main'!r}; leave that context first"
+                f"{self.graph.name or 'main'!r}; leave that context first"
             )
-        self.graphs.append(graph)
+        self.builders.append(builder)
         try:
             yield graph
         finally:
-            self.graphs.pop()
+            self.builders.pop()
 
     @contextmanager
     def sequence(self, mode: bool | str) -> Iterator[None]:

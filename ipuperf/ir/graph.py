@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from .builder import Operand
 from .context import CONTEXT
 from .dtype import DType, dtype_of
 from .errors import IrError
@@ -188,6 +189,12 @@ class Graph:
         for hook in list(self.created_hooks.values()):
             hook(op)
         return op
+
+    def operate(self, op_class: type[Op], operands: Sequence[Operand]) -> Tensor:
+        """The output of a new op where the program is being written, or here when it is not; see
+        :class:`.operators.Operators`."""
+        builder = CONTEXT.builder_of(self)
+        return builder.op(op_class, builder.operands(*operands))
 
     def _thawed(self) -> None:
         """Raise unless the graph may change."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .errors import IrError
-from .tensor import Tensor, TensorSpec, describe
+from .tensor import OPERATIONS, Tensor, TensorSpec, describe
 
 if TYPE_CHECKING:
     from .autodiff import GradientBuilder
@@ -23,6 +23,7 @@ class Op:
 
     Class attributes:
         type: name that ``print_schedule`` shows (the upstream operation type).
+        operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -37,6 +38,12 @@ class Op:
     """
 
     type: ClassVar[str] = "Op"
+    operator: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "operator" in vars(cls):
+            OPERATIONS[cls.operator] = cls
 
     def __init__(self, graph: Graph, op_id: int, inputs: Sequence[Tensor], attributes: Mapping[str, Any]) -> None:
         self.graph = graph

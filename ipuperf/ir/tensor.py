@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dtype import DType
+from .operators import Operators
 
 if TYPE_CHECKING:
     from .graph import Graph
     from .op import Op
     from .replicas import Grouping
+
+
+#: The op class of each operator, by the name of its function; the op classes enter themselves (``Op.operator``).
+OPERATIONS: dict[str, type[Op]] = {}
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class TensorSpec:
         return f"{self.shape} {self.dtype.name}"
 
 
-class Tensor:
-    """One SSA value.
+class Tensor(Operators):
+    """One SSA value. Operators make ops where the program is being written (:attr:`BuildContext.builder`).
 
     Attributes:
         id: name, unique within the Ir, with graph scope and name scopes.
@@ -92,6 +97,13 @@ class Tensor:
         """The id without the graph's scope."""
         scope = self.graph.scope
         return self.id[len(scope) :] if scope and self.id.startswith(scope) else self.id
+
+    def operate(self, function: str, *operands: Any) -> Any:
+        """A new op of the class that rules the operator (:data:`OPERATIONS`); numbers take the tensors' type."""
+        numbers_and_tensors = all(isinstance(value, (Tensor, bool, int, float)) for value in operands)
+        if function in OPERATIONS and numbers_and_tensors:
+            return self.graph.operate(OPERATIONS[function], operands)
+        return NotImplemented
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}, {self.spec})"

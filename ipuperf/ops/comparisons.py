@@ -67,6 +67,7 @@ class Less(_Comparison):
     """``lhs < rhs``."""
 
     type = "Less"
+    operator = "less"
     ufunc = np.less
     vertex = "LESS_THAN"
 
@@ -75,6 +76,7 @@ class LessEqual(_Comparison):
     """``lhs <= rhs``."""
 
     type = "LessOrEqual"
+    operator = "less_equal"
     ufunc = np.less_equal
     vertex = "LESS_THAN_EQUAL"
 
@@ -83,6 +85,7 @@ class GreaterEqual(_Comparison):
     """``lhs >= rhs``."""
 
     type = "GreaterOrEqual"
+    operator = "greater_equal"
     ufunc = np.greater_equal
     vertex = "GREATER_THAN_EQUAL"
 

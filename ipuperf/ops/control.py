@@ -127,7 +127,7 @@ class Call(_Control):
             else:
                 operands.append(builder.forward(self.outputs[callee.outputs.index(connection.tensor)]))
         names = [t.name for t in derivative.graph.outputs]
-        call = builder.graph.create(Call, operands, names, callee=derivative.graph)
+        call = builder.create(Call, operands, names, callee=derivative.graph)
         result = {c.tensor: t for c, t in zip(derivative.outputs, call.outputs)}
         return [result.get(t) for t in callee.inputs]
 

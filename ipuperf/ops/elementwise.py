@@ -111,6 +111,7 @@ class Add(Binary):
     """Sum."""
 
     type = "Add"
+    operator = "add"
     ufunc = np.add
     vertex = "ADD"
 
@@ -124,6 +125,7 @@ class Sub(Binary):
     """Difference."""
 
     type = "Sub"
+    operator = "sub"
     ufunc = np.subtract
     vertex = "SUBTRACT"
 
@@ -131,13 +133,14 @@ class Sub(Binary):
         """``g`` and ``-g``, summed to each operand's shape."""
         grad = given(grads)
         lhs, rhs = self.inputs
-        return [sum_to(builder, grad, lhs.shape), builder.op(unary.Neg, [sum_to(builder, grad, rhs.shape)])]
+        return [sum_to(builder, grad, lhs.shape), -sum_to(builder, grad, rhs.shape)]
 
 
 class Mul(Binary):
     """Product."""
 
     type = "Mul"
+    operator = "mul"
     ufunc = np.multiply
     vertex = "MULTIPLY"
 
@@ -145,16 +148,14 @@ class Mul(Binary):
         """``g * other``, summed to each operand's shape."""
         grad = given(grads)
         lhs, rhs = self.inputs
-        return [
-            sum_to(builder, builder.op(Mul, [grad, builder.forward(other)]), own.shape)
-            for own, other in ((lhs, rhs), (rhs, lhs))
-        ]
+        return [sum_to(builder, grad * builder.forward(other), own.shape) for own, other in ((lhs, rhs), (rhs, lhs))]
 
 
 class Div(Binary):
     """Quotient; integers are truncated towards zero as on the device."""
 
     type = "Div"
+    operator = "div"
     ufunc = np.divide
     vertex = "DIVIDE"
 
@@ -174,15 +175,16 @@ class Div(Binary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g / rhs`` and ``-g * out / rhs``."""
         lhs, rhs = self.inputs
-        scaled = builder.op(Div, [given(grads), builder.forward(rhs)])
-        d_rhs = builder.op(Mul, [scaled, builder.forward(self.outputs[0])])
-        return [sum_to(builder, scaled, lhs.shape), builder.op(unary.Neg, [sum_to(builder, d_rhs, rhs.shape)])]
+        scaled = given(grads) / builder.forward(rhs)
+        d_rhs = scaled * builder.forward(self.outputs[0])
+        return [sum_to(builder, scaled, lhs.shape), -sum_to(builder, d_rhs, rhs.shape)]
 
 
 class Pow(Binary):
     """Power ``lhs ** rhs``. Integer powers of integers must not be negative (NumPy raises ValueError)."""
 
     type = "Pow"
+    operator = "pow"
     ufunc = np.power
     vertex = "POWER"
 
@@ -190,14 +192,14 @@ class Pow(Binary):
         """``g * e * x ** (e - 1)`` and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as upstream)."""
         grad = given(grads)
         base, exponent = (builder.forward(t) for t in self.inputs)
-        lower = builder.op(Sub, [exponent, number(builder, 1, exponent.dtype)])
-        slope = builder.op(Mul, [exponent, builder.op(Pow, [base, lower])])
-        d_base = builder.op(Mul, [grad, slope])
+        lower = exponent - 1
+        slope = exponent * base**lower
+        d_base = grad * slope
         nothing = zero(builder, base.dtype)
         log = builder.op(
             Where, [builder.op(Equal, [base, nothing]), nothing, builder.op(unary.Log, [base])], name="pow_log"
         )
-        d_exponent = builder.op(Mul, [grad, builder.op(Mul, [builder.forward(self.outputs[0]), log])])
+        d_exponent = grad * (builder.forward(self.outputs[0]) * log)
         return [sum_to(builder, d_base, base.shape), sum_to(builder, d_exponent, exponent.shape)]
 
 
@@ -205,6 +207,7 @@ class Fmod(Binary):
     """Remainder with the sign of the dividend (C ``fmod``)."""
 
     type = "Fmod"
+    operator = "fmod"
     ufunc = np.fmod
     vertex = "REMAINDER"
 
@@ -212,8 +215,8 @@ class Fmod(Binary):
         """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
         grad = given(grads)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
-        whole = builder.op(Div, [builder.op(Sub, [builder.forward(self.outputs[0]), lhs]), rhs])
-        d_rhs = builder.op(Mul, [grad, whole])
+        whole = (builder.forward(self.outputs[0]) - lhs) / rhs
+        d_rhs = grad * whole
         return [sum_to(builder, grad, lhs.shape), sum_to(builder, d_rhs, rhs.shape)]
 
 
@@ -231,6 +234,7 @@ class Greater(Binary):
     """``lhs > rhs``."""
 
     type = "Greater"
+    operator = "greater"
     ufunc = np.greater
     vertex = "GREATER_THAN"
     comparison = True
@@ -241,6 +245,7 @@ class And(Binary):
     """Logical and of bool tensors."""
 
     type = "And"
+    operator = "logical_and"
     ufunc = np.logical_and
     vertex = "LOGICAL_AND"
     allowed = "bool"
@@ -250,6 +255,7 @@ class Or(Binary):
     """Logical or of bool tensors."""
 
     type = "Or"
+    operator = "logical_or"
     ufunc = np.logical_or
     vertex = "LOGICAL_OR"
     allowed = "bool"

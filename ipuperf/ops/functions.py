@@ -9,12 +9,11 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
 
-from . import elementwise as ew
 from . import vertices
 from .activations import Activation, ActivationGrad, normal_cdf
 from .binding import given
 from .formula import Term, exp, square
-from .unary import Neg, Unary
+from .unary import Unary
 from .vertices import SCALAR, VECTOR, ceil_div, kind, poplar_type, tile_cycles, vector_width
 from .work import Vertices, Work
 
@@ -50,8 +49,8 @@ class Reciprocal(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``-g y**2`` of the output y (PopART: the square of the operand, inverted)."""
         out = builder.forward(self.outputs[0])
-        square = builder.op(ew.Mul, [out, out])
-        return [builder.op(Neg, [builder.op(ew.Mul, [given(grads), square])])]
+        square = out * out
+        return [-(given(grads) * square)]
 
 
 class Log1p(Unary):
@@ -64,7 +63,7 @@ class Log1p(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g / (1 + x)``."""
         x = builder.forward(self.inputs[0])
-        return [builder.op(ew.Div, [given(grads), builder.op(ew.Add, [x, ew.number(builder, 1, x.dtype)])])]
+        return [given(grads) / (x + 1)]
 
     def work(self) -> list[Work]:
         """One unary compute set."""
@@ -81,7 +80,7 @@ class Expm1(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g (y + 1)`` of the output y."""
         out = builder.forward(self.outputs[0])
-        return [builder.op(ew.Mul, [given(grads), builder.op(ew.Add, [out, ew.number(builder, 1, out.dtype)])])]
+        return [given(grads) * (out + 1)]
 
     def work(self) -> list[Work]:
         """One unary compute set."""

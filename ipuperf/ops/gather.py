@@ -17,7 +17,6 @@ import numpy as np
 
 from ipuperf.ir import DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
-from . import elementwise as ew
 from . import reduce, shape, vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
@@ -370,9 +369,9 @@ class OneHot(Op):
         grad, index = given(grads), builder.forward(self.inputs[0])
         sums = []
         for chosen in ((1, 0), (0, 1)):
-            values = builder.graph.constant(np.array(chosen), grad.dtype, "values")
+            values = builder.constant(np.array(chosen), grad.dtype, "values")
             mask = builder.op(OneHot, [index, values], depth=self.attributes["depth"], axis=self.attributes["axis"])
-            total = builder.op(reduce.ReduceSum, [builder.op(ew.Mul, [grad, mask])], axes=None, keepdims=False)
+            total = builder.op(reduce.ReduceSum, [grad * mask], axes=None, keepdims=False)
             sums.append(builder.op(shape.Reshape, [total], shape=(1,)))
         return [None, builder.op(shape.Concat, sums, axis=0)]
 

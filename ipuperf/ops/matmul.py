@@ -35,6 +35,7 @@ class MatMul(Op):
     """
 
     type = "MatMul"
+    operator = "matmul"
 
     def infer(self) -> list[TensorSpec]:
         """The product's shape by NumPy's rules."""

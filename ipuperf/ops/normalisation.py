@@ -310,7 +310,7 @@ def create_gradient(
 ) -> list[Tensor]:
     """The three outputs of a normalisation's gradient op."""
     names = ["x_grad", "scale_grad", "bias_grad"]
-    return builder.graph.create(op_class, inputs, names, **attributes).outputs
+    return builder.create(op_class, inputs, names, **attributes).outputs
 
 
 def gradient_specs(op: Op) -> list[TensorSpec]:

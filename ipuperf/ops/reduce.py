@@ -161,7 +161,7 @@ class ReduceMean(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient over the count, broadcast."""
         grad = given(grads)
-        scaled = builder.op(ew.Mul, [grad, ew.number(builder, 1 / self.count, grad.dtype)])
+        scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
 
 
@@ -271,8 +271,8 @@ class ReduceSumSquare(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``2 g x``."""
         grad = given(grads)
-        doubled = builder.op(ew.Mul, [grad, ew.number(builder, 2, grad.dtype)])
-        return [builder.op(ew.Mul, [builder.forward(self.inputs[0]), self.keep(builder, doubled)])]
+        doubled = grad * 2
+        return [builder.forward(self.inputs[0]) * self.keep(builder, doubled)]
 
     def work(self) -> list[Work]:
         """One reduction that squares; element-wise squares when there is nothing to add."""
@@ -298,7 +298,7 @@ class ReduceL1(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g * sign(x)``."""
         sign = builder.op(unary.Sign, [builder.forward(self.inputs[0])])
-        return [builder.op(ew.Mul, [sign, self.keep(builder, given(grads))])]
+        return [sign * self.keep(builder, given(grads))]
 
     def work(self) -> list[Work]:
         """Absolute values, then a sum."""
@@ -319,8 +319,8 @@ class ReduceL2(ReduceSumSquare):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g x / norm``."""
-        ratio = builder.op(ew.Div, [given(grads), builder.forward(self.outputs[0])])
-        return [builder.op(ew.Mul, [builder.forward(self.inputs[0]), self.keep(builder, ratio)])]
+        ratio = given(grads) / builder.forward(self.outputs[0])
+        return [builder.forward(self.inputs[0]) * self.keep(builder, ratio)]
 
     def work(self) -> list[Work]:
         """Sum of squares, then roots in place."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
-from . import elementwise as ew
 from . import half, vertices
 from .base import Environment, Kernel, Op
 from .binding import given, one_pass, operands
@@ -81,6 +80,7 @@ class Abs(Unary):
     """Absolute value."""
 
     type = "Abs"
+    operator = "abs"
     ufunc = np.absolute
     vertex = "ABSOLUTE"
     allowed = "signed"
@@ -88,20 +88,21 @@ class Abs(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g * sign(x)``."""
         sign = builder.op(Sign, [builder.forward(self.inputs[0])])
-        return [builder.op(ew.Mul, [given(grads), sign])]
+        return [given(grads) * sign]
 
 
 class Neg(Unary):
     """Negation."""
 
     type = "Neg"
+    operator = "negate"
     ufunc = np.negative
     vertex = "NEGATE"
     allowed = "signed"
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``-g``."""
-        return [builder.op(Neg, [given(grads)])]
+        return [-given(grads)]
 
 
 class Exp(Unary):
@@ -113,7 +114,7 @@ class Exp(Unary):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g * out``."""
-        return [builder.op(ew.Mul, [given(grads), builder.forward(self.outputs[0])])]
+        return [given(grads) * builder.forward(self.outputs[0])]
 
 
 class ExpInplace(Exp):
@@ -132,7 +133,7 @@ class Log(Unary):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g / x``."""
-        return [builder.op(ew.Div, [given(grads), builder.forward(self.inputs[0])])]
+        return [given(grads) / builder.forward(self.inputs[0])]
 
 
 class Log2(Unary):
@@ -145,8 +146,8 @@ class Log2(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g / (x ln 2)``."""
         grad = given(grads)
-        scaled = builder.op(ew.Mul, [grad, ew.number(builder, 1 / math.log(2), grad.dtype)])
-        return [builder.op(ew.Div, [scaled, builder.forward(self.inputs[0])])]
+        scaled = grad * (1 / math.log(2))
+        return [scaled / builder.forward(self.inputs[0])]
 
     def work(self) -> list[Work]:
         """Natural logarithm, then times ``1 / ln 2`` in place."""
@@ -165,8 +166,8 @@ class Sqrt(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``0.5 g / out``."""
         grad = given(grads)
-        half = builder.op(ew.Mul, [grad, ew.number(builder, 0.5, grad.dtype)])
-        return [builder.op(ew.Div, [half, builder.forward(self.outputs[0])])]
+        half = grad * 0.5
+        return [half / builder.forward(self.outputs[0])]
 
 
 class Sin(Unary):
@@ -179,7 +180,7 @@ class Sin(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g * cos(x)``."""
         cosine = builder.op(Cos, [builder.forward(self.inputs[0])])
-        return [builder.op(ew.Mul, [given(grads), cosine])]
+        return [given(grads) * cosine]
 
 
 class Cos(Unary):
@@ -192,7 +193,7 @@ class Cos(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``-g * sin(x)``."""
         sine = builder.op(Sin, [builder.forward(self.inputs[0])])
-        return [builder.op(Neg, [builder.op(ew.Mul, [given(grads), sine])])]
+        return [-(given(grads) * sine)]
 
 
 class _Flat(Unary):
@@ -232,6 +233,7 @@ class Not(_Flat):
     """Logical not of a bool tensor."""
 
     type = "Not"
+    operator = "logical_not"
     ufunc = np.logical_not
     vertex = "LOGICAL_NOT"
     allowed = "bool"

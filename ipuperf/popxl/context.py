@@ -21,9 +21,9 @@ def get_current_graph() -> Graph:
     """The innermost active graph; RuntimeError when there is none."""
     from .graph import Graph
 
-    if not CONTEXT.graphs:
+    if not CONTEXT.builders:
         raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-    return Graph._from_ir(CONTEXT.graphs[-1])
+    return Graph._from_ir(CONTEXT.graph)
 
 
 def get_ir() -> Ir:

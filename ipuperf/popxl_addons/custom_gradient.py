@@ -38,9 +38,7 @@ class Aux:
 
     def __getitem__(self, key: str) -> Any:
         if self._inputs is None:
-            raise RuntimeError(
-                f"aux[{key!r}]: you can only get items within the `build_graph` or `build_grad` that autodiff runs"
-            )
+            raise RuntimeError(f"aux[{key!r}]: values can only be read within a `build_grad` that autodiff runs")
         value = self._values[key]
         if not isinstance(value, popxl.Tensor):
             return value
@@ -85,9 +83,7 @@ class VarGrads:
 
     def _open(self, key: str) -> Mapping[str, popxl.Tensor]:
         if self._variables is None:
-            raise RuntimeError(
-                f"var_grad[{key!r}]: it can only be used within the `build_grad` method that autodiff runs"
-            )
+            raise RuntimeError(f"var_grad[{key!r}]: it can only be used within a `build_grad` that autodiff runs")
         return self._variables
 
     def __getitem__(self, key: str) -> popxl.Tensor:

@@ -131,7 +131,7 @@ class Module(popxl.Module):
         return type(self).build_grad is not Module.build_grad
 
     def build_grad(self, *grads: Any) -> Any:
-        """Build the gradients of the unnamed inputs from those of the outputs. Optional, see :mod:`.custom_gradient`."""
+        """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""
         raise NotImplementedError(f"{type(self).__name__} does not define `build_grad`")
 
     def create_grad_graph(

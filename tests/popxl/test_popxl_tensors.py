@@ -252,3 +252,9 @@ def test_strides_are_those_of_an_array(dtype: str, shape: tuple[int, ...]) -> No
         x = popxl.variable(array)
         assert x.strides() == array.strides
         assert x.strides((7, 3)) == np.zeros((7, 3), dtype).strides
+
+
+def test_a_slice_of_nothing_in_particular_is_the_tensor() -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.ones(3, np.float32))
+        assert ops.slice(x) == ops.slice(x, axis=0) == ops.slice_(x) == x

@@ -3,7 +3,7 @@
 Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
-from .autodiff import Connection, Derivative, GradientBuilder, differentiate
+from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose
 from .builder import Builder, Operand
 from .context import CONTEXT, BuildContext
 from .dtype import (
@@ -83,6 +83,7 @@ __all__ = [
     "describe",
     "differentiate",
     "dtype_of",
+    "expose",
     "format_schedule",
     "grouping_of",
     "phases_of",

@@ -84,6 +84,7 @@ class Graph:
         tensors: every tensor of the graph by id, in creation order.
         constraints: extra ordering, ``{op: ops that must come before it}``.
         created_hooks: called with each new op.
+        own_gradient: its gradient is defined by the program, not by its ops; callers' gradients must be given it.
         facts: while the Ir is frozen, what :func:`derived` functions found out about the graph; None otherwise.
     """
 
@@ -98,6 +99,7 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.constraints: dict[Op, set[Op]] = {}
         self.created_hooks: dict[int, Callable[[Op], None]] = {}
+        self.own_gradient = False
         self.version = 0
         self.facts: dict[Callable[[Graph], Any], Any] | None = None
 
@@ -401,7 +403,7 @@ class Ir:
 
     @contextmanager
     def deep_calls(self) -> Iterator[None]:
-        """Room on the stack for functions that follow calls, however deep they are nested (:data:`MAX_NESTING`)."""
+        """Room on Python's stack for functions that follow calls, nested up to :data:`MAX_NESTING` deep."""
         before = sys.getrecursionlimit()
         self.callees_first()
         nesting = max(self._depths().values())

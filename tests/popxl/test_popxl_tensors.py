@@ -242,3 +242,35 @@ def test_maximum_of_scalars() -> None:
     for stream, expected in zip(streams, wanted):
         assert stream.dtype == popxl.float32
         np.testing.assert_array_equal(results[stream], expected)
+
+
+@pytest.mark.parametrize("key", [slice(None), (slice(None), slice(None)), Ellipsis, slice(0, 3), slice(None, None, 1)])
+def test_a_full_slice_is_a_copy(key: Any) -> None:
+    ir = popxl.Ir()
+    data = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with ir.main_graph, popxl.in_sequence(True):
+        x = popxl.variable(data)
+        y = x[key]
+        assert y != x
+        ops.add_(y, 1.0)
+        out = popxl.d2h_stream((3, 2), popxl.float32)
+        ops.host_store(out, y)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], data + 1)
+    np.testing.assert_array_equal(session.get_tensor_data(x), data)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 1, 5)])
+def test_strides_are_those_of_an_array(dtype: str, shape: tuple[int, ...]) -> None:
+    with popxl.Ir().main_graph:
+        array = np.zeros(shape, dtype)
+        x = popxl.variable(array)
+        assert x.strides() == array.strides
+        assert x.strides((7, 3)) == np.zeros((7, 3), dtype).strides
+
+
+def test_a_slice_of_nothing_in_particular_is_the_tensor() -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.ones(3, np.float32))
+        assert ops.slice(x) == ops.slice(x, axis=0) == ops.slice_(x) == x

@@ -4,7 +4,7 @@ Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
 from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose
-from .builder import Builder, Operand
+from .builder import HOST_DATA, Builder, Operand
 from .context import CONTEXT, BuildContext
 from .dtype import (
     ALL_DTYPES,
@@ -41,6 +41,7 @@ __all__ = [
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",
+    "HOST_DATA",
     "INT8",
     "INT16",
     "INT32",

@@ -8,28 +8,36 @@ subclass, in :meth:`Builder.get` and :meth:`Builder.made`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import IrError
+import numpy as np
+
 from .op import Op
-from .tensor import Constant, Tensor
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .dtype import DType
     from .graph import Graph
 
 OpT = TypeVar("OpT", bound=Op)
-Number = bool | int | float
-#: What an operator or a function takes: a tensor, or a number that takes the type of the tensors beside it.
-Operand = Tensor | Number
+#: Types of host data that can stand beside tensors.
+HOST_DATA = (bool, int, float, np.ndarray, np.generic, list, tuple)
+#: What a function takes: a tensor, or host data that takes the type of the tensors beside it.
+Operand = Any
 
 
 class Builder:
-    """Makes ops in ``graph``."""
+    """Makes ops in ``graph``.
+
+    Attributes:
+        naming: what outputs are called that nobody names.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.naming = ""
 
     # -- rules of a front end --------------------------------------------------------------------------------------
 
@@ -49,20 +57,37 @@ class Builder:
         return op
 
     def op(self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "", **attributes: Any) -> Tensor:
-        """The output of a new op with one output, called ``<type>_out`` where no ``name`` is given."""
-        return self.create(op_class, inputs, [name or f"{op_class.type.lower()}_out"], **attributes).outputs[0]
+        """The output of a new op with one output, called ``<type>_out`` where nobody names it."""
+        called = name or self.naming or f"{op_class.type.lower()}_out"
+        return self.create(op_class, inputs, [called], **attributes).outputs[0]
 
-    def constant(self, value: Any, dtype: DType, name: str = "constant") -> Constant:
-        """A constant of the graph."""
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """Outputs of ops made within are called ``name``, unless they have one of their own."""
+        before, self.naming = self.naming, name
+        try:
+            yield
+        finally:
+            self.naming = before
+
+    def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
+        """A constant of the graph, of ``dtype`` when given."""
         return self.graph.constant(value, dtype, name)
 
     def operands(self, *values: Operand) -> list[Tensor]:
-        """Tensors of the graph; numbers become constants of the first tensor's type.
+        """Tensors of the graph; host data becomes a constant of the first tensor's type (without any tensor: of the
+        first one's own type).
 
         Raises:
-            IrError: none of them is a tensor.
+            TypeError: neither a tensor nor host data.
         """
+        wrong = next((v for v in values if not isinstance(v, (Tensor, *HOST_DATA))), None)
+        if wrong is not None:
+            raise TypeError(f"{type(wrong).__name__} {wrong!r} is neither a tensor nor host data")
         first = next((v for v in values if isinstance(v, Tensor)), None)
-        if first is None:
-            raise IrError(f"operands {values}: at least one of them must be a tensor")
-        return [self.get(v) if isinstance(v, Tensor) else self.constant(v, first.dtype) for v in values]
+        dtype = None if first is None else first.dtype
+        found: list[Tensor] = []
+        for value in values:
+            found.append(self.get(value) if isinstance(value, Tensor) else self.constant(value, dtype))
+            dtype = dtype or found[0].dtype
+        return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf import ir as _ir
 from ipuperf.ir import Graph as _BaseGraph
 
+from .builder import Builder
 from .handle import Constant, Tensor, Variable, wrap, wrap_all
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Graph:
 
     def __enter__(self) -> Graph:
         stack = ExitStack()
-        stack.enter_context(_ir.CONTEXT.use_graph(self._ir))
+        stack.enter_context(_ir.CONTEXT.building(Builder(self._ir)))
         self._entered.append(stack)
         return self
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.functions.shapes import getitem
 
 from .arguments import wholes
 from .dtypes import dtype as _dtype
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
     from .ir import Ir
 
 
-class Tensor:
+class Tensor(_ir.Operators):
     """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
 
     ``repr`` is ``Tensor[<id> <dtype> <shape>]`` for variables and constants too: that is what the tutorials print
     (upstream of a later age prints ``Variable[...]``).
     """
 
-    __array_ufunc__ = None
     __iter__ = None
     __contains__ = None
 
@@ -198,87 +198,21 @@ class Tensor:
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
 
-    def _binary(self, name: str, other: Any, reflected: bool = False) -> Tensor:
+    def operate(self, function: str, *operands: Any) -> Any:
+        """The function of :mod:`popxl.ops` that an operator stands for."""
         from . import ops
-        from .ops.operands import ensure_tensor, is_operand
 
-        if not is_operand(other):
+        if not hasattr(ops, function) or not all(isinstance(o, (Tensor, *_ir.HOST_DATA)) for o in operands):
             return NotImplemented
-        tensor = ensure_tensor(other, self.dtype)
-        lhs, rhs = (tensor, self) if reflected else (self, tensor)
-        return getattr(ops, name)(lhs, rhs)
-
-    def __add__(self, other: Any) -> Tensor:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return self._binary("add", other, True)
+        return getattr(ops, function)(*operands)
 
     def __iadd__(self, other: Any) -> Tensor:
-        return self._binary("add_", other)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return self._binary("sub", other, True)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return self._binary("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return self._binary("div", other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self._binary("div", other, True)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return self._binary("pow", other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return self._binary("pow", other, True)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return self._binary("fmod", other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return self._binary("fmod", other, True)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return self._binary("matmul", other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return self._binary("matmul", other, True)
-
-    def __and__(self, other: Any) -> Tensor:
-        return self._binary("logical_and", other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return self._binary("logical_and", other, True)
-
-    def __or__(self, other: Any) -> Tensor:
-        return self._binary("logical_or", other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return self._binary("logical_or", other, True)
-
-    def __neg__(self) -> Tensor:
-        from . import ops
-
-        return ops.negate(self)
-
-    def __invert__(self) -> Tensor:
-        from . import ops
-
-        return ops.logical_not(self)
+        return self.operate("add_", self, other)
 
     def __getitem__(self, key: Any) -> Tensor:
-        from .ops.indexing import getitem
+        from .ops.lifting import lifted
 
-        return getitem(self, key)
+        return lifted(getitem)(self, key)
 
     def __len__(self) -> int:
         if not self.shape:

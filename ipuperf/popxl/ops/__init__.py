@@ -8,83 +8,43 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipuperf.functions import arithmetic, networks, products, random, reductions, selection, shapes
+
 from ..errors import unsupported
 from ..package import functions_win
 from . import collectives, var_updates
-from .binary import (
-    add,
-    add_,
-    div,
-    equal,
-    fmod,
-    greater,
-    logical_and,
-    logical_or,
-    maximum,
-    mul,
-    pow,
-    scaled_add,
-    scaled_add_,
-    sub,
-    where,
-)
 from .call import CallSiteInfo, call, call_with_info
-from .conv import PadType, average_pool, conv, conv_transpose, max_pool
-from .dynamic import dynamic_slice, dynamic_update, dynamic_update_, increment_mod, increment_mod_
 from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
 from .io_tile_copy import io_tile_copy
 from .ipu_copy import ipu_copy
-from .linear import matmul
-from .negative_log_likelihood import nll_loss, nll_loss_with_softmax_grad
-from .normalisation import batch_norm_inference, group_norm, layer_norm
-from .random import dropout, random_normal, random_uniform, shaped_dropout, split_random_seed
-from .reductions import argmax, argmin, l1, l2, max, mean, min, prod, softmax, sum, sumsquare
+from .layers import (
+    PadType,
+    average_pool,
+    batch_norm_inference,
+    conv,
+    conv_transpose,
+    dynamic_slice,
+    dynamic_update,
+    dynamic_update_,
+    max_pool,
+)
+from .lifting import lift
 from .repeat import repeat, repeat_with_info
-from .shape import (
-    concat,
-    concat_,
-    flatten,
-    flatten_,
-    init,
-    reshape,
-    reshape_,
-    slice,
-    slice_,
-    squeeze,
-    transpose,
-    transpose_,
-)
-from .unary import (
-    abs,
-    cast,
-    ceil,
-    clamp,
-    clip,
-    cos,
-    detach,
-    exp,
-    exp_,
-    floor,
-    gelu,
-    gelu_,
-    geluerf,
-    geluerf_,
-    identity,
-    isfinite,
-    isinf,
-    isnan,
-    log,
-    log2,
-    logical_not,
-    negate,
-    relu,
-    relu_,
-    rename,
-    sign,
-    sin,
-    sqrt,
-    tanh,
-)
+
+_LIFTED = {
+    arithmetic: """
+        abs add add_ cast ceil clamp clip cos detach div equal exp exp_ floor fmod gelu gelu_ geluerf geluerf_ greater
+        identity isfinite isinf isnan log log2 logical_and logical_not logical_or maximum mul negate pow relu relu_
+        rename scaled_add scaled_add_ sign sin sqrt sub swish tanh where""",
+    networks: "group_norm layer_norm nll_loss nll_loss_with_softmax_grad softmax",
+    products: "matmul",
+    random: "dropout random_normal random_uniform shaped_dropout split_random_seed",
+    reductions: "argmax argmin cumsum l1 l2 max mean min prod sum sumsquare",
+    selection: "increment_mod increment_mod_",
+    shapes: "concat concat_ flatten flatten_ init reshape reshape_ slice slice_ squeeze transpose transpose_",
+}
+for _module, _names in _LIFTED.items():
+    globals().update(lift(_module, _names))
 
 __all__ = [
     "CallSiteInfo",
@@ -108,6 +68,7 @@ __all__ = [
     "conv",
     "conv_transpose",
     "cos",
+    "cumsum",
     "detach",
     "div",
     "dropout",
@@ -184,6 +145,7 @@ __all__ = [
     "sub",
     "sum",
     "sumsquare",
+    "swish",
     "tanh",
     "transpose",
     "transpose_",

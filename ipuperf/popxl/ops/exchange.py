@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
+from ipuperf.functions import shapes
 from ipuperf.ir import CONTEXT
 
 from ..arguments import whole_arguments
@@ -10,15 +11,17 @@ from ..dtypes import int32
 from ..handle import Tensor
 from ..remote_buffer import RemoteBuffer
 from ..streams import DeviceToHostStream, HostToDeviceStream
+from .lifting import lifted
 from .operands import create, emit, ensure_tensor
-from .shape import init
+
+_init = lifted(shapes.init)
 
 
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """The next slice of a host stream (an Init and a HostLoad)."""
     stem = name or h2d_stream.tensor_id
     with CONTEXT.phase("io"):
-        target = init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
+        target = _init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
     return emit(_k.HostLoad, [target], name or f"{stem}_hostload", stream=h2d_stream._ir)
 
 
@@ -46,7 +49,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     stem = name or f"id_{remote_buffer.remote_buffer_id}"
     buffer = remote_buffer
     with CONTEXT.phase("io"):
-        target = init(buffer.tensor_shape, buffer.tensor_dtype, f"{stem}_init", "undef", buffer.meta_shape)
+        target = _init(buffer.tensor_shape, buffer.tensor_dtype, f"{stem}_init", "undef", buffer.meta_shape)
     return emit(_k.RemoteLoad, [target, entry], f"{stem}_remote_loaded", buffer=remote_buffer._ir)
 
 

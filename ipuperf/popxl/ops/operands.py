@@ -13,7 +13,6 @@ from .. import context
 from ..data import constant
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap, wrap_all
-from ..placement import check_places
 
 Operand = Any
 _PLAIN = (bool, int, float, np.ndarray, np.generic, list, tuple)
@@ -50,14 +49,9 @@ def pair(lhs: Operand, rhs: Operand) -> list[Tensor]:
 
 
 def create(op_class: type[_ir.Op], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> _ir.Op:
-    """Append an op to the current graph.
-
-    Raises:
-        ValueError: the operands are on different IPUs or tile sets.
-    """
-    tensors = [t._ir_tensor for t in inputs]
-    check_places(op_class, tensors)
-    return context.gcg()._ir.create(op_class, tensors, list(names), **attributes)
+    """Append an op to the current graph."""
+    context.gcg()
+    return _ir.CONTEXT.builder.create(op_class, [t._ir_tensor for t in inputs], names, **attributes)
 
 
 def emit(op_class: type[_ir.Op], inputs: Sequence[Tensor], name: str, **attributes: Any) -> Tensor:

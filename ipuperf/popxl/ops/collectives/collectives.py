@@ -97,7 +97,7 @@ def replicated_all_gather(
 
 def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, name: str) -> Tensor:
     """Gather flat, then order the axes: members first, moved in front of ``axis`` and, for concat, merged with it."""
-    from ..shape import reshape, transpose
+    from .. import reshape, transpose
 
     rank = t.rank + 1 if new_axis else t.rank
     if not -max(rank, 1) <= axis < max(rank, 1):

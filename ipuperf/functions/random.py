@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf import ops as _k
+from ipuperf.ir import FLOAT32, UINT32, DType, Tensor
 
-from ..arguments import whole_arguments
-from ..data import constant
-from ..dtypes import dtype as _dtype
-from ..dtypes import float32, uint32
-from ..handle import Tensor
-from .operands import emit
+from .making import constant, make
 
 
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
@@ -21,37 +17,30 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     Raises:
         IrError (``popart_exception``): another seed, or ``p`` outside of [0, 1).
     """
-    return emit(_k.Dropout, [t, seed_tensor], "dropout_out", p=float(p))
+    return make(_k.Dropout, t, seed_tensor, p=float(p))
 
 
-@whole_arguments
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: float) -> Tensor:
     """As :func:`dropout` with one decision for all elements along the axes where ``shape`` is 1.
 
     ``shape`` broadcasts to ``t``; leading axes may be left out.
     """
-    mask = (1,) * (t.rank - len(shape)) + tuple(int(n) for n in shape)
-    return emit(_k.Dropout, [t, seed_tensor], "shapeddropout_out", p=float(ratio), mask_shape=mask)
+    mask = (1,) * (len(t.shape) - len(shape)) + tuple(int(n) for n in shape)
+    return make(_k.Dropout, t, seed_tensor, name="shapeddropout_out", p=float(ratio), mask_shape=mask)
 
 
-@whole_arguments
 def random_uniform(
-    seed_tensor: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: _dtype = float32
+    seed_tensor: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DType = FLOAT32
 ) -> Tensor:
     """A tensor of uniformly distributed numbers from ``low`` to ``high``."""
-    kind = _dtype.as_dtype(dtype)._ir
-    return emit(
-        _k.RandomUniform, [seed_tensor], "random_uniform_out", shape=tuple(shape), low=low, high=high, dtype=kind
-    )
+    return make(_k.RandomUniform, seed_tensor, shape=tuple(shape), low=low, high=high, dtype=dtype)
 
 
-@whole_arguments
 def random_normal(
-    seed_tensor: Tensor, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: _dtype = float32
+    seed_tensor: Tensor, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DType = FLOAT32
 ) -> Tensor:
     """A tensor of normally distributed numbers."""
-    kind = _dtype.as_dtype(dtype)._ir
-    return emit(_k.RandomNormal, [seed_tensor], "random_normal_out", shape=tuple(shape), mean=mean, std=std, dtype=kind)
+    return make(_k.RandomNormal, seed_tensor, shape=tuple(shape), mean=mean, std=std, dtype=dtype)
 
 
 def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
@@ -60,12 +49,11 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     Raises:
         ValueError: the seed is not uint32 of shape (2,).
     """
-    if seed.shape != (2,) or seed.dtype is not uint32:
+    if seed.shape != (2,) or seed.dtype != UINT32:
         raise ValueError(f"create_random_seed: the seed {seed!r} must be uint32 of shape (2,)")
-    return emit(_k.ModifyRandomSeed, [seed, modifier], "modified_seed")
+    return make(_k.ModifyRandomSeed, seed, modifier, name="modified_seed")
 
 
-@whole_arguments
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """``n`` seeds from one."""
-    return tuple(create_random_seed(seed, constant(i, uint32)) for i in range(n))
+    return tuple(create_random_seed(seed, constant(i, UINT32)) for i in range(n))

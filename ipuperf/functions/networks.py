@@ -1,16 +1,47 @@
-"""Negative log likelihood losses."""
+"""What neural networks are made of besides products: softmax, normalisation, losses."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from ipuperf import ops as _k
+from ipuperf.ir import Tensor
 
-from ..arguments import whole_arguments
-from ..handle import Tensor
-from .operands import emit, emit_all, ensure_tensor
+from .making import constant, make, make_all
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
+
+
+def softmax(t: Tensor, axis: int) -> Tensor:
+    """Softmax along ``axis``."""
+    return make(_k.Softmax, t, axis=axis)
+
+
+def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
+    """``t`` (N, C, ...) normalised over groups of channels, times ``weight`` (C,), plus ``bias`` (C,).
+
+    Raises:
+        IrError (``popart_exception``): shapes or dtypes do not fit, or the groups do not divide the channels.
+    """
+    names = ["group_norm_out", "group_norm_mean", "group_norm_inv_std_dev"]
+    return make_all(_k.GroupNormalization, [t, weight, bias], names, num_groups=num_groups, epsilon=eps)[0]
+
+
+def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """:func:`group_norm` with one group."""
+    return group_norm(t, weight, bias, 1, eps)
+
+
+def batch_norm_inference(
+    t: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """``(t - mean) / sqrt(var + epsilon) * scale + bias`` per channel."""
+    return make(_k.BatchNormalizationInference, t, scale, bias, mean, var, name="batch_norm_out", epsilon=epsilon)
 
 
 def _check(reduction: str | None) -> str:
@@ -20,7 +51,6 @@ def _check(reduction: str | None) -> str:
     return reduction
 
 
-@whole_arguments
 def nll_loss(
     probs: Tensor,
     labels: Tensor,
@@ -36,17 +66,16 @@ def nll_loss(
         ignore_index: label that does not count.
         reduction: over the labels.
     """
-    return emit(
+    return make(
         _k.Nll,
-        [probs, labels],
-        "nll_loss_out",
+        probs,
+        labels,
         reduction=_check(reduction),
         ignore_index=ignore_index,
         log_prob=log_prob,
     )
 
 
-@whole_arguments
 def nll_loss_with_softmax_grad(
     probs: Tensor,
     labels: Tensor,
@@ -55,8 +84,8 @@ def nll_loss_with_softmax_grad(
     reduction: REDUCTION_TYPE = "mean",
 ) -> tuple[Tensor, Tensor]:
     """Loss, and its gradient with respect to the logits of the softmax that gave ``probs``, times ``loss_grad``."""
-    grad = ensure_tensor(loss_grad, probs.dtype)
-    loss, dlogits = emit_all(
+    grad = loss_grad if isinstance(loss_grad, Tensor) else constant(loss_grad, probs.dtype)
+    loss, dlogits = make_all(
         _k.NlllWithSoftmaxGradDirect,
         [probs, labels, grad],
         ["loss", "logits_grad"],

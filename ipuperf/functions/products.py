@@ -1,20 +1,46 @@
-"""Convolution, transposed convolution and pooling over ``(N, C, *spatial)``."""
+"""Matrix products, convolutions and pooling over ``(N, C, *spatial)``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.ir import FLOAT16, FLOAT32, DType, Operand, Tensor
 
-from ..arguments import whole_arguments
-from ..effects import EFFECTS
-from ..handle import Tensor
-from .operands import emit
+from .making import make
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
-_PARTIALS = {"half": _ir.FLOAT16, "float": _ir.FLOAT32}
+_PARTIALS = {"half": FLOAT16, "float": FLOAT32}
+
+
+def matmul(
+    lhs: Operand,
+    rhs: Operand,
+    available_memory_proportion: float | None = None,
+    output_type: DType | None = None,
+    partials_type: DType | None = None,
+) -> Tensor:
+    """``lhs @ rhs`` with NumPy's rules for vectors and batches.
+
+    Args:
+        available_memory_proportion: share of tile memory for temporaries, in [0, 1] (default 0.6).
+        output_type: dtype of the result (default: that of the operands).
+        partials_type: dtype of partial sums (default float32).
+
+    Raises:
+        ValueError: shapes or dtypes do not fit, or a proportion outside [0, 1].
+    """
+    if available_memory_proportion is not None and not 0 <= available_memory_proportion <= 1:
+        raise ValueError(f"matmul: available_memory_proportion is {available_memory_proportion}; allowed: 0 to 1")
+    attributes: dict[str, object] = {}
+    if available_memory_proportion is not None:
+        attributes["available_memory_proportion"] = float(available_memory_proportion)
+    if output_type is not None:
+        attributes["output_dtype"] = output_type
+    if partials_type is not None:
+        attributes["partials_dtype"] = partials_type
+    return make(_k.MatMul, lhs, rhs, **attributes)
 
 
 def _pairs(what: str, padding: Sequence[int] | None, axes: int) -> list[tuple[int, int]]:
@@ -50,9 +76,7 @@ def _padding(
     return pairs
 
 
-def _plan_options(
-    what: str, memory: Sequence[float] | None, partials: Sequence[str] | None, dithering: Sequence[int] | None
-) -> dict[str, Any]:
+def _plan_options(what: str, memory: Sequence[float] | None, partials: Sequence[str] | None) -> dict[str, Any]:
     """Options of the convolution's plan; one entry each, as upstream's lists are for several convolutions.
 
     Raises:
@@ -61,8 +85,6 @@ def _plan_options(
     for name, entries in (("available_memory_proportions", memory), ("partials_types", partials)):
         if entries is not None and len(entries) > 1:
             raise ValueError(f"{what}: {name}={list(entries)}; one entry is needed, for one convolution")
-    if any(dithering or ()):
-        EFFECTS.given(f"ops.{what}(enable_conv_dithering)", dithering)
     found: dict[str, Any] = {}
     if memory:
         found["available_memory_proportion"] = float(memory[0])
@@ -73,7 +95,6 @@ def _plan_options(
     return found
 
 
-@whole_arguments
 def conv(
     t: Tensor,
     weight: Tensor,
@@ -84,7 +105,6 @@ def conv(
     pad_type: PadType = "not_set",
     available_memory_proportions: Sequence[float] | None = None,
     partials_types: Sequence[str] | None = None,
-    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:
     """Convolution of ``t`` (N, C, *spatial) with ``weight`` (M, C / groups, *kernel).
 
@@ -94,20 +114,18 @@ def conv(
         pad_type: ``not_set``, ``valid`` (none), ``same_upper`` or ``same_lower`` (output size ``ceil(size / stride)``).
         available_memory_proportions: share of tile memory for temporaries, one entry.
         partials_types: ``half`` or ``float``, one entry.
-        enable_conv_dithering: without effect.
 
     Raises:
         ValueError: options that do not exist; IrError (``popart_exception``): shapes or dtypes do not fit.
     """
-    options = _plan_options("conv", available_memory_proportions, partials_types, enable_conv_dithering)
+    options = _plan_options("conv", available_memory_proportions, partials_types)
     pads = _padding("conv", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return emit(
-        _k.Conv, [t, weight], "conv_out",
+    return make(
+        _k.Conv, t, weight,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
     )  # fmt: skip
 
 
-@whole_arguments
 def conv_transpose(
     t: Tensor,
     weight: Tensor,
@@ -117,10 +135,8 @@ def conv_transpose(
     groups: int = 1,
     pad_type: PadType = "not_set",
     output_padding: Sequence[int] = (),
-    output_shape: Sequence[int] = (),
     available_memory_proportions: Sequence[float] | None = None,
     partials_types: Sequence[str] | None = None,
-    enable_conv_dithering: Sequence[int] | None = None,
 ) -> Tensor:
     """Transposed convolution of ``t`` (N, C, *spatial) with ``weight`` (C, M / groups, *kernel); see :func:`conv`.
 
@@ -128,15 +144,11 @@ def conv_transpose(
         padding: what is taken away from the output.
         pad_type: ``not_set`` or ``valid``.
         output_padding: added at the end of the output, per spatial axis.
-        output_shape: not supported; the shape follows from the other arguments.
     """
-    if output_shape:
-        EFFECTS.given("ops.conv_transpose(output_shape)", tuple(output_shape))
-    EFFECTS.given("ops.conv_transpose(pad_type)", pad_type)
-    options = _plan_options("conv_transpose", available_memory_proportions, partials_types, enable_conv_dithering)
+    options = _plan_options("conv_transpose", available_memory_proportions, partials_types)
     pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return emit(
-        _k.ConvTranspose, [t, weight], "conv_transpose_out",
+    return make(
+        _k.ConvTranspose, t, weight,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups,
         output_padding=tuple(output_padding) or 0, **options,
     )  # fmt: skip
@@ -149,34 +161,25 @@ def _pool(
     kernel_size: Sequence[int],
     stride: Sequence[int] | None,
     padding: Sequence[int] | None,
-    out_pads: Sequence[int] | None,
     dilation: Sequence[int] | None,
-    in_dilations: Sequence[int] | None,
     auto_pad: str | None,
     ceil_mode: bool | None,
 ) -> Tensor:
-    if any(out_pads or ()):
-        EFFECTS.given(f"ops.{what}(out_pads)", tuple(out_pads or ()))
-    if any(n != 1 for n in in_dilations or ()):
-        EFFECTS.given(f"ops.{what}(in_dilations)", tuple(in_dilations or ()))
     ones = (1,) * len(kernel_size)
     strides, spread = tuple(stride or ones), tuple(dilation or ones)
     pads = _padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
-    return emit(
-        op_class, [t], f"{what.replace('_', '')}_out",
+    return make(
+        op_class, t, name=f"{what.replace('_', '')}_out",
         kernel_size=tuple(kernel_size), strides=strides, padding=pads, dilation=spread, ceil_mode=bool(ceil_mode),
     )  # fmt: skip
 
 
-@whole_arguments
 def average_pool(
     t: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] | None = None,
     padding: Sequence[int] | None = None,
-    out_pads: Sequence[int] | None = None,
     dilation: Sequence[int] | None = None,
-    in_dilations: Sequence[int] | None = None,
     auto_pad: PadType | None = "not_set",
     ceil_mode: bool | None = None,
 ) -> Tensor:
@@ -185,7 +188,6 @@ def average_pool(
     Args:
         stride: between windows (default 1, as upstream).
         padding, auto_pad: see :func:`conv`.
-        out_pads, in_dilations: not supported.
         dilation: 1.
         ceil_mode: also windows that reach past the end.
 
@@ -193,27 +195,18 @@ def average_pool(
         ValueError: an option that is not supported; IrError (``popart_exception``): windows that do not fit.
     """
     return _pool(
-        _k.AveragePool, "average_pool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad,
-        ceil_mode,
+        _k.AveragePool, "average_pool", t, kernel_size, stride, padding, dilation, auto_pad, ceil_mode,
     )  # fmt: skip
 
 
-@whole_arguments
 def max_pool(
     t: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] | None = None,
     padding: Sequence[int] | None = None,
-    out_pads: Sequence[int] | None = None,
     dilation: Sequence[int] | None = None,
-    in_dilations: Sequence[int] | None = None,
     auto_pad: PadType | None = "not_set",
     ceil_mode: bool | None = None,
-    storage_order: bool | None = None,
 ) -> Tensor:
-    """Largest element of each window; see :func:`average_pool`. ``storage_order`` only concerns positions of maxima,
-    which are no result in PopXL."""
-    EFFECTS.given("ops.max_pool(storage_order)", storage_order)
-    return _pool(
-        _k.MaxPool, "max_pool", t, kernel_size, stride, padding, out_pads, dilation, in_dilations, auto_pad, ceil_mode
-    )
+    """Largest element of each window; see :func:`average_pool`."""
+    return _pool(_k.MaxPool, "max_pool", t, kernel_size, stride, padding, dilation, auto_pad, ceil_mode)

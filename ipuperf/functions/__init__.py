@@ -1,0 +1,22 @@
+"""Functions of tensors: the vocabulary in which front ends, models and compositions say computations.
+
+Each function makes ops where the program is being written (:attr:`ipuperf.ir.BuildContext.builder`) and takes and gives
+tensors of the IR. Names and arguments are PopXL's where PopXL has the function (``popart: python/popxl/ops``); front
+ends add their own names, argument rules and types over it.
+"""
+
+from . import arithmetic, networks, products, random, reductions, selection, shapes
+from .making import constant, make, make_all
+
+__all__ = [
+    "arithmetic",
+    "constant",
+    "make",
+    "make_all",
+    "networks",
+    "products",
+    "random",
+    "reductions",
+    "selection",
+    "shapes",
+]

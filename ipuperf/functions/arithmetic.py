@@ -1,0 +1,309 @@
+"""Element-wise functions: of one tensor, of two, selections, casts and copies.
+
+Operands broadcast as in NumPy and have equal types; host data takes the other operand's type. Functions whose names end
+with an underscore change their first operand in place, and their result shares its storage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipuperf import ops as _k
+from ipuperf.ir import CONTEXT, DType, Operand, Tensor
+
+from .making import make
+
+# -- of one tensor -----------------------------------------------------------------------------------------------------
+
+
+def abs(t: Tensor) -> Tensor:
+    """Absolute value."""
+    return make(_k.Abs, t)
+
+
+def negate(t: Tensor) -> Tensor:
+    """``-t``."""
+    return make(_k.Neg, t)
+
+
+def exp(t: Tensor) -> Tensor:
+    """``e ** t``."""
+    return make(_k.Exp, t)
+
+
+def exp_(t: Tensor) -> Tensor:
+    """``e ** t`` in place."""
+    return make(_k.ExpInplace, t)
+
+
+def log(t: Tensor) -> Tensor:
+    """Natural logarithm."""
+    return make(_k.Log, t)
+
+
+def log2(t: Tensor) -> Tensor:
+    """Logarithm to base 2."""
+    return make(_k.Log2, t)
+
+
+def log1p(t: Tensor) -> Tensor:
+    """``log(1 + t)``, exact for small ``t``."""
+    return make(_k.Log1p, t)
+
+
+def expm1(t: Tensor) -> Tensor:
+    """``exp(t) - 1``, exact for small ``t``."""
+    return make(_k.Expm1, t)
+
+
+def sqrt(t: Tensor) -> Tensor:
+    """Square root."""
+    return make(_k.Sqrt, t)
+
+
+def reciprocal(t: Tensor) -> Tensor:
+    """``1 / t``."""
+    return make(_k.Reciprocal, t)
+
+
+def erf(t: Tensor) -> Tensor:
+    """The error function."""
+    return make(_k.Erf, t)
+
+
+def tanh(t: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    return make(_k.Tanh, t)
+
+
+def sigmoid(t: Tensor) -> Tensor:
+    """``1 / (1 + exp(-t))``."""
+    return make(_k.Sigmoid, t)
+
+
+def sin(t: Tensor) -> Tensor:
+    """Sine."""
+    return make(_k.Sin, t)
+
+
+def cos(t: Tensor) -> Tensor:
+    """Cosine."""
+    return make(_k.Cos, t)
+
+
+def sign(t: Tensor) -> Tensor:
+    """-1, 0 or 1."""
+    return make(_k.Sign, t)
+
+
+def floor(t: Tensor) -> Tensor:
+    """Largest integer that is not larger."""
+    return make(_k.Floor, t)
+
+
+def ceil(t: Tensor) -> Tensor:
+    """Smallest integer that is not smaller."""
+    return make(_k.Ceil, t)
+
+
+def round(t: Tensor) -> Tensor:
+    """Nearest integer, halves to even."""
+    return make(_k.Round, t)
+
+
+def logical_not(t: Tensor) -> Tensor:
+    """``not t`` of bools."""
+    return make(_k.Not, t, name="not_out")
+
+
+def isnan(t: Tensor) -> Tensor:
+    """Where ``t`` is not a number."""
+    return make(_k.IsNaN, t)
+
+
+def isinf(t: Tensor) -> Tensor:
+    """Where ``t`` is infinite."""
+    return make(_k.IsInf, t)
+
+
+def isfinite(t: Tensor) -> Tensor:
+    """Where ``t`` is neither infinite nor NaN."""
+    return make(_k.IsFinite, t)
+
+
+def relu(t: Tensor) -> Tensor:
+    """``max(t, 0)``."""
+    return make(_k.Relu, t)
+
+
+def relu_(t: Tensor) -> Tensor:
+    """``max(t, 0)`` in place."""
+    return make(_k.ReluInplace, t)
+
+
+def gelu(t: Tensor) -> Tensor:
+    """GELU, tanh form."""
+    return make(_k.Gelu, t)
+
+
+def gelu_(t: Tensor) -> Tensor:
+    """GELU (tanh form) in place."""
+    return make(_k.GeluInplace, t)
+
+
+def geluerf(t: Tensor) -> Tensor:
+    """GELU with the error function."""
+    return make(_k.GeluErf, t)
+
+
+def geluerf_(t: Tensor) -> Tensor:
+    """GELU with the error function in place."""
+    return make(_k.GeluErfInplace, t)
+
+
+def swish(t: Tensor) -> Tensor:
+    """``t * sigmoid(t)``, also called SiLU."""
+    return make(_k.Swish, t)
+
+
+def detach(t: Tensor) -> Tensor:
+    """``t``, through which no gradient flows."""
+    return make(_k.Detach, t)
+
+
+def cast(t: Tensor, data_type: DType) -> Tensor:
+    """``t`` converted to ``data_type``."""
+    return make(_k.Cast, t, name=f"{t.name}_{data_type.name}", dtype=data_type)
+
+
+def clip(t: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """``t`` limited to ``[min, max]``; ``None`` leaves a side open."""
+    low = float("-inf") if min is None else float(min)
+    high = float("inf") if max is None else float(max)
+    return make(_k.Clip, t, min=low, max=high)
+
+
+clamp = clip
+
+
+def identity(t: Tensor, output_name: str | None = None) -> Tensor:
+    """A copy of ``t``, under the name ``output_name``."""
+    return make(_k.Identity, t, name=output_name or f"{t.name}_identity")
+
+
+rename = identity
+
+
+# -- of two tensors ----------------------------------------------------------------------------------------------------
+
+
+def add(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs + rhs``."""
+    return make(_k.Add, lhs, rhs)
+
+
+def add_(lhs: Tensor, rhs: Operand) -> Tensor:
+    """``lhs += rhs`` in place: the result shares the storage of ``lhs``, and ``lhs`` reads as changed."""
+    return make(_k.AddLhsInplace, lhs, rhs)
+
+
+def sub(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs - rhs``."""
+    return make(_k.Sub, lhs, rhs)
+
+
+def mul(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs * rhs``."""
+    return make(_k.Mul, lhs, rhs)
+
+
+def div(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs / rhs``; integers truncate towards zero."""
+    return make(_k.Div, lhs, rhs)
+
+
+def pow(t: Operand, e: Operand) -> Tensor:
+    """``t ** e``."""
+    return make(_k.Pow, t, e)
+
+
+def fmod(lhs: Operand, rhs: Operand) -> Tensor:
+    """Remainder with the sign of ``lhs``."""
+    return make(_k.Fmod, lhs, rhs)
+
+
+def equal(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs == rhs`` as bool."""
+    return make(_k.Equal, lhs, rhs)
+
+
+def not_equal(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs != rhs`` as bool."""
+    return make(_k.NotEqual, lhs, rhs)
+
+
+def greater(input: Operand, other: Operand) -> Tensor:
+    """``input > other`` as bool."""
+    return make(_k.Greater, input, other)
+
+
+def greater_equal(input: Operand, other: Operand) -> Tensor:
+    """``input >= other`` as bool."""
+    return make(_k.GreaterEqual, input, other)
+
+
+def less(input: Operand, other: Operand) -> Tensor:
+    """``input < other`` as bool."""
+    return make(_k.Less, input, other)
+
+
+def less_equal(input: Operand, other: Operand) -> Tensor:
+    """``input <= other`` as bool."""
+    return make(_k.LessEqual, input, other)
+
+
+def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs and rhs`` of bools."""
+    return make(_k.And, lhs, rhs, name="and_out")
+
+
+def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs or rhs`` of bools."""
+    return make(_k.Or, lhs, rhs, name="or_out")
+
+
+def maximum(*ts: Operand) -> Tensor:
+    """Element-wise maximum of any number of tensors."""
+    return make(_k.Maximum, *ts, name="max_out")
+
+
+def minimum(*ts: Operand) -> Tensor:
+    """Element-wise minimum of any number of tensors."""
+    return make(_k.Minimum, *ts, name="min_out")
+
+
+def where(condition: Tensor, lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs`` where ``condition`` (bool) holds, else ``rhs``."""
+    return make(_k.Where, condition, *CONTEXT.builder.operands(lhs, rhs))
+
+
+def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """``a * X + b * Y`` in the type of ``X``; ``a`` and ``b`` are floats or scalar tensors."""
+    return _scaled(_k.ScaledAdd, X, Y, a, b)
+
+
+def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
+    """``X = a * X + b * Y`` in place."""
+    return _scaled(_k.ScaledAddLhsInplace, X, Y, a, b)
+
+
+def _scaled(op_class: type[_k.ScaledAdd], x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
+    inputs: list[Tensor] = [x, y]
+    attributes: dict[str, Any] = {}
+    for name, factor in (("a", a), ("b", b)):
+        if isinstance(factor, Tensor):
+            attributes[f"{name}_input"] = len(inputs)
+            inputs.append(factor)
+        else:
+            attributes[name] = float(factor)
+    return make(op_class, *inputs, **attributes)

@@ -1,0 +1,72 @@
+"""Choosing elements by position: gather, the largest, one-hot lines, slices at a position known at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ipuperf import ops as _k
+from ipuperf.ir import Tensor
+
+from .making import make, make_all
+
+
+def gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) -> Tensor:
+    """Slices of ``t`` along ``axis`` at ``indices``, whose axes take the place of ``axis``.
+
+    Args:
+        zero_OOR: indices out of range give zeros instead of an error.
+    """
+    return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
+
+
+def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:
+    """``values[1]`` where the position on the new axis ``axis`` of length ``num_classes`` is the index, ``values[0]``
+    elsewhere."""
+    return make(_k.OneHot, t, values, depth=num_classes, axis=axis)
+
+
+def topk(t: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``."""
+    names = ["topk_values", "topk_indices"]
+    values, indices = make_all(_k.TopK, [t], names, k=k, axis=axis, largest=largest, sorted=sorted)
+    return values, indices
+
+
+def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable[int]) -> Tensor:
+    """A copy of ``sizes`` elements along ``axes`` of ``t`` from position ``index`` on.
+
+    Args:
+        index: int32 or uint32, one element per axis.
+
+    Raises:
+        ValueError: operands on different IPUs; IrError (``popart_exception``): axes, sizes or index do not fit.
+    """
+    return make(_k.DynamicSlice, t, index, axes=tuple(axes), sizes=tuple(sizes))
+
+
+def dynamic_update(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int]) -> Tensor:
+    """``t`` with the slice at ``index`` replaced by ``t_update``; see :func:`dynamic_slice`."""
+    return make(_k.DynamicUpdate, t, index, t_update, axes=tuple(axes), sizes=tuple(sizes))
+
+
+def dynamic_update_(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int]) -> Tensor:
+    """As :func:`dynamic_update`, in place."""
+    return make(
+        _k.DynamicUpdateInplace,
+        t,
+        index,
+        t_update,
+        name="dynamicupdateinplace_out",
+        axes=tuple(axes),
+        sizes=tuple(sizes),
+    )
+
+
+def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
+    """``(t + increment) % modulus`` of an int32 or uint32 tensor; increment and modulus are whole numbers."""
+    return make(_k.IncrementMod, t, increment=increment, modulus=modulus)
+
+
+def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
+    """As :func:`increment_mod`, in place."""
+    return make(_k.IncrementModInplace, t, name="increment_mod_inplace_out", increment=increment, modulus=modulus)

@@ -1,0 +1,260 @@
+"""Shapes and views, concatenation and cutting, slices and indexing, new tensors.
+
+Functions whose names end with an underscore share the storage of their operands.
+"""
+
+from __future__ import annotations
+
+import math
+from builtins import slice as PySlice
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf import ops as _k
+from ipuperf.ir import DType, Tensor
+
+from .making import make, many
+
+INIT_TYPES = {"zero": "zero", "undef": "undefined", "undefined": "undefined"}
+
+
+def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
+    """``shape`` with -1 worked out.
+
+    Raises:
+        ValueError: several -1, another negative number, or a different number of elements.
+    """
+    wanted = many(shape) or ()
+    if any(n < -1 for n in wanted) or wanted.count(-1) > 1:
+        raise ValueError(f"reshape of {t.id!r} to {wanted}: at most one -1 is allowed, and no other negative number")
+    if -1 in wanted:
+        rest = math.prod(n for n in wanted if n != -1)
+        if rest == 0 or t.spec.elements % rest:
+            raise ValueError(
+                f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no multiple of {rest}"
+            )
+        wanted = tuple(t.spec.elements // rest if n == -1 else n for n in wanted)
+    if math.prod(wanted) != t.spec.elements:
+        raise ValueError(
+            f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements do not fill {math.prod(wanted)}"
+        )
+    return wanted
+
+
+def reshape(t: Tensor, shape: int | Sequence[int]) -> Tensor:
+    """``t`` in another shape; one -1 is worked out."""
+    return make(_k.Reshape, t, name=f"{t.name}_reshaped", shape=_filled(t, shape))
+
+
+def reshape_(t: Tensor, shape: int | Sequence[int]) -> Tensor:
+    """As :func:`reshape`, sharing storage."""
+    return make(_k.ReshapeInplace, t, name=f"{t.name}_reshaped", shape=_filled(t, shape))
+
+
+def flatten(t: Tensor) -> Tensor:
+    """``t`` with one axis."""
+    return reshape(t, (-1,))
+
+
+def flatten_(t: Tensor) -> Tensor:
+    """As :func:`flatten`, sharing storage."""
+    return reshape_(t, (-1,))
+
+
+def squeeze(t: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+    """``t`` without axes of length 1 (all, or those in ``axes``)."""
+    if axes is None:
+        kept = [n for n in t.shape if n != 1]
+    else:
+        drop = {a + len(t.shape) if a < 0 else a for a in axes}
+        wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
+        if wrong:
+            raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
+        kept = [n for i, n in enumerate(t.shape) if i not in drop]
+    return reshape(t, kept)
+
+
+def transpose(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
+    """Axes in the order ``permutation`` (default: reversed)."""
+    return make(_k.Transpose, t, name=f"{t.name}_T", permutation=_order(t, permutation))
+
+
+def transpose_(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
+    """As :func:`transpose`, sharing storage."""
+    return make(_k.TransposeInplace, t, name=f"{t.name}_T", permutation=_order(t, permutation))
+
+
+def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
+    order = tuple(range(len(t.shape)))[::-1] if permutation is None else tuple(permutation)
+    wrapped = tuple(a + len(t.shape) if a < 0 else a for a in order)
+    if sorted(wrapped) != list(range(len(t.shape))):
+        raise ValueError(f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once")
+    return wrapped
+
+
+def slice(
+    t: Tensor,
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
+    axis: int | Sequence[int] | None = None,
+) -> Tensor:
+    """``start:stop:step`` along ``axis`` (numbers, or one per axis; without ``axis`` the first axes).
+
+    Without start, stop and step it is ``t`` itself; ``[None]`` (as in ``t[:]``) gives a copy.
+    """
+    if start is None and stop is None and step is None:
+        return t
+    return make(_k.Slice, t, **_slice_attributes(start, stop, step, axis))
+
+
+def slice_(
+    t: Tensor,
+    start: int | Sequence[int | None] | None = None,
+    stop: int | Sequence[int | None] | None = None,
+    step: int | Sequence[int | None] | None = None,
+    axis: int | Sequence[int] | None = None,
+) -> Tensor:
+    """As :func:`slice`, sharing storage."""
+    if start is None and stop is None and step is None:
+        return t
+    return make(_k.SliceInplace, t, **_slice_attributes(start, stop, step, axis))
+
+
+def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """``t`` cut along ``axis``: into ``splits`` equal parts, or into parts of the sizes given.
+
+    Raises:
+        ValueError: the parts are not as long as the axis.
+    """
+    length = t.shape[axis]
+    count = splits if isinstance(splits, int) else len(splits)
+    sizes = [length // count] * count if isinstance(splits, int) and count > 0 else list(many(splits) or ())
+    if sum(sizes) != length or min(sizes, default=0) < 0:
+        raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {splits!r} does not divide {length} elements")
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [slice(t, end - size, end, 1, axis) for size, end in zip(sizes, ends, strict=True)]
+
+
+def subsample(t: Tensor, strides: Sequence[int]) -> Tensor:
+    """Every ``strides[i]``-th element along axis ``i``, beginning with the first.
+
+    Raises:
+        ValueError: not one stride per axis, or one below 1.
+    """
+    if len(strides) != len(t.shape) or min(strides, default=1) < 1:
+        raise ValueError(f"subsample of {t.id!r} {t.shape}: strides {tuple(strides)}; one from 1 on per axis is needed")
+    axes = tuple(range(len(strides)))
+    return make(_k.Slice, t, axis=axes, start=(0,) * len(axes), stop=t.shape, step=tuple(strides))
+
+
+def expand(t: Tensor, shape: Sequence[int]) -> Tensor:
+    """``t`` broadcast to ``shape``."""
+    return make(_k.Expand, t, shape=tuple(shape))
+
+
+def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, list[Any]]:
+    given = {"start": start, "stop": stop, "step": step, "axis": axis}
+    lists = {k: list(v) for k, v in given.items() if isinstance(v, (list, tuple))}
+    count = max((len(v) for v in lists.values()), default=1)
+    for name, value in given.items():
+        if name in lists:
+            if len(lists[name]) != count:
+                raise ValueError(f"slice: {name} has {len(lists[name])} entries, others have {count}")
+        elif name == "axis" and value is None:
+            lists[name] = list(range(count))
+        else:
+            lists[name] = [value] * count
+    lists["step"] = [1 if s is None else s for s in lists["step"]]
+    return lists
+
+
+def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors behind each other along ``axis``."""
+    return make(_k.Concat, *ts, axis=axis)
+
+
+def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """As :func:`concat`, sharing storage with the operands."""
+    return make(_k.ConcatInplace, *ts, axis=axis)
+
+
+def init(
+    shape: Sequence[int],
+    dtype: DType,
+    name: str | None = None,
+    init_type: str = "zero",
+    meta_shape: Sequence[int] | None = None,
+) -> Tensor:
+    """A new tensor: ``init_type`` ``"zero"`` or ``"undef"``.
+
+    Raises:
+        ValueError: another ``init_type``.
+    """
+    if init_type not in INIT_TYPES:
+        raise ValueError(f"init_type {init_type!r}; allowed: {', '.join(INIT_TYPES)}")
+    return make(
+        _k.Init,
+        name=name or "init_out",
+        shape=many(shape),
+        dtype=dtype,
+        init=INIT_TYPES[init_type],
+        meta_shape=tuple(meta_shape or ()),
+    )
+
+
+# -- indexing ----------------------------------------------------------------------------------------------------------
+
+
+def _expanded(t: Tensor, key: Any) -> list[Any]:
+    """One entry per axis."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
+    if not any(part is Ellipsis for part in parts):
+        parts.append(Ellipsis)
+    at = next(i for i, part in enumerate(parts) if part is Ellipsis)
+    missing = len(t.shape) - (len(parts) - 1)
+    if missing < 0:
+        raise IndexError(f"index of {t.id!r}: {len(parts) - 1} indices for {len(t.shape)} axes")
+    everything = PySlice(None)
+    return parts[:at] + [everything] * missing + parts[at + 1 :]
+
+
+def getitem(t: Tensor, key: Any) -> Tensor:
+    """``t[key]``: always a copy, also where every index is a full slice.
+
+    Raises:
+        IndexError: an integer outside of its axis, too many indices; TypeError: another kind of index.
+    """
+    starts: list[Any] = []
+    stops: list[Any] = []
+    steps: list[Any] = []
+    axes: list[int] = []
+    squeezed: list[int] = []
+    for axis, part in enumerate(_expanded(t, key)):
+        size = t.shape[axis]
+        if isinstance(part, PySlice):
+            if part == PySlice(None):
+                continue
+            start, stop, step = part.start, part.stop, part.step
+        elif isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)):
+            if not -size <= part < size:
+                raise IndexError(f"index {part} of {t.id!r}: axis {axis} has {size} elements")
+            start = int(part) % size
+            stop, step = start + 1, 1
+            squeezed.append(axis)
+        else:
+            raise TypeError(
+                f"index of {t.id!r}: {type(part).__name__} is not supported by ipuperf yet; allowed: int, slice, ..."
+            )
+        starts.append(start)
+        stops.append(stop)
+        steps.append(step)
+        axes.append(axis)
+    result = slice(t, starts, stops, steps, axes)
+    if squeezed:
+        result = reshape(result, [n for i, n in enumerate(result.shape) if i not in squeezed])
+    return result

@@ -1,0 +1,31 @@
+"""How PopXL programs make ops: operands lie together, host data becomes constants by PopXL's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipuperf import ir as _ir
+from ipuperf.ir.builder import OpT
+
+from . import dtypes
+from .placement import check_places
+from .utils import to_numpy
+
+
+class Builder(_ir.Builder):
+    """The op maker of a graph that is entered with ``with``."""
+
+    def create(self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+        """A new op.
+
+        Raises:
+            ValueError: the operands are on different IPUs or tile sets.
+        """
+        check_places(op_class, inputs)
+        return super().create(op_class, inputs, names, **attributes)
+
+    def constant(self, value: Any, dtype: _ir.DType | None, name: str = "t") -> _ir.Constant:
+        """A constant; ValueError for data that ``dtype`` cannot hold."""
+        wanted = None if dtype is None else dtypes.dtype.as_dtype(dtype)
+        return self.graph.constant(to_numpy(value, wanted, True, what=f"constant {name!r}"), name=name)

@@ -21,6 +21,7 @@ EFFECTS = Effects(
             "the machine is the simulated one of `ipuperf run --machine`",
             ("ipu_hw", "ipu_model", "cpu"),
         ),
+        "io_tiles()": Effect(NO_EFFECT, "num_io_tiles of the Ir is 0, so its ops run with all others"),
         "ops.call_with_info(check_inputs)": _CHECKED,
         "ops.repeat_with_info(check_inputs)": _CHECKED,
         "ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)": Effect(

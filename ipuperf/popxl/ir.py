@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ipuperf import ir as _ir
 from ipuperf.ir import Ir as _BaseIr
 
+from .effects import EFFECTS
 from .graph import Graph
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -18,8 +19,10 @@ _SEALED: weakref.WeakSet[_ir.Ir] = weakref.WeakSet()
 
 
 def seal(program: _BaseIr) -> None:
-    """Remember that a session was built: the replication factor is now fixed."""
+    """Remember that a session was built: the replication factor and the I/O tiles are now fixed."""
     _SEALED.add(program)
+    if not program.num_io_tiles and any(op.tile_set == "io" for graph in program.all_graphs() for op in graph.ops):
+        EFFECTS.given("io_tiles()", True)
 
 
 class Ir:

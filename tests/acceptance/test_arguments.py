@@ -238,6 +238,16 @@ def test_another_device_is_told(told: list[warnings.WarningMessage]) -> None:
     assert "popxl.Session(device_desc) is without effect" in str(told[0].message)
 
 
+@pytest.mark.parametrize("tiles", [0, 32])
+def test_io_tiles_that_are_not_there_are_told(tiles: int, told: list[warnings.WarningMessage]) -> None:
+    ir = popxl.Ir()
+    ir.num_io_tiles = tiles
+    with ir.main_graph, popxl.io_tiles():
+        ops.host_load(popxl.h2d_stream((2,), popxl.float32))
+    popxl.Session(ir)
+    assert ["popxl.io_tiles() is without effect" in str(w.message) for w in told] == [True] * (tiles == 0)
+
+
 def test_dithering_is_told_and_lists_have_one_entry(told: list[warnings.WarningMessage]) -> None:
     with popxl.Ir().main_graph:
         x, w = (popxl.variable(np.ones(shape, np.float32)) for shape in ((1, 1, 4, 4), (1, 1, 3, 3)))

@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, Effect] = {
     "function(reduce_retracing)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (False,)),
     "function(experimental_relax_shapes)": Effect(NO_EFFECT, "a program has fixed shapes", (None, False)),
     "Session(target)": Effect(NO_EFFECT, "there is one process", ("", None)),
+    "Session(graph)": Effect(NO_DIFFERENCE, "what a session runs knows its graph"),
     "Session(config)": Effect(NO_EFFECT, "the machine and its devices are simulated", (None,)),
     "Variable.eval(session)": Effect(NO_DIFFERENCE, "a variable has one value in a process"),
     "GradientTape(watch_accessed_variables)": Effect(UNSUPPORTED, "all variables are watched; allowed: True", (True,)),

@@ -92,8 +92,8 @@ def exchange_code(share: TileVector, sent: int | None = None) -> CodeBytes:
     )
 
 
-def compute_code(active: int) -> CodeBytes:
-    """A compute set on the first ``active`` tiles: its vertices' state and the call in the control code."""
+def compute_code() -> CodeBytes:
+    """A compute set on each tile that has a part of it: its vertices' state and the call in the control code."""
     return CodeBytes({"vertexInstanceState": VERTEX_STATE_BYTES, "controlCode": STEP_INSTRUCTIONS * INSTRUCTION_BYTES})
 
 

@@ -49,7 +49,7 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
     inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
     sums = (kernel.partial_size / rate + clear_cycles(form, kernel)) * passes.inner
     weights = types.input / rate
-    loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)) / grouping
+    loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel)) / grouping
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     products = positions * groups * in_channels * out_channels * window / chip.tiles

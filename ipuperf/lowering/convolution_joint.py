@@ -172,7 +172,7 @@ class _Splits:
         positions, groups = across * float(form.grain), self.held * cut.group_grouping
         inputs, outputs = groups * (rows * cut.in_grouping), columns * cut.out_grouping
         steps = self.held * rows * columns
-        each = loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip)
+        each = loop_cycles(form, kernel, chip) + turn_cycles(form, kernel)
         vertex = steps * (positions * step_cycles(form, kernel) + each)
         sums = positions * groups * (outputs * kernel.partial_size / rate)
         reduction = least_reduction(depth, kernel, types, ONCE, chip)
@@ -284,7 +284,7 @@ def cheapest_splits(
             return first, None
         grids = [grid.take(kept) for grid in grids]
         every = [{name: values[kept] for name, values in terms.items()} for terms in every]
-    every = [with_reduction(terms, part.form, part.kernel, grid, types, passes, chip)
+    every = [with_reduction(terms, part.kernel, grid, types, passes, chip)
              for part, grid, terms in zip(parts, grids, every, strict=True)]  # fmt: skip
     total, most = _all_three(every)
     if serial:

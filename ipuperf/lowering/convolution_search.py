@@ -158,7 +158,7 @@ class Search:
             return None
         form, kernel, grid = candidate.form, candidate.kernel, grid.take(chosen)
         terms = {name: values[chosen] for name, values in terms.items()}
-        terms = with_reduction(terms, form, kernel, grid, self.request.types, passes, self.request.chip)
+        terms = with_reduction(terms, kernel, grid, self.request.types, passes, self.request.chip)
         fitting = np.flatnonzero(terms["temp_bytes"] <= self.limit)
         if not len(fitting):
             return None

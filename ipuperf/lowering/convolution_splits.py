@@ -246,7 +246,7 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
     steps = rows.size * float(serial * window)
     cleared = clear_cycles(form, kernel) / kernel.partial_size
     work = steps * step_cycles(form, kernel) + sums * (serial * (1 / rate + cleared))
-    fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel, chip))
+    fixed = steps * (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel))
     fixed = fixed + serial * start_cycles(form, kernel, chip)
     fixed = fixed + serial * least_reduction(channels.depth, kernel, types, passes, chip)
     arrive = inputs * channels.sent * ((1 if passes.ahead else serial) / rate)

@@ -375,7 +375,7 @@ def add_in_place_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarr
 
 
 def with_reduction(
-    terms: dict[str, np.ndarray], form: Form, kernel: Kernel, grid: Grid, types: Types, passes: Passes, chip: Chip
+    terms: dict[str, np.ndarray], kernel: Kernel, grid: Grid, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
     """``terms`` with the reduction of the partial sums. With serial input channels a cast waits for the last pass."""
     depth, size = grid.depth, kernel.partial_size

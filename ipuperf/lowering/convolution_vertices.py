@@ -205,7 +205,7 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
     return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
 
 
-def turn_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
+def turn_cycles(form: Form, kernel: Kernel) -> float:
     """Tile cycles that each step of all positions takes at least besides :func:`loop_cycles`: the loops around an AMP
     vertex and the shuffling of its coefficients."""
     if kernel.method != "AMP":

@@ -151,7 +151,7 @@ class Superstepper:
         """A compute phase: the launch of the compute set and ``cycles`` of its vertices."""
         self.out.steps.append(compute_set(self.op_id, name, cycles, self.machine, flops=flops))
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
-        self.out.code += code.compute_code(cycles.active)
+        self.out.code += code.compute_code()
 
     def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
         """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.

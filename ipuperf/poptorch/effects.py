@@ -6,7 +6,7 @@ them: ``poptorch: python/__init__.py``, ``poptorch: python/_dataloader.py`` and 
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import AS_UPSTREAM, NO_EFFECT, Effect, Effects
+from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 
 from .enums import SharingStrategy
 from .errors import UnsupportedError
@@ -14,14 +14,14 @@ from .errors import UnsupportedError
 _HERE = "data are loaded in this process"
 _THREAD = "a thread of this process reads ahead"
 _PINNED = "there is no device memory to copy to"
-_PYTORCHS_STEP = Effect(AS_UPSTREAM, "it chooses how PyTorch does its own step")
+_PYTORCHS_STEP = Effect(NO_DIFFERENCE, "it chooses how PyTorch does its own step")
 
 EFFECTS = Effects(
     "poptorch",
     {
         "DataLoader(num_workers)": Effect(NO_EFFECT, _HERE, (0,)),
         "DataLoader(persistent_workers)": Effect(NO_EFFECT, _HERE, (None, False)),
-        "DataLoader(auto_distributed_partitioning)": Effect(AS_UPSTREAM, "there is one process"),
+        "DataLoader(auto_distributed_partitioning)": Effect(NO_DIFFERENCE, "there is one process"),
         "DataLoader(worker_init_fn)": Effect(NO_EFFECT, f"{_HERE}, so it is never called", (None,)),
         "DataLoader(prefetch_factor)": Effect(NO_EFFECT, _HERE, (None,)),
         "DataLoader(multiprocessing_context)": Effect(NO_EFFECT, _HERE, (None,)),
@@ -33,20 +33,20 @@ EFFECTS = Effects(
             NO_EFFECT, "the thread waits without polling", (0.1,)
         ),
         "AsynchronousDataAccessor(load_indefinitely)": Effect(
-            NO_EFFECT, "reading begins anew with each iteration, never before it", (True, False)
+            NO_DIFFERENCE, "reading begins anew with each iteration, never before it"
         ),
         "AsynchronousDataAccessor(early_preload)": Effect(NO_EFFECT, "reading begins with the iteration", (False,)),
         "AsynchronousDataAccessor(sharing_strategy)": Effect(NO_EFFECT, _THREAD, (SharingStrategy.ForkServer,)),
         "NameScope(name)": Effect(NO_EFFECT, "ops are named by the export"),
         "Attribute(**attributes)": Effect(NO_EFFECT, "there is no PopART", ({},)),
         "ipu_print_tensor(title)": Effect(NO_EFFECT, "a simulated IPU prints nothing"),
-        "profiling.Channel.instrument(methods)": Effect(AS_UPSTREAM, "without libpvti nothing is recorded"),
-        "profiling.Channel.tracepoint(name)": Effect(AS_UPSTREAM, "without libpvti nothing is recorded"),
+        "profiling.Channel.instrument(methods)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),
+        "profiling.Channel.tracepoint(name)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),
         "optim.*(foreach)": _PYTORCHS_STEP,
         "optim.*(differentiable)": _PYTORCHS_STEP,
         "optim.*(capturable)": _PYTORCHS_STEP,
         "optim.*(fused)": _PYTORCHS_STEP,
-        "optim.SGD(velocity_scaling)": Effect(AS_UPSTREAM, "without use_combined_accum; upstream's warning is given"),
+        "optim.SGD(velocity_scaling)": Effect(NO_DIFFERENCE, "without use_combined_accum; upstream's warning is given"),
     },
     UnsupportedError,
 )

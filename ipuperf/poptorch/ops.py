@@ -294,7 +294,7 @@ def nearest(*args: Any, **kwargs: Any) -> NoReturn:
 class CPU:
     """Not supported: a call of the host in the middle of a program."""
 
-    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> NoReturn:
         _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
 
 

@@ -5,10 +5,10 @@ What upstream does with them: ``popart: python/popxl/ops/*.py``, ``popart: pytho
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import AS_UPSTREAM, NO_EFFECT, UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _CHECKED = Effect(NO_EFFECT, "operands are always checked: each input of a graph has to be given", (True,))
-_NO_OVERLAP = Effect(NO_EFFECT, "gradients are right whether slices overlap or not", (True, False))
+_NO_OVERLAP = Effect(NO_DIFFERENCE, "gradients are right whether slices overlap or not")
 _DITHERING = Effect(NO_EFFECT, "the tile mapping does not dither")
 _OUT_PADS = Effect(UNSUPPORTED, "pad the result; allowed: 0")
 _IN_DILATIONS = Effect(UNSUPPORTED, "spread the input before; allowed: 1")
@@ -21,13 +21,14 @@ EFFECTS = Effects(
             "the machine is the simulated one of `ipuperf run --machine`",
             ("ipu_hw", "ipu_model", "cpu"),
         ),
+        "io_tiles()": Effect(NO_EFFECT, "num_io_tiles of the Ir is 0, so its ops run with all others"),
         "ops.call_with_info(check_inputs)": _CHECKED,
         "ops.repeat_with_info(check_inputs)": _CHECKED,
         "ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)": Effect(
             NO_EFFECT, "a change counts as one of the whole tensor", (False,)
         ),
-        "ops.batch_norm_inference(momentum)": Effect(AS_UPSTREAM, "running statistics change in training only"),
-        "ops.max_pool(storage_order)": Effect(AS_UPSTREAM, "it concerns positions of maxima, which are no result"),
+        "ops.batch_norm_inference(momentum)": Effect(NO_DIFFERENCE, "running statistics change in training only"),
+        "ops.max_pool(storage_order)": Effect(NO_DIFFERENCE, "it concerns positions of maxima, which are no result"),
         "ops.dynamic_slice(no_overlap)": _NO_OVERLAP,
         "ops.dynamic_update(no_overlap)": _NO_OVERLAP,
         "ops.dynamic_update_(no_overlap)": _NO_OVERLAP,

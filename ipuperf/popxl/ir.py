@@ -10,6 +10,7 @@ from ipuperf import ir as _ir
 from ipuperf.ir import Ir as _BaseIr
 
 from .arguments import whole
+from .effects import EFFECTS
 from .graph import Graph
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -29,6 +30,13 @@ class Ir:
     def __init__(self, replication: int | str = 1) -> None:
         self._ir = _ir.Ir(1 if replication == "popdist" else whole(replication, "replication factor", 1))
         Ir._ir_cache[id(self._ir)] = self
+
+    def _seal(self) -> None:
+        """A session is made of the program, which changes no more; tile sets that nothing sets apart are said."""
+        program = self._ir
+        program.sealed = True
+        if not program.num_io_tiles and any(op.tile_set == "io" for graph in program.all_graphs() for op in graph.ops):
+            EFFECTS.given("io_tiles()", True)
 
     @classmethod
     def _from_ir(cls, program: _BaseIr) -> Ir:

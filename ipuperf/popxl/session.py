@@ -71,7 +71,7 @@ class Session:
             check_entries(ir._ir)
             check_remote_order(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())
-        ir._ir.sealed = True
+        ir._seal()
         self._attached = False
         self._was_attached: list[bool] = []
         self._device_newer = False

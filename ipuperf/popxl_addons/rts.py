@@ -12,6 +12,7 @@ from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
+from .effects import EFFECTS
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensors
@@ -56,24 +57,20 @@ def gather_replica_sharded_tensor(
     t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
     """The whole tensor of a shard; ``t`` itself when it is not sharded."""
-    _no_io_tiles(use_io_tiles)
+    EFFECTS.given("gather_replica_sharded_tensor(use_io_tiles)", use_io_tiles)
     return ops.collectives.replicated_all_gather(t, group=replica_group) if t.meta_shape else t
-
-
-def _no_io_tiles(use_io_tiles: bool) -> None:
-    if use_io_tiles:
-        raise NotImplementedError("use_io_tiles=True is not supported: gathers run on the compute tiles")
 
 
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
+    EFFECTS.given("all_gather_replica_sharded_graph(use_io_tiles)", use_io_tiles)
     groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
     return _per_tensor_graph(
         "all_gather",
         tensors,
-        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
+        lambda name, t: gather_replica_sharded_tensor(t, replica_group=groups.get(name)),
     )
 
 
@@ -115,7 +112,7 @@ def reduce_replica_sharded_graph(
 
     Usage: ``g, names = reduce_replica_sharded_graph(ts, "mean")``, ``NamedTensors.pack(names, g.bind(ts).call())``
     """
-    _no_io_tiles(use_io_tiles)
+    EFFECTS.given("reduce_replica_sharded_graph(use_io_tiles)", use_io_tiles)
     groups = shard_groups.to_dict() if shard_groups is not None else {}
     return _per_tensor_graph(
         "replica_reduce",

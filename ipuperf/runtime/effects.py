@@ -6,7 +6,7 @@ rounding noise of the real device may be without effect.
 
 * *applied*: works as upstream; only tables that list every option have such rows.
 * *no effect*: a :class:`WithoutEffectWarning` at the program's line, once for each argument in a run.
-* *as upstream*: without effect there, too; nothing is said.
+* *no difference*: a program cannot tell, as it does nothing upstream or all its values give the same; nothing is said.
 * *unsupported*: an error that names the argument, the value and what to do.
 
 A value among the ``neutral`` ones asks for what happens anyway: it never gives a warning or an error.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ipuperf.ir.graph import user_location
 
-APPLIED, NO_EFFECT, AS_UPSTREAM, UNSUPPORTED = "applied", "no effect", "as upstream", "unsupported"
+APPLIED, NO_EFFECT, NO_DIFFERENCE, UNSUPPORTED = "applied", "no effect", "no difference", "unsupported"
 
 
 class Effect(NamedTuple):

@@ -287,7 +287,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
                 "GradientAccumulationOptimizer only works with GradientDescentOptimizer and MomentumOptimizer, not "
                 f"with {type(innermost(opt)).__name__}; use GradientAccumulationOptimizerV2"
             )
-        EFFECTS.given("ipu.GradientAccumulationOptimizer(verify_usage)", verify_usage)
+        EFFECTS.given("ipu.optimizers.GradientAccumulationOptimizer(verify_usage)", verify_usage)
         super().__init__(opt, num_mini_batches, False, name=name)
 
 

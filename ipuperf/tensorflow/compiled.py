@@ -147,6 +147,7 @@ class Session:
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         EFFECTS.given("Session(target)", target)
+        EFFECTS.given("Session(graph)", graph)
         EFFECTS.given("Session(config)", config)
         self.graph = graph
 

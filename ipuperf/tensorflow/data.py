@@ -111,7 +111,7 @@ class Dataset:
         Raises:
             ValueError: both are given, or (when iterated) an element of another structure.
         """
-        EFFECTS.given("Dataset.from_generator(output_shapes)", output_shapes)
+        EFFECTS.given("data.Dataset.from_generator(output_shapes)", output_shapes)
         if output_types is not None and output_signature is not None:
             raise ValueError("from_generator: give output_types or output_signature, not both")
         if output_signature is not None:
@@ -151,7 +151,7 @@ class Dataset:
         if isinstance(source, Iterator):
             raise TypeError(
                 f"{source!r} can be iterated only once; give something that starts anew, such as a list, or "
-                "Dataset.from_generator(function)"
+                "data.Dataset.from_generator(function)"
             )
         return Dataset(lambda: (as_element(v) for v in source))
 
@@ -159,8 +159,8 @@ class Dataset:
 
     def map(self, map_func: Callable[..., Any], num_parallel_calls: Any = None, deterministic: Any = None) -> Dataset:
         """``map_func`` of each element; tuples are given as separate arguments."""
-        EFFECTS.given("Dataset.map(num_parallel_calls)", num_parallel_calls)
-        EFFECTS.given("Dataset.map(deterministic)", deterministic)
+        EFFECTS.given("data.Dataset.map(num_parallel_calls)", num_parallel_calls)
+        EFFECTS.given("data.Dataset.map(deterministic)", deterministic)
 
         def apply(element: Any) -> Any:
             return as_element(map_func(*element) if isinstance(element, tuple) else map_func(element))
@@ -243,12 +243,12 @@ class Dataset:
 
     def prefetch(self, buffer_size: int = AUTOTUNE) -> Dataset:
         """The same elements; see the simplifications above."""
-        EFFECTS.given("Dataset.prefetch(buffer_size)", buffer_size)
+        EFFECTS.given("data.Dataset.prefetch(buffer_size)", buffer_size)
         return Dataset(self._start, self._length)
 
     def cache(self, filename: str = "") -> Dataset:
         """The same elements, made once."""
-        EFFECTS.given("Dataset.cache(filename)", filename)
+        EFFECTS.given("data.Dataset.cache(filename)", filename)
         kept: list[Any] = []
 
         def start() -> Iterator[Any]:

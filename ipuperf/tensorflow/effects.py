@@ -6,18 +6,18 @@ docstrings beside it. The default of an attribute of ``IPUConfig`` never gives a
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import APPLIED, AS_UPSTREAM, NO_EFFECT, UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _APPLIED = Effect(APPLIED)
 _NAME = Effect(NO_EFFECT, "a checkpoint is no op of its own", (None,))
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
-_LOCKING = Effect(AS_UPSTREAM, "updates of a program have a fixed order")
-_WHILE = Effect(AS_UPSTREAM, "it chooses between two ways to write the same loop")
+_LOCKING = Effect(NO_DIFFERENCE, "updates of a program have a fixed order")
+_WHILE = Effect(NO_DIFFERENCE, "it chooses between two ways to write the same loop")
 _HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
 _THREADS = Effect(NO_EFFECT, "the host's threads are not simulated", (None,))
-_ORDER = Effect(AS_UPSTREAM, "elements are in order, which is always allowed")
+_ORDER = Effect(NO_DIFFERENCE, "elements are in order, which is always allowed")
 _COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
 _NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
 _MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
@@ -27,25 +27,26 @@ _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
 
 _FUNCTIONS: dict[str, Effect] = {
-    "name_scope(values)": Effect(AS_UPSTREAM, "it only says which graph is meant"),
+    "name_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
     "function(input_signature)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (None,)),
     "function(jit_compile)": Effect(NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)),
     "function(experimental_compile)": Effect(
         NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)
     ),
-    "function(autograph)": Effect(NO_EFFECT, "Python's control flow is never translated", (True, False)),
+    "function(autograph)": Effect(NO_DIFFERENCE, "control flow that depends on tensors is an error either way"),
     "function(reduce_retracing)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (False,)),
     "function(experimental_relax_shapes)": Effect(NO_EFFECT, "a program has fixed shapes", (None, False)),
     "Session(target)": Effect(NO_EFFECT, "there is one process", ("", None)),
+    "Session(graph)": Effect(NO_DIFFERENCE, "what a session runs knows its graph"),
     "Session(config)": Effect(NO_EFFECT, "the machine and its devices are simulated", (None,)),
-    "Variable.eval(session)": Effect(AS_UPSTREAM, "a variable has one value in a process"),
+    "Variable.eval(session)": Effect(NO_DIFFERENCE, "a variable has one value in a process"),
     "GradientTape(watch_accessed_variables)": Effect(UNSUPPORTED, "all variables are watched; allowed: True", (True,)),
-    "Dataset.from_generator(output_shapes)": Effect(NO_EFFECT, "shapes come from the elements", (None,)),
-    "Dataset.map(num_parallel_calls)": _THREADS,
-    "Dataset.map(deterministic)": _ORDER,
-    "Dataset.prefetch(buffer_size)": Effect(AS_UPSTREAM, "elements are the same; the host's work takes no time"),
-    "Dataset.cache(filename)": Effect(NO_EFFECT, "elements are kept in memory", ("",)),
-    "variable_scope(values)": Effect(AS_UPSTREAM, "it only says which graph is meant"),
+    "data.Dataset.from_generator(output_shapes)": Effect(NO_EFFECT, "shapes come from the elements", (None,)),
+    "data.Dataset.map(num_parallel_calls)": _THREADS,
+    "data.Dataset.map(deterministic)": _ORDER,
+    "data.Dataset.prefetch(buffer_size)": Effect(NO_DIFFERENCE, "elements are the same; the host's work takes no time"),
+    "data.Dataset.cache(filename)": Effect(NO_EFFECT, "elements are kept in memory", ("",)),
+    "variable_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
     "variable_scope(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
     "get_variable(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
     "get_variable(collections)": Effect(NO_EFFECT, "there are two collections: all and trainable variables", (None,)),
@@ -53,28 +54,36 @@ _FUNCTIONS: dict[str, Effect] = {
     "get_variable(validate_shape)": Effect(NO_EFFECT, "shapes are always checked", (True,)),
     "get_variable(aggregation)": Effect(NO_EFFECT, "replicas are reduced by the optimizer", (None,)),
     "get_variable(regularizer)": Effect(UNSUPPORTED, "add the term to the loss", (None,)),
-    "train.Optimizer.compute_gradients(gate_gradients)": Effect(AS_UPSTREAM, "ops of a program have a fixed order"),
-    "train.Optimizer.compute_gradients(aggregation_method)": Effect(AS_UPSTREAM, "gradients are summed"),
+    "train.Optimizer.compute_gradients(gate_gradients)": Effect(NO_DIFFERENCE, "ops of a program have a fixed order"),
+    "train.Optimizer.compute_gradients(aggregation_method)": Effect(NO_DIFFERENCE, "gradients are summed"),
     "train.Optimizer.compute_gradients(colocate_gradients_with_ops)": Effect(
-        AS_UPSTREAM, "gradients are on the shard of their forward ops"
+        NO_DIFFERENCE, "gradients are on the shard of their forward ops"
     ),
     "train.Optimizer.compute_gradients(grad_loss)": Effect(UNSUPPORTED, "multiply the loss instead", (None,)),
     "train.GradientDescentOptimizer(use_locking)": _LOCKING,
     "train.MomentumOptimizer(use_locking)": _LOCKING,
     "train.AdamOptimizer(use_locking)": _LOCKING,
-    "ipu.IPUInfeedQueue(device_ordinal)": _DEVICE,
-    "ipu.IPUInfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
-    "ipu.IPUInfeedQueue(data_to_prefetch)": Effect(NO_EFFECT, "deprecated upstream; use prefetch_depth", (1,)),
-    "ipu.IPUInfeedQueue(optimise_latency)": _LATENCY,
-    "ipu.IPUOutfeedQueue(device_ordinal)": _DEVICE,
-    "ipu.IPUOutfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
-    "ipu.IPUOutfeedQueue(buffer_depth)": Effect(NO_EFFECT, "the host takes every element as it arrives", (3,)),
-    "ipu.IPUOutfeedQueue(optimise_latency)": _LATENCY,
-    "ipu.IPUOutfeedQueue.dequeue(wait_for_completion)": Effect(AS_UPSTREAM, "a run has ended when it returns"),
-    "ipu.GradientAccumulationOptimizer(verify_usage)": Effect(NO_EFFECT, "the usage is always checked", (True,)),
-    "ipu.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
-    "ipu.IPUStrategyV1(enable_keras_extensions)": Effect(AS_UPSTREAM, "there is no Keras"),
-    "ipu.IPUStrategyV1(enable_dataset_iterators)": Effect(
+    "ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)": _DEVICE,
+    "ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
+    "ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)": Effect(
+        NO_EFFECT, "deprecated upstream; use prefetch_depth", (1,)
+    ),
+    "ipu.ipu_infeed_queue.IPUInfeedQueue(optimise_latency)": _LATENCY,
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue(device_ordinal)": _DEVICE,
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth)": Effect(
+        NO_EFFECT, "the host takes every element as it arrives", (3,)
+    ),
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue(optimise_latency)": _LATENCY,
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue.dequeue(wait_for_completion)": Effect(
+        NO_DIFFERENCE, "a run has ended when it returns"
+    ),
+    "ipu.optimizers.GradientAccumulationOptimizer(verify_usage)": Effect(
+        NO_EFFECT, "the usage is always checked", (True,)
+    ),
+    "ipu.ipu_strategy.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
+    "ipu.ipu_strategy.IPUStrategyV1(enable_keras_extensions)": Effect(NO_DIFFERENCE, "there is no Keras"),
+    "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
@@ -83,12 +92,12 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.utils.get_num_of_ipus_in_device(device)": _HOST_DEVICE,
     "ipu.dataset_benchmark.dataset_benchmark(apply_debug_options)": Effect(
-        NO_EFFECT, "Poplar's debug options are not here", (True, False)
+        NO_DIFFERENCE, "Poplar's debug options are not here"
     ),
     "ipu.loops.repeat(use_while_v1)": _WHILE,
     "ipu.loops.while_loop(use_while_v1)": _WHILE,
     "ipu.pipelining_ops.pipeline(gradient_accumulation_for_captured_grads)": Effect(
-        AS_UPSTREAM, "it concerns captured gradients, which are refused"
+        NO_DIFFERENCE, "it concerns captured gradients, which are refused"
     ),
     "ipu.pipelining_ops.pipeline(weight_update_poplar_options)": Effect(
         NO_EFFECT, "weight updates have no products or convolutions", (None,)
@@ -106,12 +115,12 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _LIBRARY._replace(neutral=(None, {})),
     "ipu.pipelining_ops.recomputation_checkpoint(name)": _NAME,
-    "ipu.OptimizerFunctionOutput(variables)": Effect(
+    "ipu.pipelining_ops.OptimizerFunctionOutput(variables)": Effect(
         UNSUPPORTED, "it belongs to Keras optimizers; use var_list of compute_gradients_kwargs", (None, (), [])
     ),
-    "ipu.OptimizerFunctionOutput(tape)": _CAPTURE,
-    "ipu.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
-    "ipu.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
+    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": _CAPTURE,
+    "ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
+    "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
 }
 
 _CONFIG: dict[str, Effect] = {
@@ -155,9 +164,7 @@ _CONFIG: dict[str, Effect] = {
     "ipu_model.compile_ipu_code": _MODEL,
     "ipu_model.tiles_per_ipu": _MODEL,
     "ipu_model.version": _MODEL,
-    "norms.use_stable_statistics": Effect(
-        NO_EFFECT, "norms are always computed from centred values in float32", (True, False)
-    ),
+    "norms.use_stable_statistics": Effect(NO_DIFFERENCE, "norms are always computed from centred values in float32"),
     "norms.experimental.distributed_batch_norm_replica_group_size": Effect(
         UNSUPPORTED, "there is no batch normalisation over replicas; allowed: 1"
     ),
@@ -185,4 +192,6 @@ _CONFIG: dict[str, Effect] = {
     "scheduling.maximum_scheduler_search_space_size": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
 }
 
-EFFECTS = Effects("tensorflow", {**_FUNCTIONS, **{f"ipu.IPUConfig.{name}": row for name, row in _CONFIG.items()}})
+EFFECTS = Effects(
+    "tensorflow", {**_FUNCTIONS, **{f"ipu.config.IPUConfig.{name}": row for name, row in _CONFIG.items()}}
+)

@@ -44,10 +44,10 @@ class IPUInfeedQueue:
     ) -> None:
         if prefetch_depth is not None and not 1 <= prefetch_depth <= 255:
             raise ValueError(f"prefetch_depth must be between 1 and 255 (both included), it is {prefetch_depth}")
-        EFFECTS.given("ipu.IPUInfeedQueue(device_ordinal)", device_ordinal)
-        EFFECTS.given("ipu.IPUInfeedQueue(replication_factor)", replication_factor)
-        EFFECTS.given("ipu.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
-        EFFECTS.given("ipu.IPUInfeedQueue(optimise_latency)", optimise_latency)
+        EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)", device_ordinal)
+        EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)", replication_factor)
+        EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
+        EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(optimise_latency)", optimise_latency)
         self._name = feed_name or "infeed"
         self._dataset = Dataset.of(dataset)
         self.prefetch_depth = 1 if prefetch_depth is None else prefetch_depth

@@ -65,21 +65,16 @@ class Optimizer:
 
     # -- TensorFlow's interface ----------------------------------------------------------------------------------------
 
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Sequence[Any] | None = None,
-        gate_gradients: Any = None,
-        aggregation_method: Any = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Any = None,
-    ) -> list[Any]:
+    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **options: Any) -> list[Any]:
         """``(gradient, variable)`` for the trainable variables (or those of ``var_list``) that the program uses.
+
+        Args:
+            options: see :func:`check_gradient_options`.
 
         Raises:
             ValueError: there are none; NotImplementedError: ``grad_loss``.
         """
-        check_gradient_options(gate_gradients, aggregation_method, colocate_gradients_with_ops, grad_loss)
+        check_gradient_options(**options)
         variables = list(var_list) if var_list is not None else trainable_variables()
         if not variables:
             raise ValueError("No variables to optimize.")

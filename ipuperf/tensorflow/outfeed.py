@@ -83,10 +83,10 @@ class IPUOutfeedQueue:
             )
         if device_ordinal is not None and (not isinstance(device_ordinal, int) or device_ordinal < 0):
             raise ValueError(f"Device ordinal must be an integer of at least 0, it is {device_ordinal!r}")
-        EFFECTS.given("ipu.IPUOutfeedQueue(device_ordinal)", device_ordinal)
-        EFFECTS.given("ipu.IPUOutfeedQueue(replication_factor)", replication_factor)
-        EFFECTS.given("ipu.IPUOutfeedQueue(buffer_depth)", buffer_depth)
-        EFFECTS.given("ipu.IPUOutfeedQueue(optimise_latency)", optimise_latency)
+        EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(device_ordinal)", device_ordinal)
+        EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(replication_factor)", replication_factor)
+        EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth)", buffer_depth)
+        EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(optimise_latency)", optimise_latency)
         self._name = feed_name or "outfeed"
         self._structure: Any = None
         self._specs: list[tuple[tuple[int, ...], np.dtype]] = []
@@ -171,7 +171,7 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: no program has an enqueue, or nothing has arrived in mode LAST.
         """
-        EFFECTS.given("ipu.IPUOutfeedQueue.dequeue(wait_for_completion)", wait_for_completion)
+        EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue.dequeue(wait_for_completion)", wait_for_completion)
         if not self.enqueued:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
         if not state().eager or not self._received:

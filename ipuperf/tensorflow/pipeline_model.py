@@ -62,10 +62,12 @@ class OptimizerFunctionOutput:
         ):
             if value is not None and not isinstance(value, wanted):
                 raise TypeError(f"OptimizerFunctionOutput.{name} must be a {wanted.__name__}.")
-        EFFECTS.given("ipu.OptimizerFunctionOutput(tape)", tape)
-        EFFECTS.given("ipu.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
-        EFFECTS.given("ipu.OptimizerFunctionOutput(captured_gradient_outfeed)", captured_gradient_outfeed)
-        EFFECTS.given("ipu.OptimizerFunctionOutput(variables)", variables)
+        EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(tape)", tape)
+        EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
+        EFFECTS.given(
+            "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)", captured_gradient_outfeed
+        )
+        EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(variables)", variables)
         check_gradient_options(**{k: v for k, v in (compute_gradients_kwargs or {}).items() if k != "var_list"})
         check_gradient_options(*(compute_gradients_args or ())[1:])
         self.opt = opt

@@ -213,7 +213,7 @@ def test_splits_take_no_less_than_what_they_are_cut_by(types, m, k, n, passes):
             grid = splits.grid(number, part, CHIP)
             compute = vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, CHIP)
             terms = operand_terms(part.form, part.kernel, grid, compute, types, passes, CHIP, part.cut)
-            every.append(with_reduction(terms, part.form, part.kernel, grid, types, passes, CHIP))
+            every.append(with_reduction(terms, part.kernel, grid, types, passes, CHIP))
         total = sum(terms["total"] for terms in every)
         assert (least <= total * (1 + 1e-9)).all()
         if passes == ONCE:

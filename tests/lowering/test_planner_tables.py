@@ -154,7 +154,7 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
                 continue
             compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
             terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
-            terms = with_reduction(terms, form, kernel, grid, types, passes, chip)
+            terms = with_reduction(terms, kernel, grid, types, passes, chip)
             whole, each = least_cycles(form, kernel, chip)
             candidate = Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
             assert candidate.least(passes) <= terms["total"].min()
@@ -186,7 +186,7 @@ def brute_force(plan: ConvolutionPlan) -> int:
             if grid is not None:
                 compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
                 terms = operand_terms(form, kernel, grid, compute, types, ONCE, chip)
-                terms = with_reduction(terms, form, kernel, grid, types, ONCE, chip)
+                terms = with_reduction(terms, kernel, grid, types, ONCE, chip)
                 best.append(terms["total"][terms["temp_bytes"] <= request.limit].min())
     return int(min(best))
 

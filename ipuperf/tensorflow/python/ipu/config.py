@@ -404,11 +404,11 @@ def _tell_effects(config: IPUConfig) -> None:
     defaults = IPUConfig().to_dict()
     for name, value in config.to_dict().items():
         if value != defaults[name]:
-            EFFECTS.given(f"ipu.IPUConfig.{name}", value)
+            EFFECTS.given(f"ipu.config.IPUConfig.{name}", value)
     for name in ("matmuls", "convolutions"):
         options = getattr(config, name).poplar_options
         if set(options) - PLAN_OPTIONS:
-            EFFECTS.given(f"ipu.IPUConfig.{name}.poplar_options (other keys)", options)
+            EFFECTS.given(f"ipu.config.IPUConfig.{name}.poplar_options (other keys)", options)
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:

@@ -20,9 +20,9 @@ class IPUStrategyV1:
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        EFFECTS.given("ipu.IPUStrategyV1(cpu_device)", cpu_device)
-        EFFECTS.given("ipu.IPUStrategyV1(enable_dataset_iterators)", enable_dataset_iterators)
-        EFFECTS.given("ipu.IPUStrategyV1(enable_keras_extensions)", enable_keras_extensions)
+        EFFECTS.given("ipu.ipu_strategy.IPUStrategyV1(cpu_device)", cpu_device)
+        EFFECTS.given("ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)", enable_dataset_iterators)
+        EFFECTS.given("ipu.ipu_strategy.IPUStrategyV1(enable_keras_extensions)", enable_keras_extensions)
         self._device = ipu_device
         self._functions: dict[Any, Function] = {}
 

@@ -48,5 +48,7 @@ def ipu_shard(index: Any) -> Iterator[None]:
 @contextmanager
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     """Host computation in the middle of a program: not available."""
-    raise NotImplementedError("outside_compilation_scope: programs here cannot call the host in the middle of a run")
+    raise NotImplementedError(
+        f"outside_compilation_scope({name!r}): programs here cannot call the host in the middle of a run"
+    )
     yield

@@ -1,0 +1,20 @@
+"""Arguments of popxl.addons that are refused; see :mod:`ipuperf.runtime.effects`. ``check_inputs`` of its calls is that
+of ``popxl.ops.call_with_info``.
+
+What upstream does with them: ``popxl-addons: popxl_addons/rts.py``.
+"""
+
+from __future__ import annotations
+
+from ipuperf.runtime.effects import UNSUPPORTED, Effect, Effects
+
+_COLLECTIVES = Effect(UNSUPPORTED, "collectives run on the compute tiles; allowed: False", (False,))
+
+EFFECTS = Effects(
+    "popxl_addons",
+    {
+        "gather_replica_sharded_tensor(use_io_tiles)": _COLLECTIVES,
+        "all_gather_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
+        "reduce_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
+    },
+)

@@ -1,0 +1,439 @@
+"""Arguments of the front ends: each is read, works, is said once to be without effect, or is refused.
+
+The oracle of the first tests is the source itself (:mod:`arguments`), that of the others NumPy, PyTorch and the words
+that the tables and ``docs/arguments.md`` promise.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import arguments
+
+from ipuperf import popxl
+from ipuperf import tensorflow as tf
+from ipuperf.popxl import ops
+from ipuperf.popxl.dtypes import dtype
+from ipuperf.runtime.effects import NO_DIFFERENCE, Effect, Effects, WithoutEffectWarning
+from ipuperf.tensorflow.python import ipu
+from ipuperf.tensorflow.state import isolated
+
+UNREAD = {
+    ("poptorch/aten_norms.py", "layer_norm(cudnn_enable)"): "chooses a kernel of the GPU",
+    ("poptorch/aten_norms.py", "group_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("poptorch/aten_norms.py", "instance_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("poptorch/aten_norms.py", "batch_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("poptorch/aten_norms.py", "native_group_norm(n)"): "a size of the operand",
+    ("poptorch/aten_norms.py", "native_group_norm(c)"): "a size of the operand",
+    ("poptorch/aten_norms.py", "native_group_norm(hxw)"): "a size of the operand",
+    ("poptorch/aten_norms.py", "instance_norm(running_var)"): "comes with running_mean, which is refused",
+    ("poptorch/aten_norms.py", "instance_norm(momentum)"): "of the running statistics, which are refused",
+    ("poptorch/aten_norms.py", "instance_norm(use_input_stats)"): "without running statistics PyTorch allows True only",
+    ("poptorch/aten_norms.py", "bernoulli(value)"): "gives the shape, which the result has",
+    ("poptorch/aten_reduce.py", "norm(dtype)"): "the type of the result, which is known",
+    ("poptorch/aten_shape.py", "cumsum(dtype)"): "the type of the result, which is known",
+    ("poptorch/aten_shape.py", "copy(value)"): "overwritten; its shape and type are the result's",
+    ("poptorch/aten_shape.py", "fill(value)"): "overwritten; its shape and type are the result's",
+    ("poptorch/aten_shape.py", "copy(non_blocking)"): "when a copy is done, not what is copied",
+    ("poptorch/aten_shape.py", "nothing(low)"): "it lowers to nothing",
+    ("poptorch/aten_shape.py", "repeat_interleave(output_size)"): "the shape of the result, which is known",
+    ("poptorch/aten_shape.py", "upsample_nearest(output_size)"): "the shape of the result, which is known",
+    ("poptorch/aten_shape.py", "embedding(sparse)"): "how PyTorch stores the gradient",
+    ("poptorch/aten_shape.py", "gather(sparse_grad)"): "how PyTorch stores the gradient",
+    ("tensorflow/optimizer.py", "Optimizer.slot_values(variable)"): "a hook: the base class has no slots",
+}
+"""What no code reads, and why that is right: arguments of ATen ops that cannot change a value, and a hook."""
+
+
+@pytest.fixture(scope="module")
+def sources() -> arguments.Sources:
+    return arguments.Sources()
+
+
+@pytest.fixture
+def told() -> Iterator[list[warnings.WarningMessage]]:
+    """Warnings of the test, shown as often as they are given."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield found
+
+
+def _found(*texts: str) -> set[str]:
+    """What :class:`arguments.Sources` finds in files that hold these texts."""
+    found = object.__new__(arguments.Sources)
+    found.trees = {f"popxl/{i}.py": ast.parse(text) for i, text in enumerate(texts)}
+    found.index()
+    return {f"{u.function}({u.parameter})" for u in found.unread()} | {
+        f"stored {u.function}({u.parameter})" for u in found.only_stored()
+    }
+
+
+# -- the finder --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(a, b): return a", {"f(b)"}),
+        ("def f(a):\n    del a", {"f(a)"}),
+        ("def f(a):\n    def g():\n        return a\n    return g", set()),
+        ("def f(*args, **named): return 1", {"f(args)", "f(named)"}),
+        ("def f(_a): pass\ndef _g(a): return 1", set()),
+        ("def f(a):\n    '''Not here.'''\n    raise ValueError", set()),
+        ("class A:\n    def m(self, a): return 1\n    def __exit__(self, a): return 1", {"A.m(a)"}),
+        ("class A:\n    def m(self, a): return a\nclass B(A):\n    def m(self, a): return 1", set()),
+        (
+            "class B(elsewhere.A):\n    def m(self, a): return 1\n    def __init__(self, b): self.c = 1",
+            {"B.__init__(b)"},
+        ),
+        ("class A:\n    @staticmethod\n    def m(a): return 1", {"A.m(a)"}),
+        ("class A:\n    def __init__(self, a): self._a = a", {"stored A.__init__(_a)"}),
+        ("class A:\n    def __init__(self, a): self.a = a\n    def m(self): return self.a", set()),
+    ],
+)
+def test_what_the_finder_finds(text: str, found: set[str]) -> None:
+    assert _found(text) == found
+
+
+def test_no_argument_is_accepted_and_ignored(sources: arguments.Sources) -> None:
+    found = {(u.path, f"{u.function}({u.parameter})") for u in sources.unread()}
+    assert sorted(found - set(UNREAD)) == [], "read it, or give it to the front end's EFFECTS"
+    assert sorted(set(UNREAD) - found) == [], "it is read now"
+
+
+def test_no_argument_is_only_stored(sources: arguments.Sources) -> None:
+    assert sources.only_stored() == []
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def test_every_row_is_used_and_every_use_has_a_row(sources: arguments.Sources) -> None:
+    pytest.importorskip("torch")
+    from ipuperf.poptorch.effects import EFFECTS as POPTORCH
+    from ipuperf.popxl.effects import EFFECTS as POPXL
+    from ipuperf.popxl_addons.effects import EFFECTS as ADDONS
+    from ipuperf.tensorflow.effects import EFFECTS as TENSORFLOW
+
+    rows = {name: row for table in (POPXL, ADDONS, POPTORCH, TENSORFLOW) for name, row in table.items()}
+    patterns = arguments.uses(sources)
+    assert [p for p in patterns if not fnmatch.filter(rows, p)] == []
+    unused = [
+        n for n, r in rows.items() if r.status != NO_DIFFERENCE and not any(fnmatch.fnmatch(n, p) for p in patterns)
+    ]
+    assert unused == []
+
+
+def test_every_option_of_the_configuration_has_a_row() -> None:
+    from ipuperf.tensorflow.effects import EFFECTS
+
+    options = {f"ipu.config.IPUConfig.{name}" for name in ipu.config.IPUConfig().to_dict()}
+    assert options == {n for n in EFFECTS if n.startswith("ipu.config.IPUConfig.") and " (" not in n}
+
+
+def _default(front_end: str, argument: str) -> Any:
+    """The default of ``function(argument)``; ``inspect.Parameter.empty`` when there is none."""
+    path, _, name = argument.rstrip(")").partition("(")
+    module = f"ipuperf.{front_end}" + (".python" if path.startswith("ipu.") else "")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    parameter = inspect.signature(found).parameters.get(name)
+    return inspect.Parameter.empty if parameter is None else parameter.default
+
+
+def test_defaults_never_give_a_warning_or_an_error() -> None:
+    pytest.importorskip("torch")
+    checked = 0
+    for front_end, rows in arguments.tables().items():
+        for name, row in rows.items():
+            if any(c in name for c in "* ") or "(" not in name or "Options." in name or row.status == NO_DIFFERENCE:
+                continue
+            default = _default(front_end, name)
+            if default is not inspect.Parameter.empty and row.neutral:
+                checked += 1
+                assert not row.asked_for(default), f"{front_end}.{name}: default {default!r}"
+    assert checked > 40
+
+
+def test_the_document_is_that_of_the_tables() -> None:
+    pytest.importorskip("torch")
+    command = "python tests/acceptance/arguments.py"
+    assert arguments.DOCUMENT.read_text(encoding="utf-8") == arguments.document(), f"run: {command}"
+
+
+def test_one_argument_is_told_once_and_at_the_programs_line() -> None:
+    rows = {"f(a)": Effect("no effect", "because", (None, 1)), "g(b)": Effect("unsupported", "use f", (False,))}
+    table = Effects("front", rows, ValueError)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.resetwarnings()
+        warnings.simplefilter("once", WithoutEffectWarning)
+        for value in (None, 1, 2, 3):
+            table.given("f(a)", value)
+        table.given("f(a)", True)  # True is not 1
+    assert [str(w.message) for w in found] == ["front.f(a) is without effect: because"]
+    assert found[0].filename == __file__
+    table.given("g(b)", False)
+    with pytest.raises(ValueError, match=r"^front\.g\(b=3\) is not supported: use f$"):
+        table.given("g(b)", 3)
+
+
+# -- popxl -------------------------------------------------------------------------------------------------------------
+
+
+def _doubled(x: popxl.Tensor) -> popxl.Tensor:
+    return x + x
+
+
+def _call(**options: Any) -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.ones(2, np.float32))
+        graph = ir.create_graph(_doubled, x)
+        ops.call_with_info(graph, x, **options)
+        ops.repeat_with_info(graph, 2, x, **options)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_check_inputs_is_said_to_be_without_effect(value: bool, told: list[warnings.WarningMessage]) -> None:
+    _call(check_inputs=value)
+    named = ["popxl.ops.call_with_info(check_inputs)", "popxl.ops.repeat_with_info(check_inputs)"]
+    assert [str(w.message).split(" is ")[0] for w in told] == ([] if value else named)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_modified_regions(value: bool, told: list[warnings.WarningMessage]) -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.ones(2, np.float32))
+        info = ops.call_with_info(ir.create_graph(_doubled, x), x)
+        info.set_parent_input_modified(x, infer_modified_regions=value)
+    assert len(told) == int(value)
+
+
+def _session(device: Any) -> popxl.Session:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        popxl.variable(np.ones(2, np.float32)) + 1
+    return popxl.Session(ir, device)
+
+
+def test_another_device_is_told(told: list[warnings.WarningMessage]) -> None:
+    for device in ("cpu", "ipu_hw", "ipu_model"):
+        _session(device)
+    assert told == []
+    _session("ipu_hv")
+    assert "popxl.Session(device_desc) is without effect" in str(told[0].message)
+
+
+@pytest.mark.parametrize("tiles", [0, 32])
+def test_io_tiles_that_are_not_there_are_told(tiles: int, told: list[warnings.WarningMessage]) -> None:
+    ir = popxl.Ir()
+    ir.num_io_tiles = tiles
+    with ir.main_graph, popxl.io_tiles():
+        ops.host_load(popxl.h2d_stream((2,), popxl.float32))
+    popxl.Session(ir)
+    assert ["popxl.io_tiles() is without effect" in str(w.message) for w in told] == [True] * (tiles == 0)
+
+
+def test_dithering_is_told_and_lists_have_one_entry(told: list[warnings.WarningMessage]) -> None:
+    with popxl.Ir().main_graph:
+        x, w = (popxl.variable(np.ones(shape, np.float32)) for shape in ((1, 1, 4, 4), (1, 1, 3, 3)))
+        ops.conv(x, w, enable_conv_dithering=[0])
+        assert told == []
+        ops.conv(x, w, enable_conv_dithering=[1])
+        assert len(told) == 1
+        with pytest.raises(ValueError, match="conv: partials_types=.*one entry"):
+            ops.conv(x, w, partials_types=["half", "float"])
+        with pytest.raises(ValueError, match="conv_transpose: available_memory_proportions=.*one entry"):
+            ops.conv_transpose(x, w, available_memory_proportions=[0.1, 0.2])
+
+
+def test_is_complex_follows_the_type() -> None:
+    assert not popxl.float32.is_complex
+    stand_in = type("Base", (), {"numpy": np.dtype(np.complex64)})()
+    assert dtype(stand_in).is_complex  # type: ignore[arg-type]
+
+
+# -- tensorflow --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    with isolated():
+        yield
+
+
+def _configured(**attributes: Any) -> None:
+    config = ipu.config.IPUConfig()
+    for name, value in attributes.items():
+        *path, leaf = name.split("__")
+        target: Any = config
+        for part in path:
+            target = getattr(target, part)
+        setattr(target, leaf, value)
+    config.configure_ipu_system()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("ipus", [0, -1, [2, 0], (-4,)])
+def test_numbers_of_ipus_that_do_not_exist(ipus: Any) -> None:
+    with pytest.raises(ValueError, match=r"auto_select_ipus is .*; numbers of at least 1 are needed"):
+        _configured(auto_select_ipus=ipus)
+    with pytest.raises(ValueError, match=r"select_ipus is -1; numbers of at least 0 are needed"):
+        _configured(select_ipus=-1)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_index_0_is_a_choice_of_ipus() -> None:
+    _configured(select_ipus=0)
+    with pytest.raises(ValueError, match="Only one of `auto_select_ipus` and `select_ipus`"):
+        _configured(select_ipus=0, auto_select_ipus=1)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("attributes", "named"),
+    [
+        ({}, []),
+        ({"auto_select_ipus": 2, "allow_recompute": True, "matmuls__poplar_options": {"partialsType": "half"}}, []),
+        ({"device_connection__type": ipu.config.DeviceConnectionType.ON_DEMAND}, []),
+        ({"matmuls__poplar_options": {"use128BitConvUnitLoad": "true"}}, ["matmuls.poplar_options (other keys)"]),
+        ({"optimizations__enable_fast_math": True}, ["optimizations.enable_fast_math"]),
+        (
+            {"floating_point_behaviour__esr": True, "ipu_model__version": "ipu1"},
+            ["floating_point_behaviour.esr", "ipu_model.version"],
+        ),
+    ],
+)
+def test_options_set_in_vain(attributes: dict[str, Any], named: list[str], told: list[warnings.WarningMessage]) -> None:
+    _configured(**attributes)
+    starts = [f"tensorflow.ipu.config.IPUConfig.{name} is without effect" for name in named]
+    assert [str(w.message).split(": ")[0] for w in told] == starts
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (
+            lambda: _configured(norms__experimental__distributed_batch_norm_replica_group_size=2),
+            "replica_group_size = 2",
+        ),
+        (lambda: _configured(experimental__multi_replica_distribution__process_count=2), "process_count = 2"),
+        (lambda: _configured(io_tiles__num_io_tiles=32, io_tiles__place_ops_on_io_tiles=True), "place_ops_on_io_tiles"),
+        (lambda: tf.GradientTape(watch_accessed_variables=False), r"watch_accessed_variables=False\)"),
+        (lambda: tf.get_variable("w", (2,), regularizer=abs), r"get_variable\(regularizer="),
+        (lambda: tf.train.AdamOptimizer().compute_gradients(None, [1], grad_loss=2.0), r"grad_loss=2.0\)"),
+    ],
+)
+def test_what_tensorflow_refuses(build: Callable[[], object], named: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"^tensorflow\..*{named}.* is not supported: "):
+        build()
+
+
+def test_generators_have_arguments_and_types() -> None:
+    def counted(start: int, stop: int) -> Iterator[tuple[int, float]]:
+        for i in range(start, stop):
+            yield i, i / 4
+
+    made = tf.data.Dataset.from_generator(counted, output_types=(tf.uint8, tf.float16), args=(2, 5))
+    found = list(made)
+    assert [(int(a), float(b)) for a, b in found] == [(2, 0.5), (3, 0.75), (4, 1.0)]
+    assert [part.dtype for part in found[0]] == [np.uint8, np.float16]
+    with pytest.raises(ValueError, match="an element has 2 tensors, 1 types are given"):
+        list(tf.data.Dataset.from_generator(counted, tf.int32, args=(0, 1)))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_types_of_scopes_and_initialisers() -> None:
+    with tf.variable_scope("half", dtype=tf.float16), tf.variable_scope("inner"):
+        assert tf.get_variable("w", (2,)).dtype is tf.float16
+        assert tf.get_variable("v", (2,), tf.float32).dtype is tf.float32
+    assert tf.get_variable("w", (2,)).dtype is tf.float32
+    for kind in (tf.zeros_initializer, tf.ones_initializer, tf.constant_initializer, tf.glorot_uniform_initializer):
+        assert kind(dtype=tf.float16)((2, 3)).dtype == np.float16
+        assert kind()((2, 3)).dtype == np.float32
+
+
+@pytest.mark.usefixtures("fresh")
+def test_unknown_arguments_are_errors() -> None:
+    for build in (
+        lambda: tf.get_variable("w", (2,), regulariser=None),
+        lambda: tf.function(jit=True),
+        lambda: ipu.ipu_strategy.IPUStrategyV1(device=1),
+        lambda: ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer=2),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            build()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_the_prefetch_depth_of_a_queue_counts() -> None:
+    data = tf.data.Dataset.from_tensor_slices(np.ones((8, 4), np.float32)).repeat()
+    depths = {}
+    for depth in (None, 4):
+        feed = ipu.ipu_infeed_queue.IPUInfeedQueue(data, feed_name="images", prefetch_depth=depth)
+        out = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        compiled = ipu.ipu_compiler.compile(
+            lambda feed=feed, out=out: ipu.loops.repeat(4, lambda x: out.enqueue(x * 2.0), infeed_queue=feed)
+        )
+        tf.Session().run(compiled)
+        depths[depth] = compiled.program.executable.prefetch_depth
+        assert [s.name for s in compiled.program.ir.streams("h2d")] == ["images_0"]
+    assert depths == {None: 1, 4: 4}
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_tape_gives_one_set_of_gradients() -> None:
+    def twice(persistent: bool) -> Any:
+        w = tf.get_variable("w", (2,), initializer=np.array([1.0, 2.0], np.float32))
+        with tf.GradientTape(persistent=persistent) as tape:
+            loss = tf.reduce_sum(w * w)
+        return tape.gradient(loss, w), tape.gradient(loss, w)
+
+    with tf.variable_scope("a"):
+        first, second = tf.Session().run(ipu.ipu_compiler.compile(lambda: twice(True)))
+    np.testing.assert_array_equal(first, [2.0, 4.0])
+    np.testing.assert_array_equal(second, [2.0, 4.0])
+    with tf.variable_scope("b"), pytest.raises(RuntimeError, match="non-persistent GradientTape"):
+        ipu.ipu_compiler.compile(lambda: twice(False))
+
+
+# -- poptorch ----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_of_loaders_are_told(told: list[warnings.WarningMessage]) -> None:
+    torch = pytest.importorskip("torch")
+    import ipuperf.poptorch as poptorch
+
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+    poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async, pin_memory=False)
+    assert told == []
+    poptorch.DataLoader(poptorch.Options(), data, num_workers=2, pin_memory=True, worker_init_fn=print)
+    poptorch.AsynchronousDataAccessor(data, early_preload=True)
+    named = ["DataLoader(num_workers)", "DataLoader(worker_init_fn)", "DataLoader(pin_memory)"]
+    named += ["AsynchronousDataAccessor(early_preload)"]
+    assert [str(w.message).split(" is ")[0] for w in told] == [f"poptorch.{name}" for name in named]
+
+
+@pytest.mark.parametrize(("beta", "threshold"), [(1.0, 20.0), (1.0, 1.0), (2.0, 0.5), (0.5, -1.0)])
+def test_softplus_has_its_threshold(beta: float, threshold: float) -> None:
+    torch = pytest.importorskip("torch")
+    import ipuperf.poptorch as poptorch
+
+    model = torch.nn.Softplus(beta, threshold)
+    x = torch.linspace(-3, 3, 25)
+    torch.testing.assert_close(poptorch.inferenceModel(model)(x), model(x), rtol=1e-6, atol=1e-6)

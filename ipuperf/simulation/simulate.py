@@ -61,8 +61,8 @@ def simulate(
     """
     if fidelity not in ("phase", "tile"):
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
-    if prefetch_depth < 0:
-        raise SimulationError(f"prefetch_depth is {prefetch_depth}, it must be 0 or more")
+    if not isinstance(prefetch_depth, int) or prefetch_depth < 0:
+        raise SimulationError(f"prefetch_depth is {prefetch_depth!r}, it must be a whole number of 0 or more")
     check_placement(program, machine)
     tree = ProgramTree(program)
     check_steps(tree, machine)

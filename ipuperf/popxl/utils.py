@@ -36,6 +36,8 @@ def to_numpy(
     array = np.array(x) if copy else np.asarray(x)
     if array.size == 0:
         raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")
+    if array.dtype.kind not in "biufV":
+        raise ValueError(f"{what}: {array.dtype} data ({x!r:.60}) are no numbers; give an array of a popxl dtype")
     if dtype is not None:
         return np.ascontiguousarray(array.astype(dtype.as_numpy(), copy=False)).reshape(array.shape)
     if downcast and array.dtype in downcast_np_dtypes:

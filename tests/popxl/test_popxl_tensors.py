@@ -226,3 +226,10 @@ def test_all_lists_are_right() -> None:
     for module in (popxl, ops, ops.collectives, ops.var_updates, popxl.transforms):
         for name in module.__all__:
             assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("data", [None, [1, None], np.array([None, 1.0]), "a", np.datetime64("2020"), 1j])
+@pytest.mark.parametrize("dtype", [None, popxl.float32])
+def test_host_data_that_are_no_numbers(data, dtype):
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="data .* are no numbers"):
+        popxl.variable(data, dtype)

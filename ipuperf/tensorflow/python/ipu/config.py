@@ -331,6 +331,9 @@ class IPUConfig(_Category):
         """Raise ValueError where attributes contradict each other."""
         if self.auto_select_ipus and self.select_ipus:
             raise ValueError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
+        wanted = [self.auto_select_ipus] if isinstance(self.auto_select_ipus, int) else self.auto_select_ipus
+        if any(count < 1 for count in wanted):
+            raise ValueError(f"`auto_select_ipus` is {self.auto_select_ipus}: every device needs 1 or more IPUs.")
         chosen = [self.select_ipus] if isinstance(self.select_ipus, int) else list(self.select_ipus)
         if len(set(chosen)) != len(chosen):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")

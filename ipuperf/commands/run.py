@@ -113,10 +113,10 @@ def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
     try:
         write_reports(settings, compiled=code == INTERRUPTED, written=say)
     except Exception as error:
-        line = line_of(error)
-        if line is None:
+        problem = line_of(error)
+        if problem is None:
             raise
-        click.echo(f"ipuperf: {line}", err=True)
+        click.echo(f"ipuperf: {problem}", err=True)
         return code or WRONG
     if report is not None and not settings.executables:
         click.echo(f"ipuperf: no report in {report}: the script made no session", err=True)

@@ -13,8 +13,8 @@ IPU-Machine; sharding it brings that down to 3.5 ms, because each replica moves 
 from __future__ import annotations
 
 import json
-import sys
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -31,12 +31,17 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
         machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
         options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``);
             the prefetch depth is otherwise the session's own, as its sync pattern always is.
+
+    Raises:
+        TypeError: ``session`` has no executable. MachineError: no such machine, or one that is too small.
     """
     from ipuperf.lowering import ipus_per_replica, lower
-    from ipuperf.runtime.executable import choose_machine
+    from ipuperf.runtime.executable import Executable, choose_machine
     from ipuperf.simulation import simulate
 
-    executable = session.executable
+    executable = getattr(session, "executable", None)
+    if not isinstance(executable, Executable):
+        raise TypeError(f"simulate_session: {session!r} is no session; expected a popxl.Session")
     target = executable.machine
     if machine is not None:
         target = choose_machine(machine, executable.ir.replication_factor, ipus_per_replica(executable.ir))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from ipuperf.commands.demo import demo
 from ipuperf.commands.estimate import estimate
+from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
 from ipuperf.commands.machines import machines
 from ipuperf.commands.run import run
 from ipuperf.commands.validate import validate
@@ -19,10 +22,54 @@ from ipuperf.version import __version__
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@click.group()
+class _Program(click.Group):
+    """The group of all commands: an error is one line on standard error that begins with ``ipuperf:``.
+
+    Exit codes: 0 done, 2 wrong options, files or environment, 130 Ctrl-C; those of ``ipuperf run`` are otherwise the
+    script's. Only a defect of ipuperf shows a traceback (1).
+    """
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line and end the process, as click does; without ``standalone_mode`` errors are raised."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        try:
+            result = super().main(args, prog_name, complete_var, False, **extra)
+        except click.Abort:
+            _say("interrupted")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            line = line_of(error)
+            if line is None:
+                raise
+            _say(line)
+            sys.exit(WRONG)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _say(line: str) -> None:
+    """Print a line of ipuperf's own; what could not be written before (a full disk) is given up."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    click.echo(f"ipuperf: {line}", err=True)
+
+
+@click.group("ipuperf", cls=_Program, invoke_without_command=True)
 @click.version_option(__version__, prog_name="ipuperf")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Run IPU programs without an IPU: real numbers, simulated time, memory per tile."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for command in (run, machines, demo, validate, estimate):
@@ -30,18 +77,8 @@ for command in (run, machines, demo, validate, estimate):
 
 
 def main() -> None:
-    """Entry point of the console script: errors of ipuperf are one line, not a traceback."""
-    from ipuperf.datasets.errors import DatasetError
-    from ipuperf.ir import IrError
-    from ipuperf.machine import MachineError
-    from ipuperf.simulation import SimulationError
-    from ipuperf.trace import TraceError
-
-    try:
-        cli()
-    except (DatasetError, IrError, MachineError, SimulationError, TraceError) as error:
-        click.echo(f"ipuperf: {error}", err=True)
-        sys.exit(1)
+    """Entry point of the console script."""
+    cli()
 
 
 if __name__ == "__main__":

@@ -318,6 +318,10 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
         if name not in allowed:
             raise _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
     changes = {name: _tuples(value) for name, value in config.items()}
+    for name, value in changes.items():
+        usual = getattr(options, name)
+        if usual is not None and not isinstance(value, (int, float) if type(usual) is float else type(usual)):
+            raise _refused(case, f"config.{name}", value, f"a value like {usual!r}")
     try:
         return replace(options, **changes, **_how(case))
     except ValueError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def _json_number(value: float) -> float | int | str:
 def run(machine: str = "pod4") -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """All rows, and the traces by placement name."""
     rows, traces = [], {}
-    for placement in tqdm(PLACEMENTS, desc="placements", leave=False):
+    for placement in tqdm(PLACEMENTS, desc="placements", leave=False, disable=not sys.stderr.isatty()):
         row, traces[placement.name] = simulate_placement(placement, machine)
         rows.append(row)
     return rows, traces

@@ -16,7 +16,10 @@ MEAN, DEVIATION = 0.1307, 0.3081
 @click.command()
 @click.option("--steps", default=120, show_default=True, type=click.IntRange(1), help="Training steps of 256 samples.")
 @click.option("--machine", default="pod4", show_default=True, metavar="NAME|FILE", help="Machine preset or TOML file.")
-@click.option("--seed", default=42, show_default=True, help="Seed of weights and of the order of the samples.")
+@click.option(
+    "--seed", default=42, show_default=True, type=click.IntRange(0, 2**32 - 1),
+    help="Seed of weights and of the order of the samples.",
+)  # fmt: skip
 def demo(steps: int, machine: str, seed: int) -> None:
     """Train the tutorial's MNIST network on four simulated IPUs, Adam's state in Streaming Memory, then print what five
     placements of that state cost beside what was measured."""
@@ -48,7 +51,8 @@ def _data() -> tuple[str, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.nd
     if folder is not None:
         return f"MNIST from {folder}", prepare(*load_mnist(True)), prepare(*load_mnist(False))
     train, test = prepare(*load_digits_28x28(True)), prepare(*load_digits_28x28(False))
-    return "scikit-learn's digits scaled to 28x28 (MNIST was not found; set IPUPERF_DATA to use it)", train, test
+    missing = "MNIST was not found; IPUPERF_DATA names the folder that holds mnist/"
+    return f"scikit-learn's digits scaled to 28x28 ({missing})", train, test
 
 
 def _train(
@@ -58,6 +62,8 @@ def _train(
     generator: np.random.Generator,
 ) -> float:
     """Train for ``steps`` steps and return the accuracy on the test set."""
+    import sys
+
     import numpy as np
     from tqdm import tqdm
 
@@ -66,7 +72,8 @@ def _train(
     options = TrainingOptions()
     program = training_session(options)
     shape = (options.gradient_accumulation, options.replicas, options.micro_batch_size)
-    with program.session as session, tqdm(total=steps, desc="training") as bar:
+    hidden = not sys.stderr.isatty()  # a bar is no line of a log file
+    with program.session as session, tqdm(total=steps, desc="training", leave=False, disable=hidden) as bar:
         for _ in range(steps):
             chosen = generator.integers(0, len(train[0]), options.global_batch_size)
             images = train[0][chosen].reshape(*shape, 28, 28)
@@ -74,7 +81,7 @@ def _train(
             losses = session.run({program.images: images, program.labels: labels})[program.loss]
             bar.set_postfix(loss=f"{float(np.mean(losses)):.4f}", refresh=False)
             bar.update()
-        click.echo(f"final training loss {float(np.mean(losses)):.4f}")
+    click.echo(f"final training loss {float(np.mean(losses)):.4f}")
     trained = program.session.get_tensors_data(program.variables.tensors)
     inference = inference_session(TEST_BATCH, options)
     mapping = program.variables.to_mapping(inference.variables)

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ipuperf.commands.parameters import FilePath, OutputFile
+
 if TYPE_CHECKING:
     from ipuperf.lowering import ConvolutionPlan
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class BadInput(click.ClickException):
-    """One line, and the exit code of a wrong command line."""
-
-    exit_code = 2
 
 
 def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
@@ -44,12 +40,10 @@ _AMP = click.option(
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--csv", "source", metavar="IN", type=click.Path(dir_okay=False, path_type=Path),
+    "--csv", "source", metavar="IN", type=FilePath(exists=True, dir_okay=False),
     help="Plan every row of a table.",
 )  # fmt: skip
-@click.option(
-    "--out", "target", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path), help="Where its answers go."
-)
+@click.option("--out", "target", metavar="OUT", type=OutputFile(), help="Where its answers go.")
 @click.pass_context
 def estimate(context: click.Context, source: Path | None, target: Path | None) -> None:
     """Cycles of one matrix product, convolution or vertex on a chip, and why; or of every row of a table.
@@ -62,13 +56,13 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
     """
     if context.invoked_subcommand is not None:
         if source is not None or target is not None:
-            raise BadInput("--csv and --out go without a command")
+            raise click.UsageError("--csv and --out go without a command")
         return
     if source is None or target is None:
         if source is None and target is None:
             click.echo(context.get_help())
             return
-        raise BadInput("--csv IN and --out OUT go together")
+        raise click.UsageError("--csv IN and --out OUT go together")
     _table(source, target)
 
 
@@ -92,11 +86,9 @@ def _table(source: Path, target: Path) -> None:
             for question in tqdm(questions, desc="plans", leave=False, disable=not sys.stderr.isatty()):
                 writer.writerow(answer(question()))
     except EstimateError as error:
-        raise BadInput(f"{source}: {error}") from error
+        raise click.ClickException(f"{source}: {error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{source}: not a CSV file: {error}") from error
-    except OSError as error:
-        raise BadInput(str(error)) from error
+        raise click.ClickException(f"{source}: not a CSV file: {error}") from error
 
 
 def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
@@ -104,12 +96,11 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
     import json
 
     from ipuperf.lowering.estimates import plan_text, plan_values
-    from ipuperf.machine import MachineError
 
     try:
         plan = find()
-    except (MachineError, ValueError) as error:
-        raise BadInput(str(error)) from error
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(plan_values(plan), indent=2))
     else:
@@ -177,17 +168,16 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
     import json
 
     from ipuperf.lowering.planner import chip_named, dtype_named
-    from ipuperf.machine import MachineError
     from ipuperf.ops.vertex_families import estimate_vertices
 
     try:
         counts = [int(each) for each in elements.split(",")]
     except ValueError as error:
-        raise BadInput(f"--elements is {elements!r}; whole numbers with commas are needed") from error
+        raise click.ClickException(f"--elements is {elements!r}; whole numbers with commas are needed") from error
     try:
         found = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
-    except (MachineError, ValueError) as error:
-        raise BadInput(str(error)) from error
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     if as_json:
         rows = [
             {"vertex": v.vertex, "dtype": dtype, "elements": n, "cycles": c, "low_confidence": v.low_confidence}

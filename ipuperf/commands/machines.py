@@ -16,17 +16,15 @@ def machines(name: str | None, as_json: bool) -> None:
     """
     import json
 
-    from ipuperf.machine import MachineError, list_machines, load_machine
+    from ipuperf.machine import list_machines, load_machine
     from ipuperf.machine.describe import as_dict, describe, summary
 
-    try:
-        found = [(each, load_machine(each)) for each in ([name] if name else list_machines())]
-    except MachineError as error:
-        raise click.ClickException(str(error)) from error
+    one = name is not None
+    found = [(each, load_machine(each)) for each in (list_machines() if name is None else [name])]
     if as_json:
         dicts = [as_dict(machine) for _, machine in found]
-        click.echo(json.dumps(dicts[0] if name else dicts, indent=2))
-    elif name:
+        click.echo(json.dumps(dicts[0] if one else dicts, indent=2))
+    elif one:
         click.echo(describe(found[0][1]), nl=False)
     else:
         click.echo(summary(found))

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
+from ipuperf.commands.parameters import FilePath
 
-@click.command("run", context_settings={"ignore_unknown_options": True})
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+if TYPE_CHECKING:
+    from ipuperf.runtime.settings import RunSettings
+
+
+class _RunCommand(click.Command):
+    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: options that are not ours are errors before SCRIPT, its own behind it.
+
+    One behind SCRIPT that is nearly one of ours is an error too, as it is more likely mistyped than the script's;
+    ``--`` settles it: what follows is the script's, whatever it looks like.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; `click.UsageError` for options in the wrong place."""
+        ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
+        ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
+        behind = found["args"] if isinstance(found["args"], (list, tuple)) else ()  # neither without a script
+        settled = "--" in args[: len(args) - len(behind) - 1]
+        for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
+            self._question(ctx, word)
+        return super().parse_args(ctx, args)
+
+    def _question(self, ctx: click.Context, word: str) -> None:
+        """`click.UsageError` for an option that is nearly, but not quite, one of ours."""
+        ours = [name[2:] for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
+        option = word.split("=")[0]
+        given = option.lstrip("-").lower().replace("_", "-")
+        if not word.startswith("-") or option[2:] in ours or len(given) < 3:
+            return
+        near = [name for name in ours if name.startswith(given)] or difflib.get_close_matches(given, ours, 1, 0.83)
+        if near:
+            problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
+            raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)
+
+
+@click.command("run", cls=_RunCommand)
+@click.argument("script", type=FilePath(exists=True, dir_okay=False))
 @click.option(
     "--machine",
     default="auto",
@@ -24,7 +64,7 @@ import click
     help="What time.time() and time.perf_counter() show inside the script.",
 )
 @click.option(
-    "--report", type=click.Path(file_okay=False, path_type=Path), help="Write a report of each session below DIR."
+    "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
 )
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -33,30 +73,51 @@ def run(
 ) -> None:
     """Run SCRIPT (.py or .ipynb) unmodified: popxl, popxl_addons, poptorch and tensorflow resolve to ipuperf.
 
-    ARGS go to the script.
+    ARGS go to the script: its options stand after SCRIPT, those that resemble the ones below after '--'.
     """
     from ipuperf.machine import load_machine
-    from ipuperf.runtime.executable import write_reports
-    from ipuperf.runtime.install import InstallError
-    from ipuperf.runtime.script import ScriptError, run_script
+    from ipuperf.report import folder_kept
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
         load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
-    if report is not None:
-        try:
-            report.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise click.ClickException(f"--report {report}: the folder cannot be made: {error}") from error
-    settings = RunSettings(machine=machine, report_directory=report, strict_memory=strict_memory)
-    with use_settings(settings):
-        try:
-            result = run_script(script, args, clock=clock)
-        except (InstallError, ScriptError) as error:
-            raise click.ClickException(str(error)) from error
-        for executable in settings.executables:
-            for line in executable.memory_problems():
-                click.echo(f"ipuperf: {executable.name}: {line}", err=True)
-        for folder in write_reports(settings):
-            click.echo(f"report: {folder}", err=True)
-    raise SystemExit(result.exit_code)
+    there = None if report is None else report.absolute()  # a script may go to another folder
+    settings = RunSettings(machine=machine, report_directory=there, strict_memory=strict_memory)
+    with folder_kept(there), use_settings(settings):
+        code = _run(script, args, clock)
+        raise SystemExit(_finish(settings, report, code))
+
+
+def _run(script: Path, args: tuple[str, ...], clock: str) -> int:
+    """Run the script; its exit code."""
+    from ipuperf.runtime.script import run_script
+
+    try:
+        return run_script(script, args, clock=clock).exit_code
+    except KeyboardInterrupt:
+        click.echo("ipuperf: interrupted", err=True)
+        return INTERRUPTED
+
+
+def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
+    """Say what does not fit and write the reports; the exit code of the process, the script's unless it is 0."""
+    from ipuperf.runtime.executable import write_reports
+
+    for executable in settings.executables:
+        for line in executable.memory_problems():
+            click.echo(f"ipuperf: {executable.name}: {line}", err=True)
+
+    def say(folder: Path) -> None:
+        click.echo(f"report: {Path(report or '', folder.name)}", err=True)
+
+    try:
+        write_reports(settings, compiled=code == INTERRUPTED, written=say)
+    except Exception as error:
+        problem = line_of(error)
+        if problem is None:
+            raise
+        click.echo(f"ipuperf: {problem}", err=True)
+        return code or WRONG
+    if report is not None and not settings.executables:
+        click.echo(f"ipuperf: no report in {report}: the script made no session", err=True)
+    return code

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import click
 
+from ipuperf.commands.parameters import FilePath, OutputFile
+
 
 @click.command()
 @click.option(
     "--cases",
     "source",
     metavar="FILE|DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(exists=True),
     help="Cases to run instead of those that come with ipuperf (TOML; docs/accuracy.md shows the format).",
 )
 @click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, up to a minute each).")
-@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--json", "json_path", metavar="FILE", type=OutputFile(),
               help="Also write the rows as a JSON list.")  # fmt: skip
-@click.option("--plot", "plot_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--plot", "plot_path", metavar="FILE", type=OutputFile(),
               help="Also draw predicted over measured by class (PNG, PDF, SVG).")  # fmt: skip
 def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path: Path | None) -> None:
     """Simulate published measurements that can be expressed and print prediction, measurement and error.
@@ -32,28 +34,21 @@ def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path:
     from tqdm import tqdm
 
     from ipuperf.trace import replacing
-    from ipuperf.validation import BUILT_IN, CaseError, draw, predict, problem, read_cases, report
+    from ipuperf.validation import BUILT_IN, check_format, draw, predict, problem, read_cases, report
 
-    for path in (json_path, plot_path):
-        if path is not None and not path.parent.is_dir():
-            raise click.ClickException(f"{path}: the folder {path.parent} does not exist")
-    try:
-        found = read_cases(BUILT_IN if source is None else source, known=problem)
-        with tqdm(total=len(found.cases), desc="cases", leave=False, disable=not sys.stderr.isatty()) as bar:
+    if plot_path is not None:
+        check_format(plot_path)
+    found = read_cases(BUILT_IN if source is None else source, known=problem)
+    with tqdm(total=len(found.cases), desc="cases", leave=False, disable=not sys.stderr.isatty()) as bar:
 
-            def progress(case: object) -> None:
-                bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
-                bar.update()
+        def progress(case: object) -> None:
+            bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
+            bar.update()
 
-            rows, skipped = predict(found.cases, slow=slow, progress=progress)
-    except CaseError as error:
-        raise click.ClickException(str(error)) from error
+        rows, skipped = predict(found.cases, slow=slow, progress=progress)
     click.echo(report(rows, skipped, found.not_expressed))
     if json_path is not None:
         with replacing(json_path) as temporary:
             temporary.write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n", encoding="utf-8")
     if plot_path is not None:
-        try:
-            draw(rows, plot_path)
-        except ValueError as error:
-            raise click.ClickException(f"--plot {plot_path}: {error}") from error
+        draw(rows, plot_path)

@@ -22,6 +22,7 @@ _ELEMENT_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_DIMENSIONS = 32  # the limit of numpy 1.x arrays
 _CHUNK_BYTES = 1 << 20
+_CHECKED_BYTES = 1 << 28  # MNIST's largest file holds 47 MB
 
 
 def read_idx(path: str | Path) -> np.ndarray:
@@ -38,7 +39,7 @@ def read_idx(path: str | Path) -> np.ndarray:
             raw.seek(0)
             if compressed:
                 with gzip.GzipFile(fileobj=raw) as stream:
-                    return _parse(path, stream)
+                    return _parse_packed(path, stream)
             return _parse(path, raw)
     except FileNotFoundError:
         raise DatasetError(f"{path}: no such file, expected an IDX file (plain or gzip)") from None
@@ -47,7 +48,19 @@ def read_idx(path: str | Path) -> np.ndarray:
             f"{path}: the gzip stream is damaged or cut short ({error}); fetch the file again"
         ) from error
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read as an IDX file ({error})") from error
+        raise DatasetError(f"{path}: cannot be read as an IDX file ({error.strerror or error})") from error
+
+
+def _parse_packed(path: Path, stream: gzip.GzipFile) -> np.ndarray:
+    """As :func:`_parse`. When that fails, the rest of the stream (up to :data:`_CHECKED_BYTES`) is unpacked for its
+    checksum: what looks like a wrong header or length may be damage, of which gzip's error then tells."""
+    try:
+        return _parse(path, stream)
+    except DatasetError:
+        for _ in range(_CHECKED_BYTES // _CHUNK_BYTES):
+            if not stream.read(_CHUNK_BYTES):
+                break
+        raise
 
 
 def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:

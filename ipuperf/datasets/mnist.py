@@ -1,9 +1,9 @@
 """Finding, loading and fetching MNIST (60,000 + 10,000 images of 28 x 28 grey values, labels 0 to 9).
 
 The environment variable ``IPUPERF_DATA`` names a folder of data sets and is looked at first: its sub-folder
-``mnist``, then the folder itself. Then come the folders the caller names and the places where torchvision programs
-usually keep the files, each in torchvision's layout (``FOLDER/MNIST/raw``) and flat. Files may be packed (``.gz``) or
-unpacked.
+``mnist``, then the folder itself; where there is no such folder, everything here raises `DatasetError`. Then come the
+folders the caller names and the places where torchvision programs usually keep the files, each in torchvision's layout
+(``FOLDER/MNIST/raw``) and flat. Files may be packed (``.gz``) or unpacked.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def _fetch(searched: Sequence[Path], root: str | Path | None) -> Path:
     """Download all four files into the folder that belongs to ``root``; returns that folder."""
     from ipuperf.datasets.download import download_files
 
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
+    given = _given()
     if root is not None:
         folder = Path(root).expanduser() / "MNIST" / "raw"
-    elif given:
-        folder = Path(given).expanduser() / "mnist"
+    elif given is not None:
+        folder = given / "mnist"
     else:
         folder = Path(_USUAL_FOLDERS[0]).expanduser() / "MNIST" / "raw"
     try:
@@ -100,12 +100,23 @@ def _advice(searched: Sequence[Path]) -> str:
     )
 
 
+def _given() -> Path | None:
+    """The folder that the environment names. To pass over one that is not there would be to use other data unasked."""
+    given = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not given:
+        return None
+    folder = Path(given).expanduser()
+    if not folder.is_dir():
+        raise DatasetError(f"{ENVIRONMENT_VARIABLE}={given}: no such folder; make it, or unset {ENVIRONMENT_VARIABLE}")
+    return folder
+
+
 def _folders(extra_folders: Iterable[str | Path]) -> Iterator[Path]:
     """Every folder to look into, in order."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    if given:
-        yield Path(given).expanduser() / "mnist"
-        yield Path(given).expanduser()
+    given = _given()
+    if given is not None:
+        yield given / "mnist"
+        yield given
     for folder in (*extra_folders, *_USUAL_FOLDERS):
         expanded = Path(folder).expanduser()
         yield expanded / "MNIST" / "raw"

@@ -38,14 +38,13 @@ def _racks(machine: Machine) -> str:
 
 
 def summary(names_and_machines: Iterable[tuple[str, Machine]]) -> str:
-    """One line per machine: name, IPUs, chip, In-Processor-Memory and Streaming Memory."""
+    """One line per machine: name, IPUs, chip, In-Processor-Memory and Streaming Memory (both in decimal GB)."""
     rows = [("machine", "IPUs", "chip", "In-Processor-Memory", "Streaming Memory")]
     for name, machine in names_and_machines:
         memory = machine.ipu_machine.streaming_memory
-        ddr = f"{memory.ddr_capacity_bytes * machine.num_ipu_machines / 1e9:g} GB" if memory else "none"
-        rows.append(
-            (name, str(machine.num_ipus), machine.chip.name, _mib(machine.num_ipus * machine.chip.memory_bytes), ddr)
-        )
+        ddr = f"{memory.ddr_capacity_bytes * machine.num_ipu_machines / 1e9:,g} GB" if memory else "none"
+        inside = f"{machine.num_ipus * machine.chip.memory_bytes / 1e9:,.2f} GB"
+        rows.append((name, str(machine.num_ipus), machine.chip.name, inside, ddr))
     return _columns(rows)
 
 

@@ -20,7 +20,7 @@ Kinds:
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -60,6 +60,20 @@ UNITS: Mapping[str, Mapping[str, Fraction]] = {
     "ratio": {"ratio": Fraction(1), "percent": Fraction(1, 100)},
 }
 """Dimension -> unit -> how many base units one of it is."""
+
+LARGEST: Mapping[str, int] = {
+    "frequency": 10**11,
+    "size": 2**60,
+    "bandwidth": 10**18,
+    "time": 10**4,
+    "latency": 10**12,
+    "rate": 10**9,
+    "count": 2**16,
+    "ratio": 1,
+}
+"""Dimension -> the most that a figure may be, in base units (a latency also in seconds as a *time*).
+
+Chosen so that no machine comes near and cycles and bytes of a program fit into 64 bits."""
 
 _MAY_BE_ZERO = frozenset({"time", "latency"})
 _WHOLE = frozenset({"size", "rate", "count"})
@@ -160,8 +174,9 @@ def _text(where: str, table: dict[str, Any], key: str) -> str:
 def _number(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise MachineError(f"{where}: value = {value!r} is not a number")
-    if not math.isfinite(value):
-        raise MachineError(f"{where}: value = {value!r} is not a finite number")
+    if not abs(value) <= sys.float_info.max:
+        shown = value if isinstance(value, float) else f"an integer of {len(str(abs(value)))} digits"
+        raise MachineError(f"{where}: value = {shown} is not a finite number")
     return value
 
 
@@ -170,8 +185,13 @@ def _check_range(where: str, figure: Figure, dimension: str) -> None:
     if base < 0 or (base == 0 and dimension not in _MAY_BE_ZERO):
         least = "at least 0" if dimension in _MAY_BE_ZERO else "greater than 0"
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
-    if dimension == "ratio" and base > 1:
-        raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a ratio must not exceed 1")
+    if dimension in ("frequency", "bandwidth") and base < 1:
+        least = f"at least 1 {next(iter(UNITS[dimension]))}"
+        raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
+    largest = LARGEST["time" if dimension == "latency" and figure.unit != "cycles" else dimension]
+    if base > largest:
+        most = f"{float(largest / UNITS[dimension][figure.unit]):g} {figure.unit}"
+        raise MachineError(f"{where}: value = {figure.value:g} {figure.unit}, a {dimension} must not exceed {most}")
     whole = dimension in _WHOLE or figure.unit == "cycles"
     if whole and base.denominator != 1:
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit} is not a whole number of base units")

@@ -25,6 +25,9 @@ from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, Strea
 from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, Layer, canonical, close, read_layer
 from ipuperf.machine.wiring import build_topology
 
+MOST_IPUS = 2048
+"""The largest machine: time and memory to wire one grow with the square of its IPUs."""
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -38,8 +41,11 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
     A `Path`, and a text that ends in ``.toml`` or holds a path separator, is a file; any other text is a preset.
     Raises `MachineError` for an unknown preset (listing them), an unreadable or wrong file, and figures that are
-    missing or contradict each other; the message names file and dotted key.
+    missing or contradict each other; the message names file and dotted key. Anything but a text or a `Path` is one too.
     """
+    if not isinstance(name_or_path, (str, Path)):
+        what = f"{name_or_path!r} ({type(name_or_path).__name__}) is no machine"
+        raise MachineError(f"load_machine: {what}, allowed: the name of a preset, the path of a TOML file")
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
         return _build(_stack(Path(name_or_path)))
     return _built_in(name_or_path)
@@ -316,6 +322,8 @@ def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str, in
     """Number of IPUs, of IPU-Machines, the wiring, and the number of racks, checked against each other."""
     ipus, machines = reader.whole("system.ipus"), reader.whole("system.ipu_machines")
     wiring = reader.text("system.wiring")
+    if ipus > MOST_IPUS:
+        raise reader.error("system.ipus", f"{ipus} IPUs, allowed: {MOST_IPUS} at most")
     least, most = (machines - 1) * ipu_machine.ipus + 1, machines * ipu_machine.ipus
     if not least <= ipus <= most:
         problem = f"{ipus} IPUs in {machines} IPU-Machines of {ipu_machine.ipus}, allowed: {least} to {most}"

@@ -137,9 +137,11 @@ def read_layer(path: Path, room: str) -> Layer:
     file = str(path)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise MachineError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise MachineError(f"{file}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, tables too deep
         raise MachineError(f"{file}: not valid TOML: {error}") from error
     texts: dict[str, str] = {}
     pairs: dict[str, tuple[int, int]] = {}

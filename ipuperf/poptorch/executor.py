@@ -199,6 +199,11 @@ class PoplarExecutor:
         for tensor, path in zip(tensors, paths, strict=True):
             size = tensor.shape[0] if tensor.dim() else 1
             require(
+                size > 0,
+                f"Invalid batch dimension: the input {path!r} of shape {tuple(tensor.shape)} has no samples, the batch "
+                "dimension must be at least 1",
+            )
+            require(
                 size % factor == 0,
                 f"Invalid batch dimension: In the input {path!r} of shape {tuple(tensor.shape)}, the batch dimension "
                 f"({size}) must be a multiple of Options.deviceIterations({options.device_iterations}) * "

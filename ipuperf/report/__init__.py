@@ -19,6 +19,7 @@ from ipuperf.report.pipeline import (
     weight_update_windows,
 )
 from ipuperf.report.split import time_split_figure
+from ipuperf.report.staging import folder_kept
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 
@@ -28,6 +29,7 @@ __all__ = [
     "breakdown",
     "breakdown_cycles",
     "critical_ipu",
+    "folder_kept",
     "link_use",
     "live_memory",
     "liveness_figure",

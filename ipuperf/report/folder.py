@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.perfetto import MAX_SLICES, to_perfetto
+from ipuperf.report.staging import staged
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.trace import fitting_window, replacing
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 DPI = 130
 """Resolution of the figures."""
+
+_OPTIONAL = ("timeline.png", "trace.pftrace", "liveness.png", "tile_memory.png")
 
 Item = tuple[str, str, Callable[["Trace", Path], None]]
 """File name, what it holds, and who writes it."""
@@ -82,11 +85,7 @@ def _items(trace: Trace) -> list[Item]:
 def _index(trace: Trace, items: list[Item]) -> str:
     state = "**The program does not fit in memory.**\n\n" if trace.meta["oom"] else ""
     rows = "\n".join(f"| [{name}]({name}) | {meaning} |" for name, meaning, _ in items)
-    missing = [
-        name
-        for name in ("timeline.png", "trace.pftrace", "liveness.png", "tile_memory.png")
-        if name not in [item[0] for item in items]
-    ]
+    missing = [name for name in _OPTIONAL if name not in [item[0] for item in items]]
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
     title = f"# Report of a simulated program on {trace.meta['machine']}"
     made = f"Written by ipuperf {trace.meta['ipuperf_version']}. The figures are simulated, not measured."
@@ -97,20 +96,21 @@ def write_report(trace: Trace, directory: str | os.PathLike[str]) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
     summary.txt, summary.json, trace.ipt, operations.csv, timeline.png, trace.pftrace, liveness.png, tile_memory.png and
-    index.md, which says what each holds. Files the trace has no data for are left out, and the index says so. Each file
-    is written under a temporary name and then renamed; files of an earlier report that no longer apply are removed.
+    index.md, which says what each holds. Files the trace has no data for are left out, and the index says so. All is
+    written into a temporary folder beside ``directory`` that is then renamed, so that a report is there whole or not at
+    all (see :func:`~.staging.staged`); files of an earlier report that no longer apply are removed.
+
+    Raises:
+        OSError: the folder cannot be written; it then holds what it held before.
     """
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     items = _items(trace)
-    paths = []
-    for name, _, write in items:
-        with replacing(folder / name) as temporary:
-            write(trace, temporary)
-        paths.append(folder / name)
-    for name in ("timeline.png", "trace.pftrace", "liveness.png", "tile_memory.png"):
-        if folder / name not in paths:
+    names = [name for name, _, _ in items]
+    with staged(folder) as temporary:
+        for name, _, write in items:
+            write(trace, temporary / name)
+        (temporary / "index.md").write_text(_index(trace, items), encoding="utf-8")
+    for name in _OPTIONAL:
+        if name not in names:
             (folder / name).unlink(missing_ok=True)
-    with replacing(folder / "index.md") as temporary:
-        temporary.write_text(_index(trace, items), encoding="utf-8")
-    return [*paths, folder / "index.md"]
+    return [folder / name for name in (*names, "index.md")]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.report.raster import Raster, colours
-from ipuperf.trace import WAITING_KINDS, Window, slices
+from ipuperf.trace import WAITING_KINDS, Window, check_window, slices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,8 +163,7 @@ def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
 def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
     """The given window, or the second weight update (the first where there is one), or everything after the start."""
     if window is not None:
-        if len(window) != 2 or window[0] >= window[1]:
-            raise ValueError(f"window {window!r}: expected (start, stop) in cycles with start < stop")
+        check_window(window)
         return window
     found = _windows(trace, rows)
     if found:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS
 from ipuperf.report.raster import Raster, colours, stacked
-from ipuperf.trace import KINDS, PHASES, Window, slice_batches
+from ipuperf.trace import KINDS, PHASES, Window, check_window, slice_batches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,8 +182,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     from matplotlib.figure import Figure
 
     window = whole(trace) if window is None else window
-    if window[0] >= window[1]:
-        raise ValueError(f"window {window!r}: expected (start, stop) in cycles with start < stop")
+    check_window(window)
     rows = _rows(trace)
     first, others = _kind_strips(trace, rows, window)
     work = _work_strip(trace, rows, window)

@@ -7,7 +7,7 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +138,11 @@ class Executable:
         """Seconds that one run takes."""
         return self.trace.seconds(self.simulated_run_cycles)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the program has run or been simulated."""
+        return self.runs > 0 or "trace" in self.__dict__
+
     def memory_problems(self) -> list[str]:
         """One line per IPU that the program does not fit; empty when it fits or was never lowered."""
         lowered: DeviceProgram | None = self.__dict__.get("device_program")
@@ -157,11 +162,24 @@ class Executable:
         return outputs
 
 
-def write_reports(settings: RunSettings | None = None) -> list[Path]:
+def write_reports(
+    settings: RunSettings | None = None,
+    *,
+    compiled: bool = False,
+    written: Callable[[Path], None] = lambda folder: None,
+) -> list[Path]:
     """Write a report folder ``<n>-<name>`` for each executable of the settings, in order of creation.
+
+    Args:
+        settings: default: those in force.
+        compiled: only of executables that have run or been simulated, as after Ctrl-C.
+        written: told every folder as soon as it is there.
 
     Returns:
         The folders; empty when there is no report directory.
+
+    Raises:
+        OSError: a folder cannot be written; nothing of it is left.
     """
     from ipuperf.report import write_report
 
@@ -172,6 +190,8 @@ def write_reports(settings: RunSettings | None = None) -> list[Path]:
     for number, executable in enumerate(settings.executables):
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
         folder = Path(settings.report_directory) / f"{number}-{stem}"
-        write_report(executable.trace, folder)
-        folders.append(folder)
+        if executable.is_compiled or not compiled:
+            write_report(executable.trace, folder)
+            folders.append(folder)
+            written(folder)
     return folders

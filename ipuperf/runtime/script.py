@@ -43,6 +43,7 @@ from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import default_names, install, installed_names, uninstall
 
 _MAIN = "__main__"
+_PACKAGE = os.path.realpath(Path(__file__).parents[1])
 _OWN_FILES = (__file__, install.__code__.co_filename)
 _CELL_MAGICS_WITH_PYTHON = ("time", "timeit", "capture", "prun")
 
@@ -121,7 +122,7 @@ def _read_program(path: Path) -> list[_Source]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ScriptError(f"{path}: cannot be read ({error})") from error
+        raise ScriptError(f"{path}: cannot be read: {error.strerror}") from error
     if path.suffix == ".ipynb":
         return _notebook_sources(path, content)
     if path.suffix in (".py", ""):
@@ -323,11 +324,17 @@ def _show(error: BaseException, hook: Callable[..., Any] | None) -> None:
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take the frames that start programs and resolve imports out of the tracebacks of ``error`` and its causes."""
+    """Take the frames that start programs and resolve imports out of the tracebacks of ``error`` and its causes.
+
+    An error of a class of ipuperf's is about the program: the frames of ipuperf that led to it tell nothing, so its
+    traceback ends with the program's line. Any other error may be a defect of ipuperf and keeps them.
+    """
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
     error.__traceback__ = _without_own_frames(error.__traceback__)
+    if type(error).__module__.startswith("ipuperf."):
+        error.__traceback__ = _up_to_the_program(error.__traceback__)
     for related in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
         _strip(related, seen)
 
@@ -341,6 +348,23 @@ def _without_own_frames(chain: TracebackType | None) -> TracebackType | None:
     for link, following in zip(kept, [*kept[1:], None]):
         link.tb_next = following
     return kept[0] if kept else None
+
+
+def _up_to_the_program(chain: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of ipuperf at its end; all of it where there are no others."""
+    frames = []
+    while chain is not None:
+        frames.append(chain)
+        chain = chain.tb_next
+    others = [number for number, frame in enumerate(frames) if not _is_below(_file_of(frame), _PACKAGE)]
+    if not others:
+        return frames[0] if frames else None
+    frames[others[-1]].tb_next = None
+    return frames[0]
+
+
+def _file_of(frame: TracebackType) -> str:
+    return os.path.realpath(frame.tb_frame.f_code.co_filename)
 
 
 # ---- surroundings --------------------------------------------------------------------------------------------------
@@ -439,7 +463,7 @@ def _library_folders() -> tuple[str, ...]:
     """The folders of the standard library, of installed packages and of ipuperf itself."""
     paths = sysconfig.get_paths()
     folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parents[1])]
+    folders += [*site.getsitepackages(), site.getusersitepackages(), _PACKAGE]
     return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
 
 

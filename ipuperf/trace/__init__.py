@@ -13,7 +13,7 @@ from ipuperf.trace.check import check
 from ipuperf.trace.columns import Words
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.files import replacing
-from ipuperf.trace.fold import Slices, Window, fitting_window, slice_batches, slice_count, slices
+from ipuperf.trace.fold import Slices, Window, check_window, fitting_window, slice_batches, slice_count, slices
 from ipuperf.trace.schema import (
     KINDS,
     LOCATIONS,
@@ -45,6 +45,7 @@ __all__ = [
     "Window",
     "Words",
     "check",
+    "check_window",
     "fitting_window",
     "replacing",
     "slice_batches",

@@ -64,11 +64,16 @@ def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
 
     Columns: table, key, unit, source, target, diff (target - source), ratio (target / source, NaN where source is 0). A
     figure that one trace does not have counts as 0 there. An empty frame means that nothing moved. Raises
-    ``ValueError`` for a negative ``rtol``.
+    ``ValueError`` for a negative ``rtol``, ``TypeError`` for what is no trace.
     """
     import pandas as pd
 
-    if rtol < 0:
+    from ipuperf.trace.trace import Trace
+
+    for role, trace in (("source", source), ("target", target)):
+        if not isinstance(trace, Trace):
+            raise TypeError(f"diff: the {role} is {trace!r} ({type(trace).__name__}), expected a Trace")
+    if not (isinstance(rtol, (int, float)) and rtol >= 0):
         raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")
     before, after = figures(source), figures(target)
     rows = []

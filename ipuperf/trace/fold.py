@@ -86,8 +86,15 @@ def kind_codes(trace: Trace) -> np.ndarray:
 
 def check_window(window: Window | None) -> None:
     """Raise ``ValueError`` unless ``window`` is None or (start, stop) with start < stop."""
-    if window is not None and not (len(window) == 2 and window[0] < window[1]):
+    if window is not None and not _is_window(window):
         raise ValueError(f"window {window!r}: expected (start, stop) in cycles with start < stop")
+
+
+def _is_window(window: object) -> bool:
+    """Whether ``window`` is two numbers, the second larger."""
+    if not isinstance(window, (tuple, list, np.ndarray)) or len(window) != 2:
+        return False
+    return all(isinstance(edge, (int, float, np.integer)) for edge in window) and bool(window[0] < window[1])
 
 
 def instances_in(trace: Trace, window: Window | None) -> np.ndarray:

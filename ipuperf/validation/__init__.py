@@ -6,7 +6,7 @@ road that every program takes, :func:`report` and :func:`draw` show the result. 
 
 from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases
 from ipuperf.validation.errors import CaseError, NotAvailable
-from ipuperf.validation.plot import draw
+from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
@@ -27,6 +27,7 @@ __all__ = [
     "Scaling",
     "Skipped",
     "by_class",
+    "check_format",
     "draw",
     "figures",
     "predict",

@@ -27,7 +27,6 @@ A file looks like this; ``[defaults]`` holds keys that all its cases share::
 from __future__ import annotations
 
 import difflib
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -211,7 +210,9 @@ def _check_ids(path: Path, names: Iterable[str]) -> None:
 def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Case], list[NotExpressed]]:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise CaseError(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number of too many digits, tables too deep
         raise CaseError(f"{file}: cannot be read as TOML: {error}") from error
     _only_keys(data, ("defaults", "case", "not_expressed"), f"{file}")
     defaults = _table(data.get("defaults", {}), f"{file}: defaults")
@@ -291,7 +292,7 @@ def _measured(data: Mapping[str, Any], where: str) -> Measured:
         )
     value = data["value"]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
+    if not (number and 0 < value <= sys.float_info.max):
         raise CaseError(f"{where}.value: {value!r}, allowed: a finite number above 0")
     harness = _whole(data.get("harness_cycles", 0), f"{where}.harness_cycles", 0)
     source = _text(data["harness_source"], f"{where}.harness_source", None) if "harness_source" in data else ""

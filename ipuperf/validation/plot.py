@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipuperf.trace import replacing
+from ipuperf.validation.errors import CaseError
 from ipuperf.validation.rows import MISS, Row, summarise
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ COLUMNS = 3
 COLOURS = ("#2f6fb0", "#c8553d", "#3f8f5f", "#8f7ac6", "#a9805b", "#555555")
 GOAL = 0.10
 """Half width of the inner band."""
+
+
+def check_format(path: str | Path) -> None:
+    """CaseError unless matplotlib draws files with this suffix."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in known:
+        raise CaseError(f"--plot {path}: no picture has the suffix {suffix!r}, allowed: {', '.join(sorted(known))}")
 
 
 def draw(rows: Sequence[Row], path: str | Path) -> None:

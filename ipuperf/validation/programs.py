@@ -118,8 +118,11 @@ def problem(case: Case) -> str | None:
 # -- micro-benchmarks --------------------------------------------------------------------------------------------------
 
 
+_LARGEST_SIZE = 10**9
+
+
 def _config_problem(case: Case, builder: Builder) -> str | None:
-    """All parameters of micro-benchmarks are whole numbers above 0."""
+    """All parameters of micro-benchmarks are whole numbers above 0, and small enough for 64 bits of bytes."""
     parameters = list(inspect.signature(builder).parameters.values())[2:]
     names = [p.name for p in parameters]
     for name, value in case.config.items():
@@ -127,6 +130,8 @@ def _config_problem(case: Case, builder: Builder) -> str | None:
             return f"config: unknown key {name!r} for {case.model!r}, allowed: {', '.join(names)}"
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             return f"config.{name}: {value!r}, allowed: a whole number of 1 or more"
+        if value > _LARGEST_SIZE:
+            return f"config.{name}: {value!r:.20}, allowed: {_LARGEST_SIZE} at most"
     for parameter in parameters:
         if parameter.default is inspect.Parameter.empty and parameter.name not in case.config:
             return f"config: key {parameter.name!r} is missing, {case.model!r} needs: {', '.join(names)}"
@@ -151,8 +156,15 @@ def _unused(case: Case) -> str | None:
 def _benchmark_figures(case: Case, machine: Machine) -> Figures:
     if case.precision == "f8.16":
         raise CaseError(f"{case.file}: case {case.id!r}: precision: 'f8.16' has no data type here, allowed: f32, f16.*")
-    built = BENCHMARKS[case.model](case, machine, **case.config)
-    machine.place(case.replicas, ipus_per_replica(built.ir))
+    try:
+        built = BENCHMARKS[case.model](case, machine, **case.config)
+        machine.place(case.replicas, ipus_per_replica(built.ir))
+        return _built_figures(built, case, machine)
+    except ValueError as error:  # of a size that no plan is for, or that the machine does not have
+        raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
+
+
+def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
     executable = Executable(built.ir, machine, name=case.model, settings=RunSettings())
     if not built.counted:
         return _figures(executable, built.work, built.rate, built.times)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 import ipuperf
 from ipuperf.cli import cli, main
+from ipuperf.trace import TraceError
 
 PRESETS = ("gc200-1", "pod4", "pod16", "pod64", "bow-pod4", "bow-pod16", "bow-pod64", "gc2-1")
 
@@ -85,7 +88,7 @@ def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Pat
 )
 def test_an_unknown_machine_is_one_clear_line(run_ipuperf: Callable, tmp_path: Path, name: str, expected: str) -> None:
     done = run_ipuperf("machines", name, cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -94,8 +97,8 @@ def test_an_unknown_machine_is_one_clear_line(run_ipuperf: Callable, tmp_path: P
 def test_a_wrong_machine_file_names_file_and_key(run_ipuperf: Callable, tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text('extends = "pod4"\n[ipu_machine]\nddr_speed = 3\n')
     done = run_ipuperf("machines", "wrong.toml", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: wrong.toml: ipu_machine.ddr_speed: unknown key")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ipuperf: wrong.toml: ipu_machine.ddr_speed: unknown key")
     assert "Traceback" not in done.stderr
 
 
@@ -106,8 +109,48 @@ def test_errors_of_ipuperf_outside_a_users_program_are_one_line(
     monkeypatch.setattr("ipuperf.commands.demo.demo.callback", lambda **options: ipuperf_error())
     with pytest.raises(SystemExit) as stop:
         main()
-    assert stop.value.code == 1
+    assert stop.value.code == 2
     assert capsys.readouterr().err == "ipuperf: load_machine: no such thing\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (MemoryError("Unable to allocate 7.11 PiB"), 2, "out of memory: Unable to allocate 7.11 PiB"),
+        (MemoryError(), 2, "out of memory"),
+        (OverflowError("int too large"), 2, "a number is too large: int too large"),
+        (RecursionError("maximum recursion depth exceeded"), 2, "nested too deep: maximum recursion depth exceeded"),
+        (OSError(errno.ENOSPC, "No space left on device", "a/file"), 2, "a/file: No space left on device"),
+        (OSError("no number and no file"), 2, "no number and no file"),
+        (TraceError("first line\n  second line"), 2, "first line second line"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+@pytest.mark.parametrize("command", ["demo", "machines", "validate"])
+def test_limits_of_the_computer_are_one_line(command: str, error: BaseException, code: int, said: str,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    def fail(**options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.commands[command], "callback", fail)
+    result = CliRunner().invoke(cli, [command])
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (code, "", f"ipuperf: {said}")
+
+
+def test_a_defect_of_ipuperf_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.commands["machines"], "callback", lambda **options: {}["key"])
+    result = CliRunner().invoke(cli, ["machines"])
+    assert isinstance(result.exception, KeyError)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_the_output(ipuperf_command: list[str], child_environment: dict[str, str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*ipuperf_command, "machines"], stdout=full, stderr=subprocess.PIPE, env=child_environment, text=True,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "ipuperf: No space left on device\n")
 
 
 def ipuperf_error() -> None:

@@ -107,8 +107,8 @@ def test_a_file_that_is_no_program_is_a_clear_message(run_ipuperf: Callable, tmp
     (tmp_path / "broken.ipynb").write_text("{")
     for name, text in (("table.csv", "expected a .py script or an .ipynb notebook"), ("broken.ipynb", "JSON expected")):
         done = run_ipuperf("run", name, cwd=tmp_path)
-        assert done.returncode == 1
-        assert f"Error: {name}: " in done.stderr
+        assert done.returncode == 2
+        assert f"ipuperf: {name}: " in done.stderr
         assert text in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -262,6 +262,47 @@ def test_the_trace_of_a_report_can_be_read_and_adds_up(run_ipuperf: Callable, tm
     assert trace.seconds(int(trace.columns("runs")["dur"][0])) == pytest.approx(
         _run_seconds(tmp_path / "out" / "0-build")
     )
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_report(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
+    """A limit on the size of files stands for the full disk."""
+    script.write_text("import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + DOUBLER)
+    done = run_ipuperf("run", script.name, "--report", "a/out", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == f"ipuperf: {tmp_path / 'a' / 'out' / '0-build'}: the report cannot be written: File too large"
+    assert [path.name for path in tmp_path.iterdir()] == [script.name]
+
+
+def test_a_script_without_a_session_has_no_report_and_hears_of_it(run_ipuperf: Callable, tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text("print('ran')\n")
+    done = run_ipuperf("run", "prints.py", "--report", "a/out", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr == "ipuperf: no report in a/out: the script made no session\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["prints.py"]
+
+
+def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
+    run_ipuperf: Callable, tmp_path: Path, script: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    script.write_text(DOUBLER + "\nimport os\nos.chdir('elsewhere')\n")
+    done = run_ipuperf("run", script.name, "--report", "out", cwd=tmp_path)
+    assert done.stderr == "report: out/0-build\n"
+    assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_ctrl_c_ends_with_130_and_the_report_of_what_was_compiled(
+    run_ipuperf: Callable, tmp_path: Path, script: Path
+) -> None:
+    script.write_text(
+        DOUBLER + "\nother, _ = build(2)\nimport os, signal\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)\n"
+    )
+    done = run_ipuperf("run", script.name, "--report", "out", cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr == "ipuperf: interrupted\nreport: out/0-build\n"
+    assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a path that cannot be made")

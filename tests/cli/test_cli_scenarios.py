@@ -88,8 +88,15 @@ def test_demo_takes_embedded_digits_where_there_is_no_mnist(run_ipuperf: Callabl
     done = run_ipuperf("demo", "--steps", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("data: scikit-learn's digits scaled to 28x28 (MNIST was not found")
+    assert done.stderr == "", "no bar goes into a file"
     _checked_demo(done.stdout)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_does_not_take_other_data_than_those_asked_for(run_ipuperf: Callable, tmp_path: Path) -> None:
+    done = run_ipuperf("demo", "--steps", "2", cwd=tmp_path, env={"IPUPERF_DATA": "gone"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ipuperf: IPUPERF_DATA=gone: no such folder; make it, or unset IPUPERF_DATA\n"
 
 
 def test_demo_takes_mnist_where_it_is(run_ipuperf: Callable, data_folder: Path, tmp_path: Path) -> None:
@@ -109,6 +116,6 @@ def test_demo_refuses_no_steps(run_ipuperf: Callable, tmp_path: Path) -> None:
 def test_demo_of_an_unknown_machine_stops_before_training(run_ipuperf: Callable, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     done = run_ipuperf("demo", "--steps", "1", "--machine", "nosuch", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "unknown machine 'nosuch'" in done.stderr
     assert "accuracy" not in done.stdout

@@ -90,7 +90,7 @@ def test_flipped_bits_in_a_gzip_stream_are_an_error(tmp_path: Path) -> None:
         damaged = bytearray(content)
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
-        with pytest.raises(DatasetError):
+        with pytest.raises(DatasetError, match="gzip stream is damaged"):
             read_idx(path)
 
 

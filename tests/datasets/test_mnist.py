@@ -66,6 +66,7 @@ def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "place", ["data/mnist", "data", "root/MNIST/raw", "root", "home/.torch/datasets/MNIST/raw", "work/datasets"]
 )
 def test_each_place_is_searched(place: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("IPUPERF_DATA", str(tmp_path / "data"))
     write_files(tmp_path / place, tiny_files(), packed)
     found = find_mnist([tmp_path / "root"])
@@ -79,6 +80,7 @@ def test_each_place_is_searched(place: str, packed: bool, tmp_path: Path, monkey
 
 
 def test_the_order_of_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("IPUPERF_DATA", str(tmp_path / "data"))
     expected = []
     for place in ["data/mnist", "data", "root/MNIST/raw", "root", "home/.torch/datasets", "work/datasets"]:
@@ -101,7 +103,23 @@ def test_a_folder_without_all_files_is_passed_over(tmp_path: Path) -> None:
         load_mnist(False, root=tmp_path / "root")
 
 
+def test_a_folder_of_data_that_is_not_there_is_an_error_whatever_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_files(tmp_path / "root", tiny_files())
+    monkeypatch.setenv("IPUPERF_DATA", str(tmp_path / "data"))
+    for find in (
+        lambda: find_mnist([root]),
+        lambda: load_mnist(True, root=root),
+        lambda: load_mnist(True, root=root, download=True),
+    ):
+        with pytest.raises(DatasetError, match="data: no such folder"):
+            find()
+    assert not (tmp_path / "data").exists()
+
+
 def test_missing_everywhere_names_variable_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("IPUPERF_DATA", str(tmp_path / "data"))
     for wanted in (False, True):
         with pytest.raises(DatasetError) as caught:

@@ -278,6 +278,7 @@ class TestMNIST:
 
     def test_missing_files(self, mnist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "none").mkdir()
         monkeypatch.setenv("IPUPERF_DATA", str(tmp_path / "none"))
         monkeypatch.chdir(tmp_path)
         with pytest.raises(DatasetError, match="download=True"):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipuperf.commands.machines import machines
-from ipuperf.machine import list_machines, load_machine
+from ipuperf.machine import MachineError, list_machines, load_machine
 from ipuperf.machine.describe import describe, draw_topology
 
 
@@ -19,7 +19,7 @@ def run(*arguments: str):
 def test_list_has_a_line_for_each_preset():
     lines = run().output.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list_machines()
-    assert ["pod16", "16", "GC200", "14,352", "MiB", "1024", "GB"] in [line.split() for line in lines]
+    assert ["pod16", "16", "GC200", "15.05", "GB", "1,024", "GB"] in [line.split() for line in lines]
     assert next(line for line in lines if line.startswith("gc2-1 ")).endswith("none")
 
 
@@ -74,5 +74,5 @@ def test_a_users_file_and_an_unknown_name(tmp_path):
     path.write_text('extends = "pod4"\ndescription = "my own"\n')
     assert run(str(path)).output.startswith("mine: my own\n")
     wrong = run("pod5")
-    assert wrong.exit_code == 1
-    assert wrong.output.startswith("Error: load_machine: unknown machine 'pod5'")
+    assert isinstance(wrong.exception, MachineError)
+    assert str(wrong.exception).startswith("load_machine: unknown machine 'pod5'")

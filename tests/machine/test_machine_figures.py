@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipuperf.machine import KINDS, MachineError, list_machines, load_machine
-from ipuperf.machine.figures import UNITS, Figure, base_value
+from ipuperf.machine.describe import as_dict, describe
+from ipuperf.machine.figures import LARGEST, UNITS, Figure, base_value
 from ipuperf.machine.schema import FIGURES, SEVERAL_RACKS, STREAMING_MEMORY, canonical
 
 POD4 = load_machine("pod4")
@@ -188,3 +192,33 @@ def test_a_machine_is_a_value():
     copy = pickle.loads(pickle.dumps(POD4))
     assert copy == POD4
     assert dict(copy.figures) == dict(POD4.figures)
+
+
+@pytest.mark.parametrize("key", POD4.figures)
+@pytest.mark.parametrize("value", ["1e300", "1e-300", "-1e300", pytest.param("1" + "0" * 400, id="integer"), "largest"])
+def test_any_size_of_a_figure_is_an_error_or_a_machine(key, value, tmp_path):
+    """One line that names file and key, or a machine that can be described; no figure is too large for arithmetic."""
+    figure, dimension = POD4.figures[key], FIGURES[canonical(key)]
+    largest = LARGEST["time" if dimension == "latency" and figure.unit != "cycles" else dimension]
+    text = str(float(largest / UNITS[dimension][figure.unit])) if value == "largest" else value
+    section, name = key.rsplit(".", 1)
+    path = tmp_path / "my.toml"
+    path.write_text(
+        f'extends = "pod4"\n[{section}]\n'
+        f'{name} = {{ value = {text}, unit = "{figure.unit}", source = "none", kind = "assumed" }}\n'
+    )
+    if value not in ("1e-300", "largest"):
+        with pytest.raises(MachineError, match=re.escape(f"{path}: {key}: ")) as caught:
+            load_machine(path)
+        assert len(str(caught.value)) < 400
+        return
+    with suppress(MachineError):
+        machine = load_machine(path)
+        assert describe(machine)
+        assert json.dumps(as_dict(machine))
+
+
+@pytest.mark.parametrize("wrong", [3, None, 1.5, ["pod4"], b"pod4"])
+def test_what_names_no_machine_is_an_error(wrong):
+    with pytest.raises(MachineError, match="is no machine, allowed: the name of a preset"):
+        load_machine(wrong)

@@ -303,3 +303,13 @@ def test_a_model_that_was_not_compiled_can_be_compiled_later() -> None:
     assert (module.training, module.first.training, module.second.training) == (True, True, False)
     assert not poptorch.isRunningOnIpu()
     assert poptorch.trainingModel(module, options())(*batch(6))[1].numel() == 6
+
+
+def test_a_batch_without_samples() -> None:
+    x, y = (part[:0] for part in batch(6))
+    said = r"of shape \(0, \d+\) has no samples, the batch dimension must be at least 1"
+    with pytest.raises(AssertionError, match=said):
+        trained(Network(), options(), x, y)
+    model = poptorch.inferenceModel(Network(), inference())
+    with pytest.raises(AssertionError, match=said):
+        model(x)

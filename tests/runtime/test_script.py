@@ -140,6 +140,23 @@ class TestAsPythonDoes:
         assert captured.out == "before\n"
         assert captured.err == said
 
+    def test_the_traceback_of_an_error_about_the_program_ends_with_its_line(
+        self, run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The frames of ipuperf that found the shapes do not fit tell nothing about the program."""
+        source = "import numpy as np\nimport popxl\nfrom popxl import ops\nir = popxl.Ir()\nwith ir.main_graph:\n"
+        source += "    x = popxl.variable(np.zeros((2, 3), np.float32))\n    ops.matmul(x, x)\n"
+        assert run(source).exit_code == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if line.startswith("  File ")] == [line for line in lines if "line 7" in line]
+        assert lines[-1].startswith("ipuperf.ir.errors.ShapeError: ")
+
+    def test_the_traceback_of_any_other_error_is_whole(
+        self, run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run("from ipuperf.trace import Trace\nTrace(3, 4)\n").exit_code == 1
+        assert "trace.py" in capsys.readouterr().err
+
     def test_keyboard_interrupt_passes(self, run: Callable[..., Any]) -> None:
         with pytest.raises(KeyboardInterrupt):
             run("raise KeyboardInterrupt\n")

@@ -9,10 +9,11 @@ import pytest
 
 import ipuperf
 from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec
-from ipuperf.machine import Machine, load_machine
+from ipuperf.machine import Machine, MachineError, load_machine
 from ipuperf.ops import HostLoad, HostStore, Init, Sin
 from ipuperf.runtime.executable import Executable, choose_machine
 from ipuperf.runtime.settings import RunSettings
+from ipuperf.simulation import SimulationError
 
 
 def program(trips: int = 4) -> Ir:
@@ -50,3 +51,14 @@ def test_a_preset_is_read_once_and_settings_take_a_machine() -> None:
     machine = load_machine("pod4")
     assert isinstance(machine, Machine)
     assert Executable(program(1), settings=RunSettings(machine=machine)).machine is machine
+
+
+def test_what_is_no_machine_session_or_prefetch_depth_is_named() -> None:
+    session = SimpleNamespace(executable=Executable(program(), "gc200-1", settings=RunSettings()))
+    with pytest.raises(MachineError, match="3 \\(int\\) is no machine, allowed: the name of a preset"):
+        ipuperf.simulate_session(session, machine=3)
+    with pytest.raises(TypeError, match="simulate_session: 3 is no session; expected a popxl.Session"):
+        ipuperf.simulate_session(3)
+    for depth in (1.5, "1", None, -1):
+        with pytest.raises(SimulationError, match="prefetch_depth is .*, it must be a whole number of 0 or more"):
+            ipuperf.simulate_session(session, prefetch_depth=depth)

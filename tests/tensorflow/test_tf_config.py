@@ -224,3 +224,11 @@ def test_buffer_sizes_merge_collectives():
     config.optimizations.maximum_reduce_scatter_buffer_size = -1
     with pytest.raises(ValueError, match="optimizations.maximum_reduce_scatter_buffer_size is -1, it must be 0 bytes"):
         config.configure_ipu_system()
+
+
+@pytest.mark.parametrize("count", [0, -1, [0], [2, -1], (4, 0)])
+def test_a_device_without_ipus_is_refused(count) -> None:
+    config = IPUConfig()
+    config.auto_select_ipus = count
+    with pytest.raises(ValueError, match="every device needs 1 or more IPUs"):
+        config.configure_ipu_system()

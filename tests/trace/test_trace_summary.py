@@ -101,3 +101,21 @@ def test_diff_counts_what_is_missing_as_zero(trace, synthetic):
     assert (gone.target, gone.ratio) == (0, 0)
     back = synthetic.pipeline_trace(ipus=3).diff(trace)
     assert back[back.key == "IPU 3 / stack"].ratio.isna().all()
+
+
+@pytest.mark.parametrize("other", [5, None, "trace.ipt"])
+def test_diff_with_what_is_no_trace(trace, other):
+    with pytest.raises(TypeError, match="diff: the target is .* expected a Trace"):
+        trace.diff(other)
+
+
+@pytest.mark.parametrize("rtol", ["a", None, float("nan")])
+def test_diff_with_what_is_no_tolerance(trace, rtol):
+    with pytest.raises(ValueError, match="rtol .*: expected a number of at least 0"):
+        trace.diff(trace, rtol=rtol)
+
+
+@pytest.mark.parametrize("window", ["ab", 5, (1,), (0, 1, 2), (5, 5), (9, 1), (0, None), ("0", "9"), (0, float("nan"))])
+def test_expand_of_what_is_no_window(trace, window):
+    with pytest.raises(ValueError, match="window .*: expected \\(start, stop\\) in cycles with start < stop"):
+        trace.expand(window)

@@ -48,15 +48,15 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
 def test_a_wrong_file_is_one_line(cases: Path) -> None:
     cases.write_text(CASES.replace(', unit = "TFLOP/s"', ""), encoding="utf-8")
     done = CliRunner().invoke(cli, ["validate", "--cases", str(cases)])
-    assert done.exit_code == 1
-    assert done.output.startswith("Error: ")
+    assert done.exit_code == 2
+    assert done.output.startswith("ipuperf: ")
     assert "case 'MINE': measured: key 'unit' is missing" in done.output
 
 
 def test_targets_are_checked_before_the_work(cases: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "--json", str(tmp_path / "gone" / "r.json")])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "does not exist" in done.output
     done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "--plot", str(tmp_path / "r.xyz")])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--plot" in done.output

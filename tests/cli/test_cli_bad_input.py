@@ -1,0 +1,285 @@
+"""Every option of every command with bad values: one clear line, exit code 2, and nothing left behind.
+
+The table holds bad values by command and option; that it misses none is itself a test. All of it runs in this process.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from ipuperf.cli import cli
+
+FILES = {
+    "ok.py": "print('the script ran')\n",
+    "table.csv": "a,b\n",
+    "broken.ipynb": "{",
+    "list.ipynb": "[]",
+    "words.toml": "these are words",
+    "deep.toml": "a = " + "[" * 5000,
+    "digits.toml": "a = " + "9" * 5000,
+    "huge.toml": 'extends = "pod4"\n[chip]\n'
+    'clock = { value = 1e300, unit = "GHz", source = "none", kind = "assumed" }\n',
+    "many.toml": 'extends = "pod64"\n[system]\n'
+    'ipus = { value = 65536, unit = "count", source = "none", kind = "assumed" }\n',
+    "case.toml": "[[case]]\nid = 'X'\n",
+    "questions.csv": "kind,target,dtype,M,K,N\nmatmul,mk2,f16,64,64,64\n",
+    "wrong.csv": "kind,target,dtype,M,K,N\nmatmul,mk2,f16,64,0,64\n",
+}
+CASE = """
+[[case]]
+id = "X"
+category = "kernel"
+source = "none"
+machine = "pod4"
+model = "matmul"
+mode = "kernel"
+config = { m = 64, k = 64, n = 64 }
+measured = { metric = "time", quantity = "cycles", value = 1, unit = "cycles" }
+"""
+FILES |= {
+    "no-plan.toml": CASE.replace("64", str(10**9)),
+    "size.toml": CASE.replace("64", str(10**12)),
+    "value.toml": CASE.replace("value = 1", f"value = {10**400}"),
+    "model.toml": CASE.replace("matmul", "bert").replace("m = 64, k = 64, n = 64", 'preset = "base", layers = "x"'),
+    "small.toml": CASE.replace("model =", "replicas = 5\nmodel ="),
+}
+BINARY = bytes(range(256))
+
+MACHINES = {
+    "''": "unknown machine ''",
+    "pod5": "unknown machine 'pod5' (did you mean pod",
+    "gone.toml": "gone.toml: cannot be read: No such file or directory",
+    "./folder": "folder: cannot be read: Is a directory",
+    "words.toml": "words.toml: not valid TOML",
+    "deep.toml": "deep.toml: not valid TOML",
+    "digits.toml": "digits.toml: not valid TOML",
+    "binary.toml": "binary.toml: ",
+    "huge.toml": "huge.toml: chip.clock: value = 1e+300 GHz, a frequency must not exceed 100 GHz",
+    "many.toml": "many.toml: system.ipus: 65536 IPUs, allowed: 2048 at most",
+}
+CHIPS = {
+    **dict.fromkeys(["''", "gc3"], "allowed: gc2, mk1, gc200"),
+    "huge.toml": "must not exceed",
+    "gone.toml": "cannot be read",
+}
+TYPES = dict.fromkeys(["''", "int8", "f64"], "allowed: f16, f32")
+SIZES = dict.fromkeys(["0", "-1", "1.5", "''", "x", str(10**30)], "")
+OUTPUTS = {"''": "an empty text is no path", "gone/x.csv": "the folder gone does not exist", "folder": "is a directory"}
+PRODUCT = "estimate matmul --m 64 --k 64 --n 64"
+CONVOLUTION = "estimate convolution --height 8 --kh 3 --cin 8 --cout 8"
+VERTEX = "estimate vertex --name relu"
+
+#: Beginning of the command line -> option or argument -> bad value -> what the line says.
+TABLE: dict[str, dict[str, dict[str, str]]] = {
+    "run": {
+        "script": {
+            "gone.py": "'gone.py' does not exist",
+            "''": "an empty text is no path",
+            "folder": "'folder' is a directory",
+            "table.csv": "expected a .py script or an .ipynb notebook",
+            "broken.ipynb": "not a notebook: JSON expected",
+            "list.ipynb": "not a notebook of format 4",
+            "binary.ipynb": "not a notebook",
+        },
+    },
+    "run ok.py": {
+        "--machine": MACHINES,
+        "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'wall'"),
+        "--report": {
+            "''": "an empty text is no path",
+            "ok.py": "'ok.py' is a file",
+            "ok.py/below": "ok.py/below: the folder cannot be made or written to: ",
+            "x" * 300: "File name too long",
+        },
+    },
+    "machines": {"name": {name: text for name, text in MACHINES.items() if name != "many.toml"}},
+    "demo": {
+        "--steps": dict.fromkeys(["0", "-1", "1.5", "''", "x"], "Invalid value for '--steps'"),
+        "--machine": {**MACHINES, "gc200-1": "4 replicas"},
+        "--seed": dict.fromkeys(["-1", str(2**32), "1.5", "''", "x"], "Invalid value for '--seed'"),
+    },
+    "validate": {
+        "--cases": {
+            "''": "an empty text is no path",
+            "gone.toml": "does not exist",
+            "empty": "no cases",
+            "words.toml": "words.toml: cannot be read as TOML",
+            "deep.toml": "deep.toml: cannot be read as TOML",
+            "digits.toml": "digits.toml: cannot be read as TOML",
+            "binary.toml": "binary.toml: cannot be read as TOML",
+            "case.toml": "case 'X': key 'category' is missing",
+            "no-plan.toml": "case 'X': matmul [1, 1000000000, 1000000000] x [1, 1000000000, 1000000000]: ",
+            "size.toml": "case 'X': config.m: 1000000000000, allowed: 1000000000 at most",
+            "value.toml": "case 'X': measured.value: ",
+            "model.toml": "case 'X': config.layers: 'x' is not supported by model 'bert', allowed: a value like 12",
+            "small.toml": "case 'X': pod4: 5 replicas x 1 IPUs per replica need 5",
+        },
+        "--json": OUTPUTS,
+        "--plot": {**OUTPUTS, "picture.xyz": "no picture has the suffix 'xyz'", "picture": "the suffix ''"},
+    },
+    "estimate --out answers.csv": {
+        "--csv": {
+            "''": "an empty text is no path",
+            "gone.csv": "does not exist",
+            "folder": "is a directory",
+            "binary.toml": "not a CSV file",
+            "table.csv": "header, column a: unknown",
+            "wrong.csv": "row 1, column K: is '0'",
+        },
+    },
+    "estimate --csv questions.csv": {"--out": OUTPUTS},
+    PRODUCT: {
+        "--chip": CHIPS,
+        "--dtype": TYPES,
+        "--partials": TYPES,
+        "--amp": dict.fromkeys(["0", "-1", "1.1", "nan", "inf", "''", "x"], ""),
+        **dict.fromkeys(["--groups", "--m", "--k", "--n"], SIZES),
+        "--pass": dict.fromkeys(["''", "fwd"], "pass"),
+    },
+    CONVOLUTION: {
+        "--chip": CHIPS,
+        "--dtype": TYPES,
+        "--partials": TYPES,
+        "--amp": dict.fromkeys(["0", "-1", "1.1", "nan", "inf", "''", "x"], ""),
+        **dict.fromkeys(["--batch", "--height", "--width", "--kh", "--kw", "--cin", "--cout", "--groups"], SIZES),
+        "--stride": dict.fromkeys(["0", "-1", "1.5", "x"], ""),
+        "--pad": dict.fromkeys(["-1", "1.5", "x", str(10**30)], ""),
+        "--pass": dict.fromkeys(["''", "nonemm"], "pass"),
+    },
+    VERTEX: {
+        "--chip": CHIPS,
+        "--name": dict.fromkeys(["''", "nosuch"], ""),
+        "--dtype": TYPES,
+        "--elements": dict.fromkeys(["''", "x", "1.5", "-1", "1,,2", str(10**30)], ""),
+    },
+}  # fmt: skip
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with the words that call it."""
+    for name, command in cli.commands.items():
+        yield name, command
+        for below, inner in getattr(command, "commands", {}).items():
+            yield f"{name} {below}", inner
+
+
+def _rows() -> Iterator[tuple[str, str]]:
+    """Every bad command line, and what is to be said."""
+    for start, options in TABLE.items():
+        for option, values in options.items():
+            for value, text in values.items():
+                yield f"{start} {option} {value}" if option.startswith("-") else f"{start} {value}", text
+    for name, command in _commands():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and parameter.is_flag:
+                yield f"{name} {parameter.opts[0]}=yes", "does not take a value"
+            elif isinstance(parameter, click.Option):
+                yield f"{name} {parameter.opts[0]}", "requires an argument"
+        if name != "run":  # there behind the script they are the script's
+            yield f"{name} --nosuch", "No such option"
+    yield from MORE.items()
+
+
+MORE = {
+    "--nosuch": "No such option",
+    "fly": "No such command 'fly'",
+    "run": "Missing argument 'SCRIPT'",
+    "machines pod4 pod16": "unexpected extra argument",
+    "demo now": "unexpected extra argument",
+    "validate now": "unexpected extra argument",
+    "estimate fly": "No such command 'fly'",
+    "estimate matmul --m 1 --k 1": "Missing option '--n'",
+    "estimate vertex": "Missing option '--name'",
+    "estimate --csv questions.csv": "--csv IN and --out OUT go together",
+    "estimate --out answers.csv": "--csv IN and --out OUT go together",
+    "estimate --csv questions.csv matmul --m 1 --k 1 --n 1": "--csv and --out go without a command",
+    "estimate matmul --m 1 --k 1 --n 1 --partials f16 --dtype f32": "partials are",
+    "estimate convolution --height 2 --kh 3 --cin 1 --cout 1": "kernel",
+    "estimate convolution --height 8 --kh 3 --cin 9 --cout 8 --groups 2": "groups have to divide",
+    "run --epochs 1 ok.py": "No such option '--epochs'",
+    "run -x ok.py": "No such option '-x'",
+    "run --macine pod4 ok.py": "No such option '--macine'",
+    "run ok.py --macine pod4": "'--macine'. Did you mean '--machine'? If it is the script's own, put it after '--'.",
+    "run ok.py --machien=pod4": "Did you mean '--machine'?",
+    "run ok.py -machine pod4": "Did you mean '--machine'?",
+    "run ok.py --mach pod4": "Did you mean '--machine'?",
+    "run ok.py --Machine pod4": "Did you mean '--machine'?",
+    "run ok.py --strict_memory": "Did you mean '--strict-memory'?",
+    "run ok.py --strict": "Did you mean '--strict-memory'?",
+    "run ok.py --reports out": "Did you mean '--report'?",
+    "run ok.py 1 --epochs 2 --clok wall": "Did you mean '--clock'?",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: files of :data:`FILES`, some of other kinds, an empty folder."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    for name in ("binary.toml", "binary.ipynb"):
+        (tmp_path / name).write_bytes(BINARY)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("IPUPERF_DATA", raising=False)
+    return tmp_path
+
+
+def _tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def _checked(result: Result, text: str) -> None:
+    """One line on standard error that begins as all do, and nothing else."""
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("ipuperf: ")
+    assert text in line
+    assert "Errno" not in line
+
+
+@pytest.mark.parametrize(("line", "text"), [pytest.param(*row, id=row[0][:80]) for row in _rows()])
+def test_bad_input_is_one_line_and_leaves_nothing(line: str, text: str, folder: Path) -> None:
+    before = _tree(folder)
+    _checked(CliRunner().invoke(cli, shlex.split(line)), text)
+    assert _tree(folder) == before
+
+
+def test_the_table_has_every_option_and_argument() -> None:
+    called = {"estimate matmul": PRODUCT, "estimate convolution": CONVOLUTION, "estimate vertex": VERTEX}
+    for name, command in _commands():
+        starts = [start for start in TABLE if start == called.get(name, name) or start.startswith(f"{name} -")]
+        starts += ["run ok.py"] if name == "run" else []
+        listed = {option for start in starts for option in TABLE[start]}
+        for parameter in command.params:
+            free = parameter.name == "args" or (isinstance(parameter, click.Option) and parameter.is_flag)
+            assert free or listed & {parameter.name, *parameter.opts}, f"{name}: no bad value for {parameter.opts}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ok.py", "--epochs", "1", "-v"],
+        ["ok.py", "--", "--macine", "pod4", "--report"],
+        ["--", "ok.py", "--machine"],
+        ["ok.py", "--import", "x", "--models", "--rate"],
+    ],
+)
+def test_what_is_clearly_the_scripts_is_not_questioned(words: list[str], folder: Path) -> None:
+    (folder / "ok.py").write_text("import sys\nprint(*sys.argv[1:])\n")
+    result = CliRunner().invoke(cli, ["run", *words])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.split() == [word for word in words if word not in ("--", "ok.py")]
+
+
+def test_ipuperf_alone_is_its_help(folder: Path) -> None:
+    result = CliRunner().invoke(cli, [])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == CliRunner().invoke(cli, ["--help"]).stdout

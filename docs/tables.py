@@ -26,7 +26,7 @@ MODULES = (
     "popxl_addons.ops",
     "popxl_addons.transforms",
 )
-"""Modules whose names the guide lists. PopTorch's is left out: some of its names are there to say why they do not work."""
+"""Modules whose names the guide lists. PopTorch's is left out: some of its names only say why they do not work."""
 
 
 def _rows(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
@@ -61,7 +61,8 @@ def published_rows() -> str:
     found = read_cases()
     missing = sum(len(item.ids) for item in found.not_expressed)
     waiting = sum(case.host_bound for case in found.cases)
-    return f"{len(found.cases)} values are cases, {waiting} of them bound by the host; {missing} published rows are no case."
+    cases = f"{len(found.cases)} values are cases, {waiting} of them bound by the host"
+    return f"{cases}; {missing} published rows are no case."
 
 
 TABLES: dict[str, Callable[[], str]] = {"names": names, "trace": trace_tables, "published rows": published_rows}

@@ -15,9 +15,9 @@ from ipuperf.commands.parameters import FilePath, OutputFile
     "source",
     metavar="FILE|DIR",
     type=FilePath(exists=True),
-    help="Cases to run instead of those that come with ipuperf (TOML; docs/accuracy.md shows the format).",
+    help="Cases to run instead of those that come with ipuperf (TOML; ipuperf/validation/cases.py says how).",
 )
-@click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, up to a minute each).")
+@click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, mostly 10 to 40 s each).")
 @click.option("--json", "json_path", metavar="FILE", type=OutputFile(),
               help="Also write the rows as a JSON list.")  # fmt: skip
 @click.option("--plot", "plot_path", metavar="FILE", type=OutputFile(),

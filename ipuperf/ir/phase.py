@@ -92,7 +92,7 @@ def _final(found: Mapping[Graph, _Found]) -> dict[Op, Phase]:
     """Ops of which nothing is known are what their graph is called for."""
     purposes: dict[Graph, set[Phase]] = {graph: set() for graph in found}
     result: dict[Op, Phase] = {}
-    for graph, ops in reversed(found.items()):
+    for graph, ops in reversed(list(found.items())):
         purpose = _purpose(purposes[graph])
         for op, phase in ops.items():
             result[op] = phase or purpose

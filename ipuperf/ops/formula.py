@@ -86,6 +86,7 @@ log1p = function(np.log1p)
 maximum = function(np.maximum)
 minimum = function(np.minimum)
 reciprocal = function(np.reciprocal)
+sqrt = function(np.sqrt)
 square = function(np.square)
 tanh = function(np.tanh)
 

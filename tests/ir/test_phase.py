@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
-from ipuperf.ir import CONTEXT, phases_of
+from ipuperf.ir import CONTEXT, Phase, phases_of
 from ipuperf.popxl import ops
+from ipuperf.trace import PHASES
 
 
 def phases(ir, *, graph: str | None = None) -> dict[str, set[str]]:
@@ -154,3 +157,7 @@ def test_io_is_io_in_every_context(ir):
     with CONTEXT.phase("bwd"):
         ops.relu(ops.host_load(stream))
     assert phases(ir) == {"Init": {"io"}, "HostLoad": {"io"}, "Relu": {"bwd"}}
+
+
+def test_the_words_are_those_of_traces():
+    assert get_args(Phase) == PHASES

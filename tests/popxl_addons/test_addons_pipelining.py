@@ -15,6 +15,7 @@ from ipuperf import popxl_addons as addons
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
 from ipuperf.popxl import ops
+from ipuperf.report import pipeline_split
 from ipuperf.simulation import simulate
 from ipuperf.trace import Trace
 
@@ -270,6 +271,19 @@ def test_ipus_overlap(recompute: bool) -> None:
     links = {link["name"]: link["transfers"] for link in parallel["links"]}
     # five stages: steps + 4 cycles, all with copies but the last; those of a cycle are one exchange
     assert links["pod4/ipu0->ipu1"] == steps + 4 - 1
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_what_the_ipus_do_is_told_apart(recompute: bool) -> None:
+    """Stages that restore activations run their forward again after restoring; the last one keeps its own."""
+    trace = trace_of(programs.pipelined(programs.network(2, batch=64, width=64, recompute=recompute), 6))
+    split = pipeline_split(trace)
+    for ipu in (0, 1):
+        assert split[ipu]["fwd"] > 0
+        assert split[ipu]["bwd"] > 0
+        assert split[ipu]["update"] > 0
+    assert (split[0]["recompute"] > 0.3 * split[0]["fwd"]) == recompute
+    assert ("recompute" in set(trace.columns("ops")["phase"])) == recompute
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -39,7 +39,18 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
     assert "MINE" in done.output
     assert "no figure was calibrated on any of these rows" in done.output
     (row,) = json.loads(target.read_text(encoding="utf-8"))
-    keys = ["id", "category", "metric", "predicted", "measured", "unit", "error", "confidence", "calibrated_on"]
+    keys = [
+        "id",
+        "category",
+        "class",
+        "metric",
+        "predicted",
+        "measured",
+        "unit",
+        "error",
+        "confidence",
+        "calibrated_on",
+    ]
     assert list(row) == keys
     assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)
     assert "<svg" in picture.read_text(encoding="utf-8")

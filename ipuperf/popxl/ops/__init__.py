@@ -1,7 +1,8 @@
 """``popxl.ops``: functions that add ops to the current graph.
 
-Every function of the upstream package for which ipuperf has an op class is here, under the upstream name and argument
-names; asking for another one raises an error that lists them.
+Those of the upstream package that are here (``__all__``) have the upstream names and argument names; asking for
+another one raises an error that lists them. There are op classes in :mod:`ipuperf.ops` that no function here gives:
+PopTorch and TensorFlow programs use them.
 """
 
 from __future__ import annotations

@@ -72,6 +72,10 @@ class StageContext:
             RuntimeError: outside of a stage, or ``from_stage`` is needed because no stage makes ``t``.
             TypeError: the current stage is not after ``from_stage``.
         """
+        return self._through_stash(t, from_stage, None)
+
+    def _through_stash(self, t: popxl.Tensor, from_stage: int | None, phase: _ir.Phase | None) -> popxl.Tensor:
+        """See :meth:`stash_and_restore_tensor`; restoring is for ``phase``, stashing what it is for by its data."""
         to_stage = self._stage
         if to_stage is None:
             raise RuntimeError("stash_and_restore_tensor must be called inside `with pipeline.stage(i)`")
@@ -91,7 +95,7 @@ class StageContext:
             stash_facts, stash_graph = Stash().create_graph(t, size)
             stash = stash_facts.init()
             stash_graph.bind(stash).call(t)
-        with self.stage(to_stage):
+        with self.stage(to_stage), _ir.CONTEXT.phase(phase):
             restore_facts, restore_graph = Restore().create_graph(stash.stash)
             (restored,) = restore_graph.bind(restore_facts.init()).call(stash.stash)
             return restored if t.shape else restored.reshape(())
@@ -117,8 +121,10 @@ class StageContext:
             )
         if from_stage == self._stage:
             return activations
+        again = any(op.phase == "recompute" for op in grad_info.graph._ir.ops)
+        phase: _ir.Phase = "recompute" if again else "bwd"
         return {
-            parameter: t if self._available_in(t._ir_tensor) is None else self.stash_and_restore_tensor(t, from_stage)
+            parameter: t if self._available_in(t._ir_tensor) is None else self._through_stash(t, from_stage, phase)
             for parameter, t in activations.items()
         }
 

@@ -1,0 +1,58 @@
+"""The tables of the documentation say what the code has."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables_of_docs", DOCS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["user-guide.md", "accuracy.md"])
+def test_tables_are_up_to_date(name: str, tables: ModuleType) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert "<!-- table " in text
+    assert tables.updated(text) == text, "python docs/tables.py --write"
+
+
+def test_every_listed_name_is_there(tables: ModuleType) -> None:
+    for module in tables.MODULES:
+        found = importlib.import_module(f"ipuperf.{module}")
+        for name in found.__all__:
+            assert getattr(found, name) is not None
+
+
+def test_the_guides_examples_of_errors_are_errors() -> None:
+    from ipuperf.popxl import ops
+
+    guide = (DOCS / "user-guide.md").read_text(encoding="utf-8")
+    (name,) = re.findall(r"`popxl\.ops\.(\w+) is not supported by ipuperf yet; supported: \.\.\.`", guide)
+    with pytest.raises(AttributeError, match=f"popxl.ops.{name} is not supported by ipuperf yet; supported: "):
+        getattr(ops, name)
+    (imported,) = re.findall(r"cannot import name '(\w+)' from 'ipuperf.popxl.ops'", guide)
+    with pytest.raises(ImportError, match=f"cannot import name '{imported}' from 'ipuperf.popxl.ops'"):
+        exec(f"from ipuperf.popxl.ops import {imported}")
+
+
+def test_a_table_that_is_out_of_date_is_seen(tables: ModuleType) -> None:
+    stale = "a\n<!-- table trace -->\nold\n<!-- end of table -->\nb"
+    assert "| `steps` |" in tables.updated(stale)
+    assert tables.updated(stale).startswith("a\n")
+    assert tables.updated(stale).endswith("\nb")
+    with pytest.raises(KeyError):
+        tables.updated("<!-- table nothing -->\n\n<!-- end of table -->")

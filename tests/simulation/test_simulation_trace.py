@@ -47,10 +47,13 @@ def test_a_function_called_twice_is_one_segment():
     program = s.program(s.seq(call, s.phase(1), call, s.repeat(3, call)), functions={"layer": body})
     trace = simulate(program, s.machine())
     instances = trace.columns("instances")
-    assert list(instances["segment"]) == [0, 1, 0, 0, 0, 0]
-    assert list(instances["iteration"]) == [-1, -1, -1, 0, 1, 2]
+    assert list(instances["segment"]) == [0, 1, 0, 2]  # the loop is a segment of its own, with its trips
     layer = 8 + 118 + 9
-    assert list(instances["start"]) == [0, layer, layer + 1, 2 * layer + 1, 3 * layer + 1, 4 * layer + 1]
+    assert list(instances["start"]) == [0, layer, layer + 1, 2 * layer + 1]
+    assert list(instances["dur"]) == [layer, 1, layer, 3 * layer]
+    frame = trace.expand()
+    assert list(frame["iteration"]) == [-1] * 7 + [0] * 3 + [1] * 3 + [2] * 3
+    assert list(frame["start"][7::3]) == [2 * layer + 1, 3 * layer + 1, 4 * layer + 1]
 
 
 def test_steps_carry_what_the_phases_say():

@@ -43,7 +43,8 @@ def _rows(bad: np.ndarray) -> str:
     return f"row {', '.join(str(row) for row in rows[:3])}{more}"
 
 
-def _signs(trace: Trace) -> list[str]:
+def signs(trace: Trace) -> list[str]:
+    """What is negative and must not be."""
     found = []
     for table, names in _NOT_NEGATIVE.items():
         columns = trace.columns(table)

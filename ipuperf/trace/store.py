@@ -120,8 +120,8 @@ def load(
     """Read what :func:`save` wrote: meta and tables, to be given to ``Trace``.
 
     Raises :class:`TraceError` naming the file and the reason if it is missing, truncated, damaged, of another schema
-    version or no trace at all, and :class:`TraceSizeError` if its contents are more than ``most_bytes`` (found out before
-    they are unpacked).
+    version or no trace at all, and :class:`TraceSizeError` if its contents are more than ``most_bytes`` (which it finds
+    out before they are unpacked).
     """
     budget = _Budget(most_bytes)
     try:

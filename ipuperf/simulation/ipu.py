@@ -211,7 +211,7 @@ class IpuProcess:
         ``opened`` says."""
         while opened and segment.loops[opened[-1][0]].stop == stop:
             number, begin = opened.pop()
-            yield from self._sleep((segment.loops[number].count - 1) * (self.world.kernel.now - begin))
+            yield from self._sleep((segment.loops[number].trips - 1) * (self.world.kernel.now - begin))
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class Executions:
             if segment.loops:
                 layout = segment.layout
                 for parent, loop, period in zip(layout.parents, segment.loops, layout.periods, strict=True):
-                    rows.append((known + parent if parent >= 0 else -1, loop.count, period))
+                    rows.append((known + parent if parent >= 0 else -1, loop.trips, period))
         parents, counts, periods = zip(*rows, strict=True) if rows else ((),) * 3
         return {"loop": np.arange(len(rows)), "parent": parents, "count": counts, "period": periods}
 

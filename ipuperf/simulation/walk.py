@@ -78,11 +78,11 @@ class Part(NamedTuple):
 
 
 class LocalLoop(NamedTuple):
-    """The leaves ``first`` to ``stop`` (half open, positions in a segment) are executed ``count`` times."""
+    """The leaves ``first`` to ``stop`` (half open, positions in a segment) are executed ``trips`` times."""
 
     first: int
     stop: int
-    count: int
+    trips: int
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Segment:
         """How many steps are executed in the whole segment."""
         trips: list[int] = []
         for parent, loop in zip(self.layout.parents, self.loops, strict=True):
-            trips.append(loop.count * (trips[parent] if parent >= 0 else 1))
+            trips.append(loop.trips * (trips[parent] if parent >= 0 else 1))
         return sum(trips[loop] if loop >= 0 else 1 for loop in self.layout.inside)
 
 
@@ -150,7 +150,7 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> Layout:
         while opened and loops[opened[-1]].stop == leaf + 1:
             loop = opened.pop()
             periods[loop] = time - begins[loop]
-            time = begins[loop] + loops[loop].count * periods[loop]
+            time = begins[loop] + loops[loop].trips * periods[loop]
     return Layout(tuple(starts), tuple(inside), tuple(parents), tuple(periods), time)
 
 

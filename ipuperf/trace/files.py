@@ -14,8 +14,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary place for ``path``; on success it replaces ``path``, on an error it is removed.
 
     A reader therefore sees the old file or the whole new one. The folder must exist (``FileNotFoundError`` otherwise)
-    and ``path`` must not be one (``IsADirectoryError``). The temporary file has the name of ``path`` (some writers choose
-    the format by its suffix) and lies in a new folder beside it whose name nobody can foresee.
+    and ``path`` must not be one (``IsADirectoryError``). The temporary file has the name of ``path`` (some writers
+    choose the format by its suffix) and lies in a new folder beside it whose name nobody can foresee.
     """
     target = Path(path)
     if not target.parent.is_dir():

@@ -188,11 +188,11 @@ def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
         np.maximum.at(high, chain[inside, level], label[inside])
     equal = (chain >= 0) & np.append(low == high, False)[chain]
     merged = np.flatnonzero(equal.any(axis=1))
-    level = np.argmax(equal[merged], axis=1) if loops.depth else merged
-    top, own = chain[merged, level], template.loop[merged]
+    outer = np.argmax(equal[merged], axis=1) if loops.depth else merged
+    top, own = chain[merged, outer], template.loop[merged]
     dur, loop, wanted = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
-    dur[merged] = loops.count[own, level] * loops.period[own, level]
-    loop[merged] = np.where(level > 0, chain[merged, level - 1], -1)
+    dur[merged] = loops.count[own, outer] * loops.period[own, outer]
+    loop[merged] = np.where(outer > 0, chain[merged, outer - 1], -1)
     wanted[merged] = False
     place = np.empty(len(label), dtype=np.int64)
     place[template.order] = np.arange(len(label))

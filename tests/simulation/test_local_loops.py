@@ -16,7 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipuperf.lowering.program import Call, IoTiles, OpInfo, TileSetCopy
-from ipuperf.report import breakdown_cycles, timeline_figure, to_chrome_json, to_perfetto, write_report
+from ipuperf.report import (
+    breakdown_cycles,
+    pipeline_timeline_figure,
+    timeline_figure,
+    to_chrome_json,
+    to_perfetto,
+    write_report,
+)
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.trace import Trace, TraceError, check, fitting_window, slice_count, slices
 
@@ -161,6 +168,7 @@ def test_reports_of_a_million_million_trips(tmp_path):
     assert sum(parts.values()) == s.end(trace)
     assert parts["compute"] == HUGE * 8 + 4 * 7
     assert timeline_figure(trace) is not None
+    assert pipeline_timeline_figure(trace) is not None
 
 
 def test_the_report_folder_says_what_perfetto_shows(tmp_path, monkeypatch):

@@ -71,6 +71,11 @@ def ir_dtype(dtype: torch.dtype, what: str) -> DType:
     return DTYPES[dtype]
 
 
+def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
+    """An array of one value that takes the memory of one element and cannot be written to."""
+    return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
+
+
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     """The values of ``tensor`` in the IPU's type; zeros for a tensor without data (``meta``).
 
@@ -79,7 +84,7 @@ def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     """
     dtype = ir_dtype(tensor.dtype, what)
     if tensor.device.type == "meta":
-        return np.zeros(tuple(tensor.shape), dtype.numpy)
+        return repeated(0, tensor.shape, dtype)
     array = tensor.detach().cpu().numpy()
     if array.dtype == np.int64 and array.size:
         low, high = int(array.min()), int(array.max())

@@ -404,4 +404,4 @@ def _ancestors(losses: Mapping[torch.fx.Node, None]) -> set[torch.fx.Node]:
 def _real(tensor: torch.Tensor) -> torch.Tensor:
     """A constant with data: zeros stand for a tensor without any (``meta``)."""
     tensor = tensor.detach()
-    return torch.zeros(tensor.shape, dtype=tensor.dtype) if tensor.device.type == "meta" else tensor.cpu()
+    return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) if tensor.device.type == "meta" else tensor.cpu()

@@ -48,8 +48,7 @@ class Latencies:
     def _times(self) -> dict[str, Times]:
         """By stream, slice by slice and within a slice by replica."""
         program, trace = self._executable.device_program, self._executable.trace
-        rows = trace.expand()
-        rows = rows[rows["kind"].isin(_PARTS)]
+        rows = trace.expand(kinds=_PARTS)
         copied = copies_of(program)
         index = {ipu: number for replica in program.placement for number, ipu in enumerate(replica)}
         found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in (*self._inputs, *self._outputs)}

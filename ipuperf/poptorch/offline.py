@@ -1,9 +1,9 @@
 """One call of a module in simulated time only: no numbers are computed, so that large models need little memory.
 
 Module and inputs may live on PyTorch's ``meta`` device, which holds shapes and no data. Parameters and optimiser state
-then become arrays of zeros that nothing writes to or reads (the operating system gives such pages no memory), and the
-evaluator of the program is never made. What is simulated is the program that a :func:`~ipuperf.poptorch.trainingModel`
-or :func:`~ipuperf.poptorch.inferenceModel` with the same arguments would run.
+then become arrays with one zero at every place (strides of 0, the memory of one element), and the evaluator of the
+program is never made. What is simulated is the program that a :func:`~ipuperf.poptorch.trainingModel` or
+:func:`~ipuperf.poptorch.inferenceModel` with the same arguments would run.
 
 Simplification: constants that the module computes from its own tensors (a buffer filled in ``__init__``) are zeros when
 those are on ``meta``; time does not depend on values.

@@ -41,6 +41,7 @@ from ipuperf.ops import (
 )
 from ipuperf.ops import Greater as GreaterOp
 
+from .aten_lowering import repeated
 from .errors import Error
 from .optim import OptimiserSpec
 
@@ -75,22 +76,21 @@ class TorchRule:
         options = self.options(variable)
         first = self._type(self.spec.first_order_dtype)
         second = self._type(self.spec.second_order_dtype)
-        zeros = np.zeros(variable.shape, first.numpy)
+        zeros = repeated(0, variable.shape, first)
         if self.spec.kind == "sgd":
             return {"momentum": zeros} if options["momentum"] else {}
         if self.spec.kind == "lars":
             return {"momentum": zeros}
         if self.spec.kind == "rmsprop":
-            first_average = np.ones if options.get("use_tf_variant") else np.zeros
-            found = {"square_avg": first_average(variable.shape, second.numpy)}
+            found = {"square_avg": repeated(bool(options.get("use_tf_variant")), variable.shape, second)}
             if options["momentum"]:
                 found["momentum"] = zeros
             if options["centered"]:
                 found["grad_avg"] = zeros
             return found
-        moments = {"exp_avg": zeros, "exp_avg_sq": np.zeros(variable.shape, second.numpy)}
+        moments = {"exp_avg": zeros, "exp_avg_sq": repeated(0, variable.shape, second)}
         if self.spec.bias_correction:
-            moments["step"] = np.zeros((), np.float32)
+            moments["step"] = repeated(0, (), FLOAT32)
         return moments
 
     def scalars(self) -> Mapping[str, float]:
@@ -129,7 +129,7 @@ class TorchRule:
         options = self.options(variable)
         if not (self.spec.use_combined_accum and options["momentum"]):
             return None
-        return "momentum", np.zeros(variable.shape, variable.dtype.numpy), float(options.get("velocity_scaling", 1.0))
+        return "momentum", repeated(0, variable.shape, variable.dtype), float(options.get("velocity_scaling", 1.0))
 
     def build_combined(
         self, parameter: Variable, weight: Tensor, accumulated: Tensor, scalars: Mapping[str, Tensor], replicas: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.trace import KINDS, WAITING_KINDS, Window, slices
+from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -61,12 +63,65 @@ def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
     return int(instances["replica"][first]), int(instances["ipu"][first])
 
 
+@dataclass(frozen=True)
+class _Loops:
+    """The outermost loops inside segments, one row for each execution: lane, start and stop in cycles; and the steps in
+    them, one row for each, with ``owner``, the row of its loop."""
+
+    trace: Trace
+    lane: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    owner: np.ndarray
+    instance: np.ndarray
+    step: np.ndarray
+
+    @classmethod
+    def of(cls, trace: Trace, rows: np.ndarray) -> _Loops:
+        """Those of the given rows of table ``instances``."""
+        steps, template = trace.columns("steps"), trace.template
+        instance, step = pairs(trace, rows, template.loop >= 0)
+        outer = trace.loops.chain[template.loop[step], 0] if len(step) else step
+        keys, owner = np.unique(np.stack([instance, outer, steps["lane"][step]]), axis=1, return_inverse=True)
+        owner = owner.reshape(-1)
+        at = trace.columns("instances")["start"][instance]
+        start, stop = np.full(keys.shape[1], np.iinfo(np.int64).max), np.zeros(keys.shape[1], dtype=np.int64)
+        np.minimum.at(start, owner, at + steps["rel_start"][step])
+        np.maximum.at(stop, owner, at + template.reach[step])
+        return cls(trace, keys[2], start, stop, owner, instance, step)
+
+    def clipped(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and stops within a window."""
+        return np.clip(self.start, begin, end), np.clip(self.stop, begin, end)
+
+    def take(self, lane: int, edges: np.ndarray, free: np.ndarray) -> Iterator[tuple[str, int]]:
+        """Kind and cycles of what the steps of a lane do in the free stretches between ``edges``, which are free no
+        more. Time in which no step of a loop does anything counts as waiting."""
+        for loop in np.flatnonzero(self.lane == lane).tolist():
+            low, high = np.searchsorted(edges, np.clip([self.start[loop], self.stop[loop]], edges[0], edges[-1]))
+            change = np.diff(np.concatenate([[False], free[low:high], [False]]).astype(np.int8))
+            begins, ends = edges[low + np.flatnonzero(change == 1)], edges[low + np.flatnonzero(change == -1)]
+            free[low:high] = False
+            rest = int((ends - begins).sum())
+            for row in np.flatnonzero(self.owner == loop).tolist():
+                cycles = int((self._spent(row, ends) - self._spent(row, begins)).sum())
+                yield str(self.trace.columns("steps")["kind"][self.step[row]]), cycles
+                rest -= cycles
+            yield "idle", rest
+
+    def _spent(self, row: int, time: np.ndarray) -> np.ndarray:
+        steps, step = self.trace.columns("steps"), self.step[row]
+        first = self.trace.columns("instances")["start"][self.instance[row]] + steps["rel_start"][step]
+        loop = np.full(len(time), self.trace.template.loop[step])
+        return spent(self.trace.loops, np.full(len(time), steps["dur"][step]), loop, time - first)
+
+
 def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     """Cycles of one run on its critical IPU (see :func:`critical_ipu`) by part; they sum to the duration of the run.
 
     Each moment counts once: where lanes overlap the lowest lane that does something wins, and waiting (external sync,
     idle) only counts where no lane does anything. Time without any step is waiting for others and counts as ``sync``.
-    Steps outside the window of the run are left out.
+    Steps outside the window of the run are left out. Inside a loop of a segment nothing of another lane counts.
     """
     (begin, end), rows = run_instances(trace, run)
     result = dict.fromkeys(PARTS, 0)
@@ -76,13 +131,13 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     replica, ipu = critical_ipu(trace, rows)
     instances, steps = trace.columns("instances"), trace.columns("steps")
     rows = rows[(instances["ipu"][rows] == ipu) & (instances["replica"][rows] == replica)]
-    found = slices(trace, rows=rows)
+    found, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
     start, stop = np.clip(found.start, begin, end), np.clip(found.start + found.dur, begin, end)
     kind = steps["kind"][found.step]
     lane = steps["lane"][found.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
-    edges = np.unique(np.concatenate([start, stop, [begin, end]]))
+    edges = np.unique(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
     length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)
-    for level in np.unique(lane):
+    for level in np.unique(np.concatenate([lane, loops.lane])).tolist():
         for name in KINDS:
             chosen = (lane == level) & (kind == name)
             if not chosen.any():
@@ -93,6 +148,8 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
             covered = (np.cumsum(change)[:-1] > 0) & free
             result[PART_OF_KIND[name]] += int(length[covered].sum())
             free &= ~covered
+        for name, cycles in loops.take(level, edges, free):
+            result[PART_OF_KIND[name]] += cycles
     result["sync"] += int(length[free].sum())
     return result
 

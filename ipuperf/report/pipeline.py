@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.report.raster import Raster, colours
-from ipuperf.trace import WAITING_KINDS, Window, check_window, slices
+from ipuperf.trace import WAITING_KINDS, Window, check_window, merged_slices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,13 +94,14 @@ def _rows(trace: Trace, replica: int) -> list[_Row]:
     """The IPUs of a replica. Raises ``ValueError`` if the trace does not have it."""
     instances, steps = trace.columns("instances"), trace.columns("steps")
     codes = _steps(trace)
+    label = codes * (1 + int(steps["lane"].max(initial=0))) + steps["lane"]
     result = []
     of_replica = instances["replica"] == replica
     if not of_replica.any():
         known = np.unique(instances["replica"]).tolist()
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
-        found = slices(trace, rows=np.flatnonzero(of_replica & (instances["ipu"] == ipu)))
+        found = merged_slices(trace, label, np.flatnonzero(of_replica & (instances["ipu"] == ipu)))
         found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
         found = found.take(np.argsort(found.start, kind="stable"))
         part = codes[found.step]

@@ -32,6 +32,12 @@ class Raster:
             self._slope += sign * np.bincount(at, weights=1.0 - within, minlength=len(self._slope))
             self._slope += sign * np.bincount(at + 1, weights=within, minlength=len(self._slope))
 
+    def cover(self, row: np.ndarray, pixel: np.ndarray, fraction: np.ndarray) -> None:
+        """Add to what is covered of single pixels."""
+        at = np.asarray(row, dtype=np.int64) * (self.width + 2) + pixel
+        self._slope += np.bincount(at, weights=fraction, minlength=len(self._slope))
+        self._slope -= np.bincount(at + 1, weights=fraction, minlength=len(self._slope))
+
     def fractions(self) -> np.ndarray:
         """Covered part of each pixel, shape (rows, width): 1 where a slice fills it, more where slices overlap."""
         covered = np.cumsum(self._slope.reshape(self.rows, self.width + 2), axis=1)[:, : self.width]

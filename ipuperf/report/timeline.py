@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS
 from ipuperf.report.raster import Raster, colours, stacked
-from ipuperf.trace import KINDS, PHASES, Window, check_window, slice_batches
+from ipuperf.trace import KINDS, PHASES, Window, check_window, pairs, slice_batches, spent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,9 @@ MAX_ROWS = 64
 """IPUs shown at most; the title says how many are left out."""
 
 MAX_LABELS = 600
+
+_AT_ONCE = 1000
+"""Steps in loops drawn together, each in up to ``WIDTH`` pixels."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def instance_phases(trace: Trace) -> np.ndarray:
     phase = np.array([by_op.get(int(op), -1) for op in steps["op_id"]], dtype=np.int64)
     cycles = np.zeros((len(template.segments) + 1, len(PHASES)))
     known = phase >= 0
-    np.add.at(cycles, (template.place(steps["segment"][known]), phase[known]), steps["dur"][known])
+    spent_on = (steps["dur"] * template.trips)[known]
+    np.add.at(cycles, (template.place(steps["segment"][known]), phase[known]), spent_on)
     best = np.where(cycles.max(axis=1) > 0, cycles.argmax(axis=1), other)
     return best[template.place(trace.columns("instances")["segment"])]
 
@@ -98,14 +102,37 @@ def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray,
     kind = code[[KINDS.index(name) for name in steps["kind"]]] if len(steps["kind"]) else np.empty(0, dtype=np.int64)
     count = len(rows.keys) * len(KINDS)
     raster = Raster(2 * count, window, WIDTH)
-    for piece in slice_batches(trace, window):
-        row = rows.of_instance[piece.instance]
-        lane = np.minimum(steps["lane"][piece.step], 1)
-        target = lane * count + row * len(KINDS) + kind[piece.step]
-        raster.add(target[row >= 0], piece.start[row >= 0], piece.dur[row >= 0])
+
+    def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return np.minimum(steps["lane"][step], 1) * count + rows.of_instance[instance] * len(KINDS) + kind[step]
+
+    for piece in slice_batches(trace, window, steps=trace.template.loop < 0):
+        drawn = rows.of_instance[piece.instance] >= 0
+        raster.add(target(piece.instance, piece.step)[drawn], piece.start[drawn], piece.dur[drawn])
+    instance, step = pairs(trace, np.flatnonzero(rows.of_instance >= 0), trace.template.loop >= 0)
+    for part in np.array_split(np.arange(len(step)), len(step) // _AT_ONCE + 1):
+        _add_loops(raster, trace, instance[part], step[part], target(instance[part], step[part]))
     shape = (2, len(rows.keys), len(KINDS), WIDTH)
     first, others = raster.fractions().reshape(shape)
     return first, others
+
+
+def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndarray, target: np.ndarray) -> None:
+    """Draw steps in loops without a look at each trip: what they have spent by the end of a pixel, less by its
+    start."""
+    begin, pixels = raster.window[0], raster.width / (raster.window[1] - raster.window[0])
+    steps, template = trace.columns("steps"), trace.template
+    start = trace.columns("instances")["start"][instance]
+    low = np.clip(np.floor((start + steps["rel_start"][step] - begin) * pixels), 0, raster.width).astype(np.int64)
+    high = np.clip(np.ceil((start + template.reach[step] - begin) * pixels), 0, raster.width).astype(np.int64)
+    row = np.repeat(np.arange(len(step)), high - low)
+    pixel = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
+    first = (start + steps["rel_start"][step])[row]
+    done = [
+        spent(trace.loops, steps["dur"][step][row], template.loop[step][row], begin + edge / pixels - first)
+        for edge in (pixel, pixel + 1)
+    ]
+    raster.cover(target[row], pixel, (done[1] - done[0]) * pixels)
 
 
 def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:

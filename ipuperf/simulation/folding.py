@@ -172,6 +172,8 @@ class Folder:
         )
         self._world.recorder.epoch += 1
         self._shift += count * period
+        self._world.folded = self._shift
+        self._world.require_countable(two.time)
         for state, snapshots in list(self._seen.items()):
             self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= one.time]
             if not self._seen[state]:

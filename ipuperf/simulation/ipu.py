@@ -26,7 +26,7 @@ from ipuperf.lowering.program import (
 
 from .network import Label
 from .recorder import Ran
-from .walk import Enter, Instruction, Leaf, Next, Part, Shared, Stretch
+from .walk import Enter, Instruction, Leaf, Next, Part, Segment, Shared, Stretch, require_countable
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link, Topology
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
 
 _EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, _EMPTY, 0)
+_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, 0)
 
 Waiting = Generator[Event, object, None]
 Ask = Callable[[Callable[[], None]], None]
@@ -60,7 +60,8 @@ class Delays:
 @dataclass
 class World:
     """What the IPU processes of a simulation share. ``streams`` numbers each (direction, stream); ``looped`` is set
-    whenever an iteration of a loop begins."""
+    whenever an iteration of a loop begins; ``folded``: cycles added by folding, ``most``: cycles a run must not
+    reach."""
 
     kernel: Kernel
     network: Network
@@ -71,7 +72,13 @@ class World:
     tree: ProgramTree
     delays: Delays
     streams: dict[tuple[str, str], int]
+    most: int
     looped: bool = False
+    folded: int = 0
+
+    def require_countable(self, time: int) -> None:
+        """Raise :class:`SimulationError` unless this moment of the event loop can be told in true time."""
+        require_countable(time + self.folded, "the run", most=self.most)
 
 
 class IpuProcess:
@@ -170,6 +177,7 @@ class IpuProcess:
     def _sleep(self, cycles: int) -> Waiting:
         if cycles:
             self.until = self.world.kernel.now + cycles
+            self.world.require_countable(self.until)
             yield self.world.kernel.timeout(cycles)
             self.until = -1
 
@@ -186,14 +194,24 @@ class IpuProcess:
         """The stretch tile by tile, with the durations that come out."""
         assert self.tiles is not None
         tree = self.world.tree
-        for segment, iteration in zip(stretch.segment.tolist(), stretch.iteration.tolist(), strict=True):
-            start, durations = self.world.kernel.now, []
-            for leaf in tree.segments[segment].leaves:
+        for number in stretch.segment.tolist():
+            segment, start, durations = tree.segments[number], self.world.kernel.now, []
+            opened: list[tuple[int, int]] = []
+            for place, leaf in enumerate(segment.leaves):
+                opened += [(n, self.world.kernel.now) for n, loop in enumerate(segment.loops) if loop.first == place]
                 begin = self.world.kernel.now
                 yield from self.tiles.execute(tree.leaves[leaf].step)
                 durations.append(self.world.kernel.now - begin)
-            measured = tree.local_segment(tree.segments[segment].leaves, tuple(durations))
-            self._record(tree.stretch_of(np.array([measured]), np.array([iteration])), start)
+                yield from self._further_trips(segment, opened, place + 1)
+            measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
+            self._record(tree.stretch_of_one(measured), start)
+
+    def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
+        """Let the other trips of the loops that end here pass: they last as long as the first one, which began when
+        ``opened`` says."""
+        while opened and segment.loops[opened[-1][0]].stop == stop:
+            number, begin = opened.pop()
+            yield from self._sleep((segment.loops[number].trips - 1) * (self.world.kernel.now - begin))
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 

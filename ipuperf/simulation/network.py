@@ -168,24 +168,22 @@ class Network:
         size: int,
         label: Label,
         done: Callable[[], None],
-        latency: int = 0,
     ) -> None:
         """Move ``size`` bytes over ``route``; call ``done`` when the last byte is there.
 
-        The flow enters after the latencies of its links and ``latency`` further cycles. Nothing to move means done as
-        soon as the latency is over, without a transfer in the trace.
+        The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
+        transfer in the trace.
         """
         way = self._way(tuple(route))
         if not way.links:
             raise SimulationError(f"IPU {label.ipu}: a {label.kind} transfer without a route")
         flow = Flow(owner, way.links, way.resources, size, label, done)
-        delay = latency + way.latency
-        if delay:
-            at = self._kernel.now + delay
+        if way.latency:
+            at = self._kernel.now + way.latency
             self._entering[owner] = (flow, at)
             if at not in self._due:
                 self._due[at] = []
-                self._kernel.after(delay, lambda: self._enter_all(at))
+                self._kernel.after(way.latency, lambda: self._enter_all(at))
             self._due[at].append(flow)
         else:
             self._enter(flow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,14 +94,11 @@ class Executions:
         def join(name: str) -> np.ndarray:
             return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(row.stretch, name) for row in rows)])
 
-        inner = join("iteration")
         found = {
-            **{name: spread(name) for name in ("epoch", "stream", "batch")},
+            **{name: spread(name) for name in ("epoch", "stream", "batch", "loop", "iteration")},
             "segment": join("segment"),
             "number": np.repeat(np.arange(len(rows)), counts),
             "length": join("length"),
-            "loop": np.where(inner < 0, spread("loop"), -1),
-            "iteration": np.where(inner < 0, spread("iteration"), inner),
         }
         ends, found = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
         kept = {name: found[name] for name in ("segment", "number", "batch", "iteration")}
@@ -167,6 +165,14 @@ class Executions:
         row, dur = np.array(picked, dtype=np.int64), np.array(durations, dtype=np.int64)
         first = np.repeat(np.cumsum(counts) - counts, counts)
         before = np.concatenate([[0], np.cumsum(dur)])
+        start, loop = before[:-1] - before[first], np.full(len(row), -1)
+        for place, segment, known in zip(
+            (np.cumsum(counts) - counts).tolist(), segments, self._loops_before(), strict=True
+        ):
+            if segment.loops:
+                inside = np.array(segment.layout.inside)
+                start[place : place + len(inside)] = segment.layout.starts
+                loop[place : place + len(inside)] = np.where(inside < 0, -1, known + inside)
         own = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
         columns: Columns = {
             name: np.array(values)[row] for name, values in zip(_STEP, own, strict=True) if name not in ("kind", "dur")
@@ -177,9 +183,27 @@ class Executions:
             "dur": dur,
             "segment": np.repeat(np.arange(len(segments)), counts),
             "seq": np.arange(len(row)) - first,
-            "rel_start": before[:-1] - before[first],
+            "rel_start": start,
             "lane": np.repeat(np.array([self._lane(s) for s in segments], dtype=np.int64), counts),
+            "loop": loop,
         }
+
+    def _loops_before(self) -> list[int]:
+        """Number of loops in the segments before each of table ``steps``."""
+        counts = [len(self._tree.segments[number].loops) for number in self._used.tolist()]
+        return list(accumulate(counts, initial=0))[:-1]
+
+    def loops(self) -> Columns:
+        """Table ``loops``: those inside segments, segment by segment."""
+        rows: list[tuple[int, int, int]] = []
+        for number, known in zip(self._used.tolist(), self._loops_before(), strict=True):
+            segment = self._tree.segments[number]
+            if segment.loops:
+                layout = segment.layout
+                for parent, loop, period in zip(layout.parents, segment.loops, layout.periods, strict=True):
+                    rows.append((known + parent if parent >= 0 else -1, loop.trips, period))
+        parents, counts, periods = zip(*rows, strict=True) if rows else ((),) * 3
+        return {"loop": np.arange(len(rows)), "parent": parents, "count": counts, "period": periods}
 
     def _lane(self, segment: Segment) -> int:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0

@@ -21,7 +21,7 @@ from .recorder import Recorder
 from .rows import Executions, host_rows, link_rows, op_rows, program_rows, transfer_rows
 from .tiles import Tiles
 from .validate import check_placement, check_steps
-from .walk import ProgramTree, count_copies
+from .walk import MOST_CYCLES, ProgramTree, count_copies
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -48,15 +48,17 @@ def simulate(
         program: what :func:`ipuperf.lowering.lower` gives.
         machine: where it runs. It may differ from the one the program was lowered for in links, DDR and host; the
             cycles of local steps are the program's.
-        fidelity: ``phase`` has one process per IPU, ``tile`` one per tile (slow, never folded). Both give the same
-        trace.
-        fold: add loop iterations in steady state instead of simulating them; the trace is the same either way.
+        fidelity: ``phase`` has one process per IPU, ``tile`` one per tile (slow; of loops, it folds only local ones).
+            Both give the same trace.
+        fold: add loop iterations in steady state instead of simulating them. The trace says the same either way, but
+            without folding each trip of a local loop is an instance of its own.
         seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
         prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
             upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
 
     Raises:
-        SimulationError: a program that does not fit the machine, or one that waits for ever: who waits for what.
+        SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
+            of more cycles than can be counted.
         MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
     """
     if fidelity not in ("phase", "tile"):
@@ -64,7 +66,7 @@ def simulate(
     if not isinstance(prefetch_depth, int) or isinstance(prefetch_depth, bool) or prefetch_depth < 0:
         raise SimulationError(f"prefetch_depth is {prefetch_depth!r}, it must be a whole number, 0 or more")
     check_placement(program, machine)
-    tree = ProgramTree(program)
+    tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     world = _build(program, machine, tree, seed, prefetch_depth)
     processes = _processes(world, program, _tiles_used(tree) if fidelity == "tile" else 0)
@@ -100,6 +102,7 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
         tree=tree,
         delays=delays,
         streams=streams,
+        most=MOST_CYCLES // (program.replicas * lanes),
     )
 
 
@@ -185,6 +188,7 @@ def _trace(
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
         "programs": lambda: program_rows(programs, first),
         "steps": done.steps(machine.chip.tiles, program.io_tiles),
+        "loops": done.loops(),
         "instances": done.instances(),
         **memory.makers(),
         "links": link_rows(machine.topology.links),

@@ -1,9 +1,10 @@
 """From trees of steps to what an IPU process executes: a flat list of instructions.
 
 A stretch of local steps (`Phase`, `Sync`) up to the next shared step or loop boundary becomes one :class:`Stretch`: the
-trace segments in it and when each of them starts. Loops without a shared step are unrolled into the stretch (as
-arrays), so only loops that touch something shared remain loops. A segment is a straight run of local steps of one
-function body; calls begin a new one, so a body that is called twice gives the same segments twice.
+trace segments in it and when each of them starts. A segment is a straight run of local steps of one function body;
+calls begin a new one, so a body that is called twice gives the same segments twice. A loop without a shared step, with
+the loops and calls inside it, is one segment: its leaves once, and how often they come again (:class:`LocalLoop`), so
+that its trips cost nothing. Only loops that touch something shared remain loops (all do where nothing is folded).
 
 An IPU with I/O tiles has two lists: the compute tiles (lane 0) and the I/O tiles (lane 1) each walk their own steps of
 the tree, with the same loops around them, and both have the copies between the two sets, where they meet.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -75,31 +77,91 @@ class Part(NamedTuple):
     bytes_out: int = 0
 
 
+class LocalLoop(NamedTuple):
+    """The leaves ``first`` to ``stop`` (half open, positions in a segment) are executed ``trips`` times."""
+
+    first: int
+    stop: int
+    trips: int
+
+
 @dataclass(frozen=True)
 class Segment:
     """A template of the trace: ``leaves`` in order. ``parts`` is set for a shared step (one leaf, measured parts), and
-    ``durations`` for local steps (one for each leaf)."""
+    ``durations`` for local steps (one for each leaf). ``loops`` lie within each other or apart, outer ones first."""
 
     segment_id: int
     leaves: tuple[int, ...]
     parts: tuple[Part, ...] = ()
     durations: tuple[int, ...] = ()
+    loops: tuple[LocalLoop, ...] = ()
 
     @property
     def dur(self) -> int:
         """Cycles of the whole segment."""
+        if self.loops:
+            return self.layout.dur
         return sum(self.durations) + sum(part.dur for part in self.parts)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """When its leaves run, of a segment with loops."""
+        return lay_out(self.durations, self.loops)
+
+    @property
+    def executions(self) -> int:
+        """How many steps are executed in the whole segment."""
+        trips: list[int] = []
+        for parent, loop in zip(self.layout.parents, self.loops, strict=True):
+            trips.append(loop.trips * (trips[parent] if parent >= 0 else 1))
+        return sum(trips[loop] if loop >= 0 else 1 for loop in self.layout.inside)
+
+
+class Layout(NamedTuple):
+    """``starts`` of the leaves in the first trips; ``inside``: the innermost loop of each leaf (-1: none); ``parents``
+    and ``periods`` of the loops, ``dur`` of the whole."""
+
+    starts: tuple[int, ...]
+    inside: tuple[int, ...]
+    parents: tuple[int, ...]
+    periods: tuple[int, ...]
+    dur: int
+
+
+def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> Layout:
+    """Leaves of these durations one after the other, with loops around some of them.
+
+    >>> lay_out((5, 2), (LocalLoop(0, 2, 3), LocalLoop(1, 2, 10)))
+    Layout(starts=(0, 5), inside=(0, 1), parents=(-1, 0), periods=(25, 2), dur=75)
+    """
+    starts: list[int] = []
+    inside: list[int] = []
+    parents, begins, periods = [-1] * len(loops), [0] * len(loops), [0] * len(loops)
+    opened: list[int] = []
+    time, following = 0, 0
+    for leaf, duration in enumerate(durations):
+        while following < len(loops) and loops[following].first == leaf:
+            parents[following], begins[following] = opened[-1] if opened else -1, time
+            opened.append(following)
+            following += 1
+        starts.append(time)
+        inside.append(opened[-1] if opened else -1)
+        time += duration
+        while opened and loops[opened[-1]].stop == leaf + 1:
+            loop = opened.pop()
+            periods[loop] = time - begins[loop]
+            time = begins[loop] + loops[loop].trips * periods[loop]
+    return Layout(tuple(starts), tuple(inside), tuple(parents), tuple(periods), time)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Segments one after the other, in columns: number, start relative to the stretch, cycles, and the iteration of the
-    innermost unrolled loop (-1: none); ``dur`` is the length of the whole."""
+    """Segments one after the other, in columns: number, start relative to the stretch, cycles; ``dur`` is the length of
+    the whole."""
 
     segment: np.ndarray
     start: np.ndarray
     length: np.ndarray
-    iteration: np.ndarray
     dur: int
 
 
@@ -130,10 +192,9 @@ Instruction = Stretch | Shared | Enter | Next
 
 @dataclass(frozen=True)
 class _Block:
-    """Local segments with the iteration of the innermost loop unrolled around each."""
+    """A local segment."""
 
-    segment: np.ndarray
-    iteration: np.ndarray
+    segment: int
 
 
 @dataclass(frozen=True)
@@ -145,7 +206,10 @@ class _Loop:
 _Item = _Block | Shared | _Loop
 
 
-_START, _NO_LOOP = np.array([0]), np.array([-1])
+_START = np.array([0])
+
+MOST_CYCLES = 2**62
+"""Cycles and executions of steps are below this, over all IPUs together, so that int64 holds them and their sums."""
 
 
 class ProgramTree:
@@ -154,19 +218,22 @@ class ProgramTree:
 
     Args:
         program: what to walk; called functions are walked once.
+        fold: local loops become segments; otherwise they are walked trip by trip as those with shared steps.
 
     Raises:
-        SimulationError: an unknown or recursive function, or a negative count.
+        SimulationError: an unknown or recursive function, a negative count, or more trips or cycles than can be
+        counted.
     """
 
-    def __init__(self, program: DeviceProgram) -> None:
+    def __init__(self, program: DeviceProgram, *, fold: bool = True) -> None:
         self.program = program
+        self._fold = fold
         self.rows: list[ProgramRow] = []
         self.leaves: list[Leaf] = []
         self.segments: list[Segment] = []
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
-        self._stretches: dict[tuple[bytes, bytes], Stretch] = {}
+        self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._single: dict[int, Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
@@ -219,11 +286,13 @@ class ProgramTree:
 
     # -- segments ----------------------------------------------------------------------------------------------------
 
-    def local_segment(self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None) -> int:
+    def local_segment(
+        self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None, loops: tuple[LocalLoop, ...] = ()
+    ) -> int:
         """Id of the segment of these local leaves; with their own durations unless others were measured."""
         if durations is None:
             durations = tuple([local_cycles(self.leaves[leaf].step) for leaf in leaves])
-        return self._intern(leaves, (), durations)
+        return self._intern(leaves, (), durations, loops)
 
     def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
         """Id of the segment of a shared step that took these parts."""
@@ -233,29 +302,33 @@ class ProgramTree:
         """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step."""
         return self._intern((), (Part(kind, -1, dur),), ())
 
-    def stretch_of(self, segments: np.ndarray, iteration: np.ndarray) -> Stretch:
+    def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""
-        key = (segments.tobytes(), iteration.tobytes())
-        if key not in self._stretches:
-            length = np.array([self._lengths[s] for s in segments.tolist()], dtype=np.int64)
-            ends = np.cumsum(length)
-            dur = int(ends[-1]) if len(ends) else 0
-            self._stretches[key] = Stretch(segments, ends - length, length, iteration, dur)
-        return self._stretches[key]
+        if segments not in self._stretches:
+            dur = require_countable(sum(self._lengths[s] for s in segments), "a stretch of local steps")
+            length = np.array([self._lengths[s] for s in segments], dtype=np.int64)
+            self._stretches[segments] = Stretch(np.array(segments), np.cumsum(length) - length, length, dur)
+        return self._stretches[segments]
 
     def stretch_of_one(self, segment: int) -> Stretch:
-        """One segment alone, outside of any unrolled loop."""
+        """One segment alone."""
         found = self._single.get(segment)
         if found is None:
             dur = self._lengths[segment]
-            found = self._single[segment] = Stretch(np.array([segment]), _START, np.array([dur]), _NO_LOOP, dur)
+            found = self._single[segment] = Stretch(np.array([segment]), _START, np.array([dur]), dur)
         return found
 
-    def _intern(self, leaves: tuple[int, ...], parts: tuple[Part, ...], durations: tuple[int, ...]) -> int:
-        key = (leaves, parts, durations)
+    def _intern(
+        self,
+        leaves: tuple[int, ...],
+        parts: tuple[Part, ...],
+        durations: tuple[int, ...],
+        loops: tuple[LocalLoop, ...] = (),
+    ) -> int:
+        key = (leaves, parts, durations, loops)
         if key not in self._segment_ids:
             self._segment_ids[key] = len(self.segments)
-            self.segments.append(Segment(len(self.segments), leaves, parts, durations))
+            self.segments.append(Segment(len(self.segments), leaves, parts, durations, loops))
             self._lengths.append(self.segments[-1].dur)
         return self._segment_ids[key]
 
@@ -292,8 +365,7 @@ class ProgramTree:
 
     def _close(self, local: list[int], items: list[_Item]) -> None:
         if local:
-            segment = np.array([self.local_segment(tuple(local))], dtype=np.int64)
-            items.append(_Block(segment, np.array([-1], dtype=np.int64)))
+            items.append(_Block(self.local_segment(tuple(local))))
             local.clear()
 
     def _other(self, step: Step, parent: int) -> list[_Item]:
@@ -302,8 +374,30 @@ class ProgramTree:
             return list(self._function(step))
         if isinstance(step, Repeat):
             body = self._body(step.body, self._node(parent, "Repeat", step.name, step.op_id))
-            return _repeat(step, body)
+            return self._repeat(step, body)
         return [Shared(self._leaf(step, parent))]
+
+    def _repeat(self, step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
+        """A loop; one segment when everything in it is local."""
+        if step.count < 0:
+            raise SimulationError(f"Repeat {step.name!r} has count {step.count}, it must be 0 or more")
+        if step.count == 0 or not body:
+            return []
+        blocks = [self.segments[item.segment] for item in body if isinstance(item, _Block)]
+        if len(blocks) < len(body) or not self._fold:
+            return [_Loop(step.count, body)]
+        leaves: list[int] = []
+        durations: list[int] = []
+        loops = [LocalLoop(0, sum(len(block.leaves) for block in blocks), step.count)]
+        for block in blocks:
+            loops += [LocalLoop(len(leaves) + a, len(leaves) + b, count) for a, b, count in block.loops]
+            leaves += block.leaves
+            durations += block.durations
+        segment = self.local_segment(tuple(leaves), tuple(durations), tuple(loops))
+        name = f"Repeat {step.name!r} of {step.count:,} trips"
+        require_countable(self._lengths[segment], name)
+        require_countable(self.segments[segment].executions, name, "executions of steps")
+        return [_Block(segment)]
 
     def _function(self, call: Call) -> tuple[_Item, ...]:
         name = call.function
@@ -328,14 +422,13 @@ class ProgramTree:
 
     def _flatten(self, items: Sequence[_Item], flat: list[Instruction]) -> None:
         """Append the instructions of ``items``; neighbouring blocks become one stretch."""
-        blocks: list[_Block] = []
+        blocks: list[int] = []
         for item in [*items, None]:
             if isinstance(item, _Block):
-                blocks.append(item)
+                blocks.append(item.segment)
                 continue
             if blocks:
-                segments = np.concatenate([block.segment for block in blocks])
-                flat.append(self.stretch_of(segments, np.concatenate([block.iteration for block in blocks])))
+                flat.append(self.stretch_of(tuple(blocks)))
                 blocks = []
             if isinstance(item, Shared):
                 flat.append(item)
@@ -377,20 +470,11 @@ def _copies(step: Step, ipu: int) -> tuple[StreamCopy | HostCopy, ...]:
     return (step,) if isinstance(step, StreamCopy) else ()
 
 
-def _repeat(step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
-    """A loop; unrolled when everything in it is local."""
-    if step.count < 0:
-        raise SimulationError(f"Repeat {step.name!r} has count {step.count}, it must be 0 or more")
-    if step.count == 0 or not body:
-        return []
-    blocks = [item for item in body if isinstance(item, _Block)]
-    if len(blocks) < len(body):
-        return [_Loop(step.count, body)]
-    segment = np.concatenate([block.segment for block in blocks])
-    inner = np.concatenate([block.iteration for block in blocks])
-    trip = np.repeat(np.arange(step.count, dtype=np.int64), len(segment))
-    iteration = np.tile(inner, step.count)
-    return [_Block(np.tile(segment, step.count), np.where(iteration < 0, trip, iteration))]
+def require_countable(count: int, what: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
+    """``count`` if int64 can hold it and its sums, :class:`SimulationError` otherwise."""
+    if count >= most:
+        raise SimulationError(f"{what} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})")
+    return count
 
 
 def _unnest(

@@ -207,8 +207,8 @@ def _steps(trace: Trace, kinds: Collection[str]) -> _Steps:
     codes = np.array([code_of[kind] for kind in table["kind"]], dtype=np.int64)
     wanted = np.isin(codes, [code_of[kind] for kind in kinds])
     pieces: list[_Steps] = []
-    for found in slice_batches(trace):
-        chosen = found.take(wanted[found.step] & (found.dur > 0))
+    for found in slice_batches(trace, steps=wanted):
+        chosen = found.take(found.dur > 0)
         owner = chosen.instance
         end = chosen.start + chosen.dur
         replica, ipu = instances["replica"][owner], instances["ipu"][owner]

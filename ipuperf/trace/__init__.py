@@ -11,9 +11,20 @@ from __future__ import annotations
 
 from ipuperf.trace.check import check
 from ipuperf.trace.columns import Words
-from ipuperf.trace.errors import TraceError
+from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
-from ipuperf.trace.fold import Slices, Window, check_window, fitting_window, slice_batches, slice_count, slices
+from ipuperf.trace.fold import (
+    Slices,
+    Window,
+    check_window,
+    fitting_window,
+    merged_slices,
+    pairs,
+    slice_batches,
+    slice_count,
+    slices,
+)
+from ipuperf.trace.loops import spent
 from ipuperf.trace.schema import (
     KINDS,
     LOCATIONS,
@@ -42,13 +53,17 @@ __all__ = [
     "Table",
     "Trace",
     "TraceError",
+    "TraceSizeError",
     "Window",
     "Words",
     "check",
     "check_window",
     "fitting_window",
+    "merged_slices",
+    "pairs",
     "replacing",
     "slice_batches",
     "slice_count",
     "slices",
+    "spent",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.trace.loops import common_depth
 from ipuperf.trace.schema import NO_OP
 from ipuperf.trace.summary import union_length
 from ipuperf.trace.trace import tile_totals
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _NOT_NEGATIVE: dict[str, tuple[str, ...]] = {
     "ops": ("flops",),
     "steps": ("rel_start", "dur", "dur_mean", "active_tiles", "bytes_in", "bytes_out", "flops", "lane"),
+    "loops": ("period",),
     "instances": ("ipu", "replica", "dur"),
     "tile_runs": ("cycles", "bytes", "tile_from"),
     "tile_memory": ("ipu", "tile", "bytes"),
@@ -41,7 +43,8 @@ def _rows(bad: np.ndarray) -> str:
     return f"row {', '.join(str(row) for row in rows[:3])}{more}"
 
 
-def _signs(trace: Trace) -> list[str]:
+def signs(trace: Trace) -> list[str]:
+    """What is negative and must not be."""
     found = []
     for table, names in _NOT_NEGATIVE.items():
         columns = trace.columns(table)
@@ -65,6 +68,7 @@ def _references(trace: Trace) -> list[str]:
         ("instances", "segment", "steps", "segment", False),
         ("instances", "parent", "runs", "run", False),
         ("tile_runs", "segment", "steps", "segment", False),
+        ("steps", "loop", "loops", "loop", True),
         ("live_intervals", "class_id", "variables", "class_id", False),
     ):
         values = trace.columns(table)[column]
@@ -90,13 +94,36 @@ def _steps(trace: Trace) -> list[str]:
     same = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
         steps["lane"][order][1:] == steps["lane"][order][:-1]
     )
-    overlap = same & ((steps["rel_start"] + steps["dur"])[order][:-1] > steps["rel_start"][order][1:])
+    overlap = same & (_left(trace, order) > steps["rel_start"][order][1:])
     for place in np.flatnonzero(overlap)[:3]:
         one, two = order[place], order[place + 1]
         found.append(
             f"steps: segment {steps['segment'][one]} lane {steps['lane'][one]}: seq {steps['seq'][one]} is still busy "
             f"when seq {steps['seq'][two]} starts"
         )
+    return found
+
+
+def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
+    """Last end of each row of ``steps`` (but the last of ``order``) in one trip of the loops it shares with the
+    next."""
+    steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
+    shared = common_depth(loops, loop[:-1], loop[1:])
+    return (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
+
+
+def _loops(trace: Trace) -> list[str]:
+    """A trip is over when the next one begins."""
+    steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop
+    found = []
+    for row, number in enumerate(loops.ids.tolist()):
+        level = int((loops.chain[row] >= 0).sum()) - 1
+        inside = loops.chain[loop, level] == row
+        ends = (steps["rel_start"] + steps["dur"] + loops.rest[loop, level + 1])[inside]
+        length = int(ends.max() - steps["rel_start"][inside].min()) if len(ends) else 0
+        period, count = int(loops.period[row, level]), int(loops.count[row, level])
+        if count > 1 and length > period:
+            found.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
     return found
 
 
@@ -108,7 +135,7 @@ def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     low = np.full(len(keys), np.iinfo(np.int64).max)
     high = np.full(len(keys), np.iinfo(np.int64).min)
     np.minimum.at(low, row, steps["rel_start"])
-    np.maximum.at(high, row, steps["rel_start"] + steps["dur"])
+    np.maximum.at(high, row, trace.template.reach)
     return keys >> 32, keys & 0xFFFFFFFF, low, high
 
 
@@ -216,16 +243,25 @@ def _links(trace: Trace) -> list[str]:
     return found
 
 
-_RULES: tuple[Callable[[Trace], list[str]], ...] = (_signs, _references, _steps, _instances, _runs, _memory, _links)
+_RULES: tuple[Callable[[Trace], list[str]], ...] = (
+    signs,
+    _references,
+    _steps,
+    _loops,
+    _instances,
+    _runs,
+    _memory,
+    _links,
+)
 
 
 def check(trace: Trace) -> list[str]:
     """What does not add up, one sentence each, empty if all is well.
 
     Rules: nothing negative; references lead somewhere; mean <= slowest tile; the steps of one lane of a segment do not
-    overlap and fit into every instance; one lane of an IPU runs one instance at a time (busy <= elapsed); instances lie
-    within their run; the fullest tile lies between the mean and the total; peaks are not below any step; no link moves
-    more than its bandwidth allows.
+    overlap, trips of a loop do not, and both fit into every instance; one lane of an IPU runs one instance at a time
+    (busy <= elapsed); instances lie within their run; the fullest tile lies between the mean and the total; peaks are
+    not below any step; no link moves more than its bandwidth allows.
     """
-    found = _signs(trace)
+    found = signs(trace)
     return found if found else [text for rule in _RULES[1:] for text in rule(trace)]

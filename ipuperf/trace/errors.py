@@ -1,4 +1,4 @@
-"""The one error of the trace room."""
+"""The errors of the trace room."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ class TraceError(ValueError):
 
     The message names the table and column, or the file, then the value seen and what is allowed.
     """
+
+
+class TraceSizeError(TraceError):
+    """A trace file whose contents would take more memory than allowed."""

@@ -1,7 +1,8 @@
 """Join templates and instances, vectorised: slices, counts and sums without a Python loop over rows.
 
-A slice is one step of one instance: it starts at ``instances.start + steps.rel_start`` and lasts ``steps.dur``. Sums
-are taken on the folded tables (segment sums times number of instances) and never need the slices.
+A slice is one execution of a step of one instance: it starts at ``instances.start + steps.rel_start``, later by whole
+periods of the loops around it (:mod:`ipuperf.trace.loops`), and lasts ``steps.dur``. Sums are taken on the folded
+tables (segment sums times number of instances) and never need the slices.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.trace.columns import code_of
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.loops import common_depth, count_executions, executions, product
 from ipuperf.trace.schema import KINDS
 
 if TYPE_CHECKING:
@@ -21,13 +24,18 @@ if TYPE_CHECKING:
 Window = tuple[int, int]
 """A stretch of time in cycles, half open."""
 
+MOST_SLICES = 20_000_000
+"""Slices that can be expanded at once; some 3 GB as a table."""
+
 
 @dataclass(frozen=True)
 class Template:
     """The steps sorted by segment and sequence.
 
     ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``; ``low`` and
-    ``extent`` are the first start and the last end among them, relative to the instance (0 for a segment of no steps).
+    ``extent`` are the first start and the last end among them, relative to the instance (0 for a segment of no steps),
+    ``slices`` is how many slices an instance has. ``loop`` is the row of ``Trace.loops`` of each row of table ``steps``
+    (-1: none), ``trips`` how often an instance executes it, ``reach`` the end of its last execution.
     """
 
     order: np.ndarray
@@ -36,6 +44,10 @@ class Template:
     count: np.ndarray
     low: np.ndarray
     extent: np.ndarray
+    slices: np.ndarray
+    loop: np.ndarray
+    trips: np.ndarray
+    reach: np.ndarray
 
     def place(self, segment: np.ndarray) -> np.ndarray:
         """Index into ``segments`` of each segment id; -1 where the segment has no steps."""
@@ -50,20 +62,22 @@ class Slices:
     """Slices in columns of equal length.
 
     ``start`` and ``dur`` in cycles (int64); ``step`` and ``instance`` are row numbers of the tables ``steps`` and
-    ``instances``, through which every other property is looked up.
+    ``instances``, through which every other property is looked up; ``trip`` is that of the innermost loop of the
+    segment (-1: none).
     """
 
     start: np.ndarray
     dur: np.ndarray
     step: np.ndarray
     instance: np.ndarray
+    trip: np.ndarray
 
     def __len__(self) -> int:
         return len(self.start)
 
     def take(self, rows: np.ndarray) -> Slices:
         """The slices at ``rows`` (indices or a mask)."""
-        return Slices(self.start[rows], self.dur[rows], self.step[rows], self.instance[rows])
+        return Slices(self.start[rows], self.dur[rows], self.step[rows], self.instance[rows], self.trip[rows])
 
 
 def build_template(trace: Trace) -> Template:
@@ -71,12 +85,14 @@ def build_template(trace: Trace) -> Template:
     steps = trace.columns("steps")
     order = np.lexsort((steps["seq"], steps["segment"]))
     segments, first, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
+    loop = trace.loops.place(steps["loop"])
+    trips, reach = trace.loops.inner[loop, 0], steps["rel_start"] + trace.loops.rest[loop, 0] + steps["dur"]
     if len(segments) == 0:
         nothing = np.empty(0, dtype=np.int64)
-        return Template(order, segments, first, count, nothing, nothing)
-    ends = (steps["rel_start"] + steps["dur"])[order]
+        return Template(order, segments, first, count, nothing, nothing, nothing, loop, trips, reach)
     low = np.minimum.reduceat(steps["rel_start"][order], first)
-    return Template(order, segments, first, count, low, np.maximum.reduceat(ends, first))
+    extent, slices_of = np.maximum.reduceat(reach[order], first), np.add.reduceat(trips[order], first)
+    return Template(order, segments, first, count, low, extent, slices_of, loop, trips, reach)
 
 
 def kind_codes(trace: Trace) -> np.ndarray:
@@ -112,58 +128,135 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
     return np.flatnonzero((place >= 0) & (begin < window[1]) & (end >= window[0]))
 
 
-def slices(trace: Trace, window: Window | None = None, rows: np.ndarray | None = None) -> Slices:
-    """Slices of the given rows of table ``instances`` (all by default) that touch ``window``, in instance order.
-
-    A slice touches the window if some of it lies inside; a slice of no duration does if its start lies inside. Slices
-    are not cut at the edges of the window.
-    """
-    instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
-    rows = instances_in(trace, window) if rows is None else np.asarray(rows, dtype=np.int64)
-    place = template.place(instances["segment"][rows])
+def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Row of ``instances`` and row of ``steps`` for every step (of those ``wanted``, a mask) of the given instances."""
+    template = trace.template
+    place = template.place(trace.columns("instances")["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     counts = template.count[place] if len(place) else np.empty(0, dtype=np.int64)
+    _require_few(counts)
     total = int(counts.sum())
     instance = np.repeat(rows, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     step = template.order[np.repeat(template.first[place], counts) + within] if total else np.empty(0, dtype=np.int64)
-    start = instances["start"][instance] + steps["rel_start"][step]
-    result = Slices(start, steps["dur"][step], step, instance)
-    if window is None:
-        return result
+    if wanted is None:
+        return instance, step
+    return instance[wanted[step]], step[wanted[step]]
+
+
+def _require_few(counts: np.ndarray | int) -> None:
+    """Raise :class:`TraceError` for more slices than can be expanded at once."""
+    total = counts if isinstance(counts, int) else sum(counts.tolist()) if counts.sum(dtype=float) > MOST_SLICES else 0
+    if total > MOST_SLICES:
+        raise TraceError(
+            f"{total:,} slices (rows) are asked for, at most {MOST_SLICES:,} can be expanded at once: give a shorter "
+            "window=(start, stop) in cycles (ipuperf.trace.fitting_window finds one)"
+        )
+
+
+def slices(
+    trace: Trace, window: Window | None = None, rows: np.ndarray | None = None, steps: np.ndarray | None = None
+) -> Slices:
+    """Slices of the given rows of table ``instances`` (all by default) that touch ``window``, by instance and step.
+
+    A slice touches the window if some of it lies inside; a slice of no duration does if its start lies inside. Slices
+    are not cut at the edges of the window. ``steps`` is a mask of the rows of table ``steps`` that are wanted.
+
+    Raises :class:`TraceError` for more than ``MOST_SLICES`` slices.
+    """
     check_window(window)
-    ends_after = np.where(result.dur > 0, start + result.dur > window[0], start >= window[0])
-    return result.take((start < window[1]) & ends_after)
+    rows = instances_in(trace, window) if rows is None else np.asarray(rows, dtype=np.int64)
+    return _expanded(trace, pairs(trace, rows, steps), trace.columns("steps")["dur"], trace.template.loop, window)
 
 
-def slice_batches(trace: Trace, window: Window | None = None, batch: int = 1_000_000) -> Iterator[Slices]:
-    """The slices of :func:`slices` in pieces of about ``batch``, so that memory stays bounded."""
-    rows = instances_in(trace, window)
-    place = trace.template.place(trace.columns("instances")["segment"][rows])
-    counts = np.where(place >= 0, trace.template.count[place], 0) if len(trace.template.count) else place * 0
+def _expanded(
+    trace: Trace, pairs: tuple[np.ndarray, np.ndarray], durations: np.ndarray, loops: np.ndarray, window: Window | None
+) -> Slices:
+    """Slices of rows of ``instances`` and ``steps``, with the duration and the loop (row) given for each step."""
+    instance, step = pairs
+    start = trace.columns("instances")["start"][instance] + trace.columns("steps")["rel_start"][step]
+    dur, loop = durations[step], loops[step]
+    if trace.loops.depth:
+        _require_few(count_executions(trace.loops, start, dur, loop, window))
+    found = executions(trace.loops, start, dur, loop, window)
+    return Slices(found.start, dur[found.row], step[found.row], instance[found.row], found.trip)
+
+
+def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
+    """Slices of the given rows of ``instances``, loops in which every step has the same label (one for each row of
+    table ``steps``) as one slice from their first start to the end of their last trip; it counts as one of their first
+    step."""
+    template, loops = trace.template, trace.loops
+    chain = loops.chain[template.loop]
+    low, high = np.full(len(loops.ids), label.max(initial=0)), np.full(len(loops.ids), label.min(initial=0))
+    for level in range(loops.depth):
+        inside = chain[:, level] >= 0
+        np.minimum.at(low, chain[inside, level], label[inside])
+        np.maximum.at(high, chain[inside, level], label[inside])
+    equal = (chain >= 0) & np.append(low == high, False)[chain]
+    merged = np.flatnonzero(equal.any(axis=1))
+    outer = np.argmax(equal[merged], axis=1) if loops.depth else merged
+    top, own = chain[merged, outer], template.loop[merged]
+    dur, loop, wanted = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
+    dur[merged] = loops.count[own, outer] * loops.period[own, outer]
+    loop[merged] = np.where(outer > 0, chain[merged, outer - 1], -1)
+    wanted[merged] = False
+    place = np.empty(len(label), dtype=np.int64)
+    place[template.order] = np.arange(len(label))
+    first = np.lexsort((place[merged], top))
+    wanted[merged[first[np.append(True, np.diff(top[first]) != 0)[: len(first)]]]] = True
+    return _expanded(trace, pairs(trace, rows, wanted), dur, loop, None)
+
+
+def slice_batches(
+    trace: Trace, window: Window | None = None, batch: int = 1_000_000, steps: np.ndarray | None = None
+) -> Iterator[Slices]:
+    """The slices of :func:`slices` in pieces of about ``batch`` (an instance is not cut), so that memory stays
+    bounded."""
+    rows, template = instances_in(trace, window), trace.template
+    trips = template.trips if steps is None else np.where(steps, template.trips, 0)
+    of_segment = np.add.reduceat(trips[template.order], template.first) if len(trips) else trips
+    place = template.place(trace.columns("instances")["segment"][rows])
+    counts = np.minimum(np.where(place >= 0, of_segment[place], 0), batch) if len(trips) else place * 0
     edges = np.searchsorted(np.cumsum(counts), np.arange(batch, int(counts.sum()), batch), side="left") + 1
     for piece in np.split(rows, edges):
         if len(piece):
-            yield slices(trace, window, piece)
+            yield slices(trace, window, piece, steps)
+
+
+def slice_count(trace: Trace, window: Window | None = None) -> int:
+    """Number of slices that :func:`slices` would give."""
+    template, instances = trace.template, trace.columns("instances")
+    rows = instances_in(trace, window)
+    place = template.place(instances["segment"][rows])
+    rows, place = rows[place >= 0], place[place >= 0]
+    if window is None or not len(rows):
+        return sum(template.slices[place].tolist())
+    start = instances["start"][rows]
+    whole = (start + template.low[place] >= window[0]) & (start + template.extent[place] < window[1])
+    instance, step = pairs(trace, rows[~whole])
+    steps = trace.columns("steps")
+    start, dur = instances["start"][instance] + steps["rel_start"][step], steps["dur"][step]
+    partly = count_executions(trace.loops, start, dur, template.loop[step], window)
+    return sum(template.slices[place[whole]].tolist()) + partly
 
 
 def fitting_window(trace: Trace, limit: int) -> Window | None:
     """The longest window from the start of the trace that holds at most ``limit`` slices; None if all of it does."""
+    if slice_count(trace) <= limit:
+        return None
     template, instances = trace.template, trace.columns("instances")
     place = template.place(instances["segment"])
-    counts = np.where(place >= 0, template.count[place], 0) if len(template.count) else place * 0
-    if int(counts.sum()) <= limit:
-        return None
-    begin = instances["start"] + template.low[place]
-    order = np.argsort(begin, kind="stable")
-    order = order[counts[order] > 0]
-    needed = int(np.searchsorted(np.cumsum(counts[order]), limit, side="right"))
-    first = int(begin[order[0]])
-    # Every instance that begins before the limit is reached can hold one of the first `limit` + 1 slice starts.
-    latest = np.sort(slices(trace, rows=order[: needed + 1]).start)[limit]
-    candidates = order[begin[order] <= latest]
-    stop = int(np.sort(slices(trace, rows=candidates).start)[limit])
-    return (first, max(stop, first + 1))
+    start, place = instances["start"][place >= 0], place[place >= 0]
+    first, last = int((start + template.low[place]).min()), int((start + template.extent[place]).max()) + 1
+    fits, over = first, last
+    while over - fits > 1:
+        middle = (fits + over) // 2
+        if slice_count(trace, (first, middle)) <= limit:
+            fits = middle
+        else:
+            over = middle
+    return (first, max(fits, first + 1))
 
 
 def segment_runs(trace: Trace) -> np.ndarray:
@@ -176,7 +269,21 @@ def step_runs(trace: Trace) -> np.ndarray:
     """How often each row of table ``steps`` is executed, over all IPUs and replicas (int64)."""
     runs = np.zeros(len(trace.template.order), dtype=np.int64)
     runs[trace.template.order] = np.repeat(segment_runs(trace), trace.template.count)
-    return runs
+    return product(runs, trace.template.trips)
+
+
+def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
+    """How often a stretch of steps begins with each row of the template (in its order) if it does so with the rows of
+    the mask ``begins`` when they follow the row before them, and with every trip of a loop."""
+    template, loops = trace.template, trace.loops
+    loop = template.loop[template.order]
+    shared = np.zeros(len(loop), dtype=np.int64)
+    shared[1:] = common_depth(loops, loop[1:], loop[:-1])
+    segment = np.repeat(np.arange(len(template.segments)), template.count)
+    shared[1:][segment[1:] != segment[:-1]] = 0
+    all_trips = template.trips[template.order]
+    entered = all_trips // loops.inner[loop, shared]
+    return product(np.repeat(segment_runs(trace), template.count), all_trips - np.where(begins, 0, entered))
 
 
 @dataclass(frozen=True)
@@ -195,8 +302,10 @@ class IpuTotals:
 
 
 def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
-    """Sum of a weight per row of ``steps`` by segment and kind: shape (segments, len(KINDS)), dtype of the weights."""
+    """Sum of a weight per execution of ``steps`` by segment and kind: shape (segments, len(KINDS)), dtype of
+    the weights."""
     template = trace.template
+    weights = product(weights, template.trips)
     result = np.zeros((len(template.segments), len(KINDS)), dtype=weights.dtype)
     segment = np.repeat(np.arange(len(template.segments)), template.count)
     np.add.at(result, (segment, kind_codes(trace)[template.order]), weights[template.order])
@@ -235,11 +344,3 @@ def span(trace: Trace) -> Window:
             starts.append(int(table["start"].min()))
             ends.append(int((table["start"] + table["dur"]).max()))
     return (min(starts), max(ends)) if starts else (0, 0)
-
-
-def slice_count(trace: Trace, window: Window | None = None) -> int:
-    """Number of slices that :func:`slices` would give."""
-    if window is not None:
-        return sum(len(piece) for piece in slice_batches(trace, window))
-    place = trace.template.place(trace.columns("instances")["segment"])
-    return int(trace.template.count[place[place >= 0]].sum())

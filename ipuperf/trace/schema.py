@@ -1,8 +1,8 @@
 """The tables of a trace, as data.
 
-A trace is *folded*: a **segment** is a straight run of steps on one IPU (the template, table ``steps``); an
-**instance** is one execution of a segment on one IPU (table ``instances``). The slices a viewer draws are the join of
-the two.
+A trace is *folded*: a **segment** is a run of steps on one IPU (the template, table ``steps``); an **instance** is one
+execution of a segment on one IPU (table ``instances``). Steps inside a loop of their segment stand there once: table
+``loops`` says how often and at what distance they come again. The slices a viewer draws are the join of the three.
 
 Every table is a list of :class:`Column`: a name, a dtype, a unit and a meaning. The dtypes are
 
@@ -14,15 +14,15 @@ Every table is a list of :class:`Column`: a name, a dtype, a unit and a meaning.
 ``str``   ``object`` array of Python ``str``
 ========  =====================================  =============================================
 
-The model follows section 6.2 of the trace survey of the project (tables 1 to 15); memory categories carry the names of
-libpva.
+The model follows section 6.2 of the trace survey of the project (tables 1 to 15, and ``loops``); memory categories
+carry the names of libpva.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (
@@ -114,6 +114,7 @@ def _table(name: str, meaning: str, *columns: Column, required: bool = False) ->
     return Table(name, meaning, columns, required)
 
 
+_LOOP = Column("loop", "i4", "id", "innermost loop of the segment the step stands in, -1 when none")
 _OP_ID = Column("op_id", "i4", "id", "op this row comes from, -1 when none")
 _IPU = Column("ipu", "i4", "index", "IPU within the system")
 _SEGMENT = Column("segment", "i4", "id", "segment (template) the row belongs to")
@@ -145,7 +146,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
     ),
     _table(
         "steps",
-        "Template: one row per executed leaf program of a segment.",
+        "Template: one row per executed leaf program of a segment; of a loop, the leaf programs of its first trip.",
         _SEGMENT,
         _SEQ,
         Column("program_id", "i4", "id", "leaf program, -1 when none"),
@@ -160,7 +161,16 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         Column("bytes_out", "i8", "bytes", "bytes sent by the tiles of the IPU"),
         Column("flops", "i8", "flop", "floating point operations done in this step"),
         Column("lane", "i4", "index", "0 compute tiles, 1 I/O tiles, 2 and up further overlapped activity"),
+        _LOOP,
         required=True,
+    ),
+    _table(
+        "loops",
+        "Loops inside segments, outer ones before those they contain.",
+        Column("loop", "i4", "id", "identifier, unique"),
+        Column("parent", "i4", "id", "loop around this one, -1 when none"),
+        Column("count", "i8", "trips", "trips, at least 1"),
+        Column("period", "i8", "cycles", "from the start of a trip to the start of the next one"),
     ),
     _table(
         "instances",
@@ -170,7 +180,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         _IPU,
         Column("replica", "i4", "index", "replica the IPU belongs to"),
         Column("micro_batch", "i4", "index", "micro-batch worked on, -1 when none"),
-        Column("iteration", "i4", "index", "loop iteration (device iteration or repeat), -1 when none"),
+        Column("iteration", "i4", "index", "iteration of the loop around the segment, -1 when none"),
         Column("start", "i8", "cycles", "absolute start"),
         Column("dur", "i8", "cycles", "duration, at least the extent of the segment"),
         Column("parent", "i4", "id", "run it belongs to"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.trace.columns import encode
-from ipuperf.trace.errors import TraceError
+from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ipuperf.trace.trace import Trace
 
 _FORMAT = "ipuperf-trace"
+MOST_BYTES = 2**31
+"""What the contents of a file may take unpacked, unless the reader allows more."""
+
+_MOST_META_BYTES = 2**24
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -41,15 +45,45 @@ def _pack(columns: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def _unpack(table: Table, data: bytes) -> dict[str, np.ndarray]:
+def _strings(words: list[str], codes: np.ndarray) -> np.ndarray:
+    if len(codes) and (codes.min() < 0 or codes.max() >= len(words)):
+        raise TraceError(f"codes from {codes.min()} to {codes.max()} for {len(words)} strings")
+    return np.array([*words, ""], dtype=object)[codes]
+
+
+class _Budget:
+    """Bytes that may still be taken for the contents of a file."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def read(self, archive: zipfile.ZipFile, name: str, most: int | None = None) -> bytes:
+        """A member. Nothing is unpacked before its declared size is known to be allowed, and not more than that."""
+        self.take(archive.getinfo(name).file_size, name, most)
+        return archive.read(name)
+
+    def take(self, size: int, what: str, most: int | None = None) -> None:
+        """``size`` bytes are going to be needed."""
+        self._left -= size
+        if self._left < 0 or (most is not None and size > most):
+            allowed = self._most if most is None else most
+            raise TraceSizeError(f"{what} unpacks to {size:,} bytes, {allowed:,} are allowed{_REMEDY[most is None]}")
+
+
+_REMEDY = ("", " for all of the file (Trace.load(path, most_bytes=...) allows more)")
+
+
+def _unpack(table: Table, data: bytes, budget: _Budget) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        budget.take(sum(member.file_size for member in archive.infolist()), f"table {table.name!r}")
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         for column in table.columns:
             if column.dtype != "str":
                 columns[column.name] = arrays[column.name]
                 continue
-            words = np.array([*json.loads(arrays[f"{column.name}.words"].tobytes()), ""], dtype=object)
-            columns[column.name] = words[arrays[f"{column.name}.codes"]]
+            words = json.loads(arrays[f"{column.name}.words"].tobytes())
+            columns[column.name] = _strings(words, arrays[f"{column.name}.codes"])
     return columns
 
 
@@ -68,36 +102,46 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
             archive.writestr(zipfile.ZipInfo(f"{name}.npz", _EPOCH), _pack(columns))
 
 
-def _read_head(archive: zipfile.ZipFile) -> dict[str, Any]:
-    head = json.loads(archive.read("meta.json"))
+def _read_head(archive: zipfile.ZipFile, budget: _Budget) -> dict[str, Any]:
+    head = json.loads(budget.read(archive, "meta.json", _MOST_META_BYTES))
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise TraceError("meta.json does not say that it is a trace of ipuperf")
     if head.get("schema_version") != SCHEMA_VERSION:
         raise TraceError(f"schema version {head.get('schema_version')!r}, this ipuperf reads {SCHEMA_VERSION}")
+    for key in ("meta", "rows"):
+        if not isinstance(head.get(key), dict):
+            raise TraceError(f"{key} in meta.json is {str(head.get(key))[:40]!r}, expected a JSON object")
     return head
 
 
-def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+def load(
+    path: str | os.PathLike[str], most_bytes: int = MOST_BYTES
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """Read what :func:`save` wrote: meta and tables, to be given to ``Trace``.
 
     Raises :class:`TraceError` naming the file and the reason if it is missing, truncated, damaged, of another schema
-    version or no trace at all.
+    version or no trace at all, and :class:`TraceSizeError` if its contents are more than ``most_bytes`` (which it finds
+    out before they are unpacked).
     """
+    budget = _Budget(most_bytes)
     try:
         with zipfile.ZipFile(path) as archive:
-            head = _read_head(archive)
-            tables = {name: _unpack(table, archive.read(f"{name}.npz")) for name, table in TABLES.items()}
+            head = _read_head(archive, budget)
+            tables = {
+                name: _unpack(table, budget.read(archive, f"{name}.npz"), budget) for name, table in TABLES.items()
+            }
             for name, columns in tables.items():
                 lengths = {len(values) for values in columns.values()}
                 if lengths != {head["rows"][name]}:
                     raise TraceError(f"table {name!r} has {sorted(lengths)} rows, meta.json says {head['rows'][name]}")
             return head["meta"], tables
     except TraceError as error:
-        raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from None
+        raise type(error)(f"cannot read trace {os.fspath(path)}: {error}") from None
     except OSError as error:
         raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from error
     except (
         EOFError,
+        MemoryError,
         KeyError,
         IndexError,
         TypeError,

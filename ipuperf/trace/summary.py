@@ -8,6 +8,7 @@ import numpy as np
 
 from ipuperf.trace import fold
 from ipuperf.trace.columns import lookup
+from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES, NO_OP
 from ipuperf.trace.trace import fullest_tile, tile_totals
 
@@ -25,7 +26,7 @@ def operations(trace: Trace) -> pd.DataFrame:
 
     Columns: op (name, "" for steps of no op), type, phase, calls, cycles (steps of every kind), compute_cycles, share
     (of all cycles), flops. A call is a stretch of successive steps with the same op; it may go on in the next segment
-    (a collective has one of its own between two of local steps).
+    (a collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
     """
     import pandas as pd
 
@@ -37,14 +38,16 @@ def operations(trace: Trace) -> pd.DataFrame:
     begins = np.ones(len(order), dtype=bool)
     if len(order):
         same_op = steps["op_id"][order][1:] == steps["op_id"][order][:-1]
+        again = steps["program_id"][order][1:] <= steps["program_id"][order][:-1]
+        same_op &= ~(again & (template.loop[order][1:] >= 0))  # a graph that is called again
         begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
 
     def total(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        result = np.zeros(len(op_ids), dtype=np.int64)
+        result = np.zeros(len(op_ids), dtype=values.dtype)
         np.add.at(result, rows, values)
         return result
 
-    calls = np.where(begins, runs[order], 0)
+    calls = fold.step_begins(trace, begins)
     calls[template.first] -= _continued(trace)
     compute = steps["kind"] == "compute"
     cycles = total(row, steps["dur"] * runs)
@@ -58,7 +61,7 @@ def operations(trace: Trace) -> pd.DataFrame:
             "cycles": cycles,
             "compute_cycles": total(row[compute], (steps["dur"] * runs)[compute]),
             "share": cycles / all_cycles if all_cycles else np.zeros(len(op_ids)),
-            "flops": total(row, steps["flops"] * runs),
+            "flops": total(row, product(steps["flops"], runs)),
         }
     )
     return frame.sort_values(["cycles", "op"], ascending=[False, True], ignore_index=True)
@@ -66,15 +69,19 @@ def operations(trace: Trace) -> pd.DataFrame:
 
 def _continued(trace: Trace) -> np.ndarray:
     """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
-    it on the same IPU."""
-    template, ops, instances = trace.template, trace.columns("steps")["op_id"], trace.columns("instances")
+    it on the same lane of the same IPU; if it stands before the other in the program, it is executed again instead."""
+    template, instances = trace.template, trace.columns("instances")
+    ops, programs = (trace.columns("steps")[name] for name in ("op_id", "program_id"))
     place = template.place(instances["segment"])
     rows = np.flatnonzero(place >= 0)
-    rows = rows[np.lexsort((rows, *(instances[key][rows] for key in ("start", "ipu", "replica"))))]
-    place = place[rows]
+    lane = trace.columns("steps")["lane"][template.order[template.first]][place] if len(rows) else place
+    keys = (rows, instances["start"][rows], lane[rows], *(instances[key][rows] for key in ("ipu", "replica")))
+    rows = rows[np.lexsort(keys)]
+    place, lane = place[rows], lane[rows]
     first, last = template.order[template.first], template.order[template.first + template.count - 1]
     one, two = place[:-1], place[1:]
-    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP) & (one != two)
+    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
+    same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
     for key in ("ipu", "replica"):
         same &= instances[key][rows][1:] == instances[key][rows][:-1]
     return np.bincount(two[same], minlength=len(template.segments))
@@ -190,8 +197,8 @@ def _traffic(trace: Trace, kind: str) -> dict[str, int]:
     steps, runs = trace.columns("steps"), fold.step_runs(trace)
     rows = steps["kind"] == kind
     return {
-        "bytes_in": int((steps["bytes_in"] * runs)[rows].sum()),
-        "bytes_out": int((steps["bytes_out"] * runs)[rows].sum()),
+        "bytes_in": int(product(steps["bytes_in"], runs)[rows].sum()),
+        "bytes_out": int(product(steps["bytes_out"], runs)[rows].sum()),
     }
 
 
@@ -218,7 +225,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     totals = fold.ipu_totals(trace)
     averages = fold.ipu_totals(trace, trace.columns("steps")["dur_mean"])
     runs, steps = trace.columns("runs"), trace.columns("steps")
-    flops = int((steps["flops"] * fold.step_runs(trace)).sum())
+    flops = int(product(steps["flops"], fold.step_runs(trace)).sum())
     keys = ("schema_version", "ipuperf_version", "machine", "clock_hz", "num_ipus", "replicas", "tiles_per_ipu")
     return {
         **{key: trace.meta[key] for key in keys},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import numpy as np
 from ipuperf.trace import fold, store
 from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
+from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Columns = Mapping[str, Any]
 
 _UNIQUE: Mapping[str, str] = MappingProxyType(
-    {"ops": "op_id", "programs": "program_id", "instances": "instance", "runs": "run"}
+    {"ops": "op_id", "programs": "program_id", "loops": "loop", "instances": "instance", "runs": "run"}
 )
 
 
@@ -62,6 +63,8 @@ class Trace:
         columns = coerce_table(TABLES[name], given, copy=self._copy)
         if name in _UNIQUE:
             _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
+        if name == "loops":
+            check_loops(columns)  # type: ignore[arg-type]  # a table of numbers
         self._stored[name] = columns
 
     def _table(self, name: str) -> dict[str, Stored]:
@@ -99,6 +102,11 @@ class Trace:
         """The steps sorted by segment, computed once."""
         return fold.build_template(self)
 
+    @cached_property
+    def loops(self) -> Loops:
+        """The loops inside segments, computed once."""
+        return build_loops(self.columns("loops"))
+
     def __repr__(self) -> str:
         rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name in TABLES for c in [self._table(name)])
         return f"<Trace of {self.meta['machine']}, {self.meta['num_ipus']} IPUs: {rows}>"
@@ -118,32 +126,48 @@ class Trace:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one ``.ipt`` file (zip of ``meta.json`` and one npz per table), all or nothing."""
+        """Write one ``.ipt`` file (zip of ``meta.json`` and one npz per table), all or nothing.
+
+        Raises ``OSError``: the folder does not exist, or ``path`` is one."""
         store.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a file written by :meth:`save`. Raises :class:`TraceError` naming the file and the reason."""
-        meta, tables = store.load(path)
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int = store.MOST_BYTES) -> Trace:
+        """Read a file written by :meth:`save`; its contents may take ``most_bytes`` unpacked (2 GiB). Raises
+        :class:`TraceError` naming the file and the reason; negative durations, bytes and the like are one."""
+        from ipuperf.trace.check import signs
+
+        meta, tables = store.load(path, most_bytes)
         try:
-            return cls(meta, tables)
+            trace = cls(meta, tables)
+            for problem in signs(trace):
+                raise TraceError(problem)
+            return trace
         except TraceError as error:
             raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from None
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def expand(self, window: fold.Window | None = None) -> pd.DataFrame:
-        """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given.
+    def expand(self, window: fold.Window | None = None, kinds: Collection[str] = KINDS) -> pd.DataFrame:
+        """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given,
+        and only those of these ``kinds``.
 
         Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
         op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
-        where a step has none.
+        where a step has none; iteration is that of the innermost loop around the step.
+
+        Raises :class:`TraceError` for more than ``fold.MOST_SLICES`` rows, with their number: give a window then.
         """
         import pandas as pd
 
-        found = fold.slices(self, window)
         steps, instances = self.columns("steps"), self.columns("instances")
-        keys = [found.start, steps["lane"][found.step], *(instances[k][found.instance] for k in ("ipu", "replica"))]
+        found = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
+        keys = [
+            found.dur > 0,
+            found.start,
+            steps["lane"][found.step],
+            *(instances[k][found.instance] for k in ("ipu", "replica")),
+        ]
         found = found.take(np.lexsort(keys))
         data: dict[str, Any] = {
             "ipu": instances["ipu"][found.instance],
@@ -156,8 +180,8 @@ class Trace:
         for name in ("op", "program"):
             codes, words = pd.factorize(getattr(self, f"step_{name}s"))
             data[name] = pd.Categorical.from_codes(codes[found.step], categories=pd.Index(words))
-        for name in ("micro_batch", "iteration"):
-            data[name] = instances[name][found.instance]
+        data["micro_batch"] = instances["micro_batch"][found.instance]
+        data["iteration"] = np.where(found.trip < 0, instances["iteration"][found.instance], found.trip)
         for name in ("op_id", "program_id"):
             data[name] = steps[name][found.step]
         data["instance"] = instances["instance"][found.instance]
@@ -233,5 +257,5 @@ def _require_unique(table: str, key: str, values: Stored) -> None:
     ids, count = np.unique(values, return_counts=True)
     if (count > 1).any():
         raise TraceError(f"trace table {table!r}, column {key!r}: {int(ids[np.argmax(count)])} appears more than once")
-    if key in ("op_id", "program_id") and len(ids) and ids[0] <= NO_OP:
+    if key in ("op_id", "program_id", "loop") and len(ids) and ids[0] <= NO_OP:
         raise TraceError(f"trace table {table!r}, column {key!r}: {int(ids[0])} is negative, which means 'none'")

@@ -194,6 +194,21 @@ def test_ladder_sides_stand_apart(built):
     assert found == [even, odd, even, odd]
 
 
+def test_ipus_that_only_stand_for_the_host_io_of_a_graph_call_it(built):
+    """IPUs 1 to 3 do nothing in the called graph but wait: its exchange is theirs as well."""
+    body = built.create_graph("body")
+    source = stream(built, "s", (64,), "h2d")
+    with CONTEXT.detached(), CONTEXT.use_graph(body):
+        create(body, ops.Relu, [load(body, source, 0)])
+    variable(built, "far", (4,), ipu=3)
+    built.main_graph.create(ops.Call, [], [], callee=body)
+    program = lower(built, POD4, sync_pattern="full")
+    for ipu in range(4):
+        (exchange,) = leaves(program, ipu, HostExchange)
+        assert exchange.participants == (0, 1, 2, 3)
+    assert check(simulate(program, POD4)) == []
+
+
 def test_one_stream_twice_is_two_exchanges(built):
     source = stream(built, "s", (64,), "h2d")
     load(built.main_graph, source, 0)

@@ -17,7 +17,7 @@ def one_ipu(synthetic, steps, dur=40, instances=((0, 0, 0),), run=(0, 40)):
     """Steps (kind, start, cycles, lane) of one segment; instances (ipu, replica, start); one run."""
     build = synthetic.Builder()
     for seq, (kind, start, cycles, lane) in enumerate(steps):
-        build.add("steps", 0, seq, -1, -1, kind, start, cycles, float(cycles), 1, 0, 0, 0, 0, lane)
+        build.add("steps", 0, seq, -1, -1, kind, start, cycles, float(cycles), 1, 0, 0, 0, 0, lane, -1)
     for number, (ipu, replica, start) in enumerate(instances):
         build.add("instances", number, 0, ipu, replica, 0, 0, start, dur, 0)
     build.add("runs", 0, "run", run[0], run[1])
@@ -76,6 +76,6 @@ def test_unknown_runs_and_empty_traces(trace, synthetic):
 
 def test_a_trace_without_runs_is_one_run(synthetic):
     build = synthetic.Builder()
-    build.add("steps", 0, 0, -1, -1, "link", 0, 6, 6.0, 1, 0, 0, 0, 0, 0)
+    build.add("steps", 0, 0, -1, -1, "link", 0, 6, 6.0, 1, 0, 0, 0, 0, 0, -1)
     build.add("instances", 0, 0, 0, 0, 0, 0, 100, 8, 0)
     assert breakdown_cycles(build.trace()) == {"compute": 0, "exchange": 0, "sync": 2, "links": 6, "ddr": 0, "host": 0}

@@ -59,8 +59,8 @@ def test_many_ipus_are_cut_and_it_is_said(synthetic):
 
 def test_other_lanes_have_a_strip(synthetic):
     build = synthetic.Builder()
-    build.add("steps", 0, 0, -1, -1, "compute", 0, 50, 50.0, 1, 0, 0, 0, 0, 0)
-    build.add("steps", 0, 1, -1, -1, "host_mid", 10, 20, 20.0, 1, 0, 0, 0, 0, 1)
+    build.add("steps", 0, 0, -1, -1, "compute", 0, 50, 50.0, 1, 0, 0, 0, 0, 0, -1)
+    build.add("steps", 0, 1, -1, -1, "host_mid", 10, 20, 20.0, 1, 0, 0, 0, 0, 1, -1)
     build.add("instances", 0, 0, 0, 0, -1, 0, 0, 50, 0)
     figure = timeline_figure(build.trace())
     assert {"#f66271", "#f0b093"} <= seen(figure)

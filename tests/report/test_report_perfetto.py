@@ -122,7 +122,7 @@ def test_real_time_is_rounded_from_absolute_cycles(trace, tmp_path):
 def test_overlapping_slices_get_tracks_of_their_own(synthetic, tmp_path):
     build = synthetic.Builder()
     for lane, start, dur in ((0, 0, 10), (1, 2, 10), (3, 0, 4)):
-        build.add("steps", 0, lane, -1, -1, "host_mid", start, dur, float(dur), 1, 0, 0, 0, 0, lane)
+        build.add("steps", 0, lane, -1, -1, "host_mid", start, dur, float(dur), 1, 0, 0, 0, 0, lane, -1)
     for number, replica in enumerate((0, 0, 1)):
         build.add("instances", number, 0, 0, replica, -1, 0, 5 * number, 12, 0)
     path = tmp_path / "x.pftrace"

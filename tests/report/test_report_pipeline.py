@@ -56,7 +56,7 @@ def handmade(synthetic, updates: int, begin: int = 100, work=(FIRST, SECOND)):
             at = 0
             for seq, (op, kind, dur) in enumerate(rows):
                 op_id = NUMBERS.get(op, -1)
-                build.add("steps", segment, seq, -1, op_id, kind, at, dur, float(dur), 1472, -1, 0, 0, 0, 0)
+                build.add("steps", segment, seq, -1, op_id, kind, at, dur, float(dur), 1472, -1, 0, 0, 0, 0, -1)
                 at += dur
         build.add("instances", 100 * ipu, 2 * ipu, ipu, 0, -1, -1, 0, begin, 0)
         for update in range(updates):

@@ -188,6 +188,15 @@ def test_without_prefetch_the_host_begins_when_asked():
     assert s.end(simulate(program, machine)) == 2000
 
 
+def test_without_prefetching_the_host_prepares_what_ipus_wait_for_and_no_more():
+    """Asked at 0 and 10 while one callback of 100 cycles is under way, then at 1100 and 2200."""
+    one = s.seq(s.h2d(0), s.phase(1000), s.h2d(0))
+    two = s.seq(s.phase(10), s.h2d(0), s.phase(2000), s.h2d(0))
+    trace = simulate(s.program(one, two), s.machine(callback=100 / 1.325e9), prefetch_depth=0)
+    events = trace.columns("host_events")
+    assert events["start"][events["label"] == "prepare image replica 0"].tolist() == [0, 100, 1100, 2200]
+
+
 def test_host_does_not_prepare_more_than_the_run_takes():
     trace = simulate(s.program(s.seq(s.repeat(3, s.h2d(8)))), s.machine(callback=1e-7), prefetch_depth=5)
     assert len(trace.columns("host_events")["label"]) == 1 + 3

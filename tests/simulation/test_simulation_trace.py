@@ -6,12 +6,13 @@ import doctest
 import importlib
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipuperf.lowering.program import Call, MemoryReport, TileVector, VariableInfo
+from ipuperf.lowering.program import Call, MemoryReport, OpInfo, TileVector, VariableInfo
 from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
 from ipuperf.simulation.kernel import Kernel
@@ -47,10 +48,38 @@ def test_a_function_called_twice_is_one_segment():
     program = s.program(s.seq(call, s.phase(1), call, s.repeat(3, call)), functions={"layer": body})
     trace = simulate(program, s.machine())
     instances = trace.columns("instances")
-    assert list(instances["segment"]) == [0, 1, 0, 0, 0, 0]
-    assert list(instances["iteration"]) == [-1, -1, -1, 0, 1, 2]
+    assert list(instances["segment"]) == [0, 1, 0, 2]  # the loop is a segment of its own, with its trips
     layer = 8 + 118 + 9
-    assert list(instances["start"]) == [0, layer, layer + 1, 2 * layer + 1, 3 * layer + 1, 4 * layer + 1]
+    assert list(instances["start"]) == [0, layer, layer + 1, 2 * layer + 1]
+    assert list(instances["dur"]) == [layer, 1, layer, 3 * layer]
+    frame = trace.expand()
+    assert list(frame["iteration"]) == [-1] * 7 + [0] * 3 + [1] * 3 + [2] * 3
+    assert list(frame["start"][7::3]) == [2 * layer + 1, 3 * layer + 1, 4 * layer + 1]
+
+
+def test_waiting_moves_nothing():
+    loop = s.repeat(2, s.h2d(640), s.load(100), s.collective("all_reduce", 400, ((0, 1),)))
+    program = s.program(s.seq(loop), s.seq(s.phase(9)), replicas=2)
+    steps = simulate(program, s.machine(run=1e-7, callback=1e-6, sync=7)).columns("steps")
+    waiting = np.isin(steps["kind"], ["host_run", "host_begin", "host_end", "idle", "sync_external"])
+    assert set(steps["kind"][waiting]) == {"host_run", "host_begin", "host_end", "idle", "sync_external"}
+    assert not steps["bytes_in"][waiting].any()
+    assert not steps["bytes_out"][waiting].any()
+
+
+def test_updates_streaming_memory_and_collectives_are_of_no_micro_batch():
+    phases = ("fwd", "update", "bwd", "fwd")
+    ops = tuple(OpInfo(number, f"op{number}", "Op", "main", phase, 0) for number, phase in enumerate(phases))
+    update, load = replace(s.phase(5), op_id=1), replace(s.load(10), op_id=2)
+    collective = replace(s.collective("all_reduce", 40, ((0,),)), op_id=3)
+    function = {"update": s.seq(update, name="update")}
+    main = s.seq(s.h2d(8), s.phase(3), Call(-1, "call", "update"), load, collective, s.phase(4))
+    trace = simulate(replace(s.program(main, functions=function), ops=ops), s.machine())
+    frame = trace.expand()
+    found = {(row.kind, row.op): row.micro_batch for row in frame.itertuples() if row.dur}
+    assert found["compute", "op0"] == 0
+    assert found["compute", "op1"] == -1
+    assert found["remote_load", "op2"] == -1
 
 
 def test_steps_carry_what_the_phases_say():

@@ -42,7 +42,7 @@ def build_trace(
     rows: dict[str, list[tuple[Any, ...]]] = {
         "ops": [(row, name, types[name], "main", "fwd", 0) for name, row in ops.items()],
         "steps": [
-            (number, 0, -1, ops.get(op, -1), kind, 0, dur, float(dur), 1, 0, 0, 0, 0, lane)
+            (number, 0, -1, ops.get(op, -1), kind, 0, dur, float(dur), 1, 0, 0, 0, 0, lane, -1)
             for number, (_, _, lane, _, dur, kind, op) in enumerate(steps)
         ],
         "instances": [

@@ -28,7 +28,7 @@ from ipuperf.trace import Trace
 def trace(cycles):
     steps = {"segment": [0], "seq": [0], "program_id": [-1], "op_id": [-1], "kind": ["compute"], "rel_start": [0],
              "dur": [cycles], "dur_mean": [cycles], "active_tiles": [1], "argmax_tile": [0], "bytes_in": [0],
-             "bytes_out": [0], "flops": [0], "lane": [0]}
+             "bytes_out": [0], "flops": [0], "lane": [0], "loop": [-1]}
     instances = {"instance": [0], "segment": [0], "ipu": [0], "replica": [0], "micro_batch": [-1], "iteration": [-1],
                  "start": [0], "dur": [cycles], "parent": [0]}
     meta = {"machine": "m", "clock_hz": 1, "tiles_per_ipu": 1, "bytes_per_tile": 1, "num_ipus": 1}

@@ -51,7 +51,7 @@ def add_segment(build: Builder, segment: int, ipu: int, phase: str, steps: list[
         moved = 0 if kind in ("compute", "sync", "sync_external", "idle") else 8 * dur
         mean = dur * 0.75 if kind == "compute" else float(dur)
         flops = 1000 * dur if kind == "compute" else 0
-        row = (segment, seq, program, op_id, kind, at, dur, mean, TILES, 7, moved, moved, flops, 0)
+        row = (segment, seq, program, op_id, kind, at, dur, mean, TILES, 7, moved, moved, flops, 0, -1)
         build.add("steps", *row)
         at += dur
     return at

@@ -32,6 +32,7 @@ def small_trace(steps, instances) -> Trace:
         "dur_mean": [s[3] / 2 for s in steps],
         **dict.fromkeys(("active_tiles", "argmax_tile", "bytes_in", "bytes_out", "flops"), zero),
         "lane": [s[4] for s in steps],
+        "loop": [-1] * len(steps),
     }
     extent = {s[0]: max(t[2] + t[3] for t in steps if t[0] == s[0]) for s in steps}
     runs = {

@@ -17,13 +17,13 @@ def runs(**changes):
 
 def test_tables_are_those_of_the_contract():
     assert list(TABLES) == [
-        *("ops", "programs", "steps", "instances", "tile_runs"),
+        *("ops", "programs", "steps", "loops", "instances", "tile_runs"),
         *("tile_memory", "variables", "live_intervals", "liveness"),
         *("links", "transfers", "counters", "host_events", "runs"),
     ]
     assert TABLES["steps"].column_names == (
         *("segment", "seq", "program_id", "op_id", "kind", "rel_start", "dur", "dur_mean", "active_tiles"),
-        *("argmax_tile", "bytes_in", "bytes_out", "flops", "lane"),
+        *("argmax_tile", "bytes_in", "bytes_out", "flops", "lane", "loop"),
     )
     assert TABLES["instances"].column_names == (
         *("instance", "segment", "ipu", "replica", "micro_batch", "iteration", "start", "dur", "parent"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipuperf.trace import Trace, TraceError, replacing, store
+from ipuperf.trace import TABLES, Trace, TraceError, TraceSizeError, replacing, store
 
 META = {"machine": "m", "clock_hz": 1e9, "tiles_per_ipu": 4, "bytes_per_tile": 1000, "num_ipus": 2}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -80,11 +82,13 @@ def _rewrite(path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda head: head.update(schema_version=2), "schema version 2, this ipuperf reads 1"),
+        (lambda head: head.update(schema_version=3), "schema version 3, this ipuperf reads 2"),
         (lambda head: head.update(format="other"), "is a trace of ipuperf"),
         (lambda head: head["rows"].update(runs=7), "table 'runs' has [2] rows, meta.json says 7"),
         (lambda head: head["meta"].pop("clock_hz"), "missing key 'clock_hz'"),
-        (lambda head: head.pop("rows"), "truncated, damaged or not a trace (rows)"),
+        (lambda head: head.pop("rows"), "rows in meta.json is 'None', expected a JSON object"),
+        (lambda head: head.update(meta=[1]), "meta in meta.json is '[1]', expected a JSON object"),
+        (lambda head: head.update(meta="x"), "meta in meta.json is 'x', expected a JSON object"),
     ],
 )
 def test_another_schema_or_a_false_head_is_refused(trace, tmp_path, change, words):
@@ -125,3 +129,96 @@ def test_a_failed_write_leaves_the_old_file(trace, tmp_path, monkeypatch):
 def test_replacing_needs_the_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"), replacing(tmp_path / "no" / "x.txt"):
         pass
+
+
+def test_a_folder_is_no_target_and_nothing_is_left(trace, tmp_path):
+    (tmp_path / "folder.ipt").mkdir()
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        trace.save(tmp_path / "folder.ipt")
+    assert [p.name for p in tmp_path.rglob("*")] == ["folder.ipt"]
+
+
+def test_temporary_names_cannot_be_foreseen_and_are_gone(tmp_path):
+    seen = []
+    for _ in range(2):
+        with replacing(tmp_path / "x.png") as temporary:
+            assert temporary.suffix == ".png"
+            assert temporary.parent.parent == tmp_path
+            assert temporary.parent.stat().st_mode & 0o077 == 0
+            seen.append(temporary.parent.name)
+            temporary.write_text("new")
+    assert len(set(seen)) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["x.png"]
+
+
+def _packed(path, name, size):
+    """A file whose member ``name`` unpacks to ``size`` zeros."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w", force_zip64=True) as member,
+    ):
+        for _ in range(size // 2**20):
+            member.write(bytes(2**20))
+
+
+def _peak(function, error):
+    tracemalloc.start()
+    with pytest.raises(error) as caught:
+        function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return str(caught.value), peak
+
+
+def test_a_small_file_cannot_take_much_memory(tmp_path):
+    _packed(tmp_path / "bomb.ipt", "meta.json", 2**28)
+    words, peak = _peak(lambda: Trace.load(tmp_path / "bomb.ipt"), TraceSizeError)
+    assert "bomb.ipt: meta.json unpacks to 268,435,456 bytes, 16,777,216 are allowed" in words
+    assert peak < 2**23
+
+
+def test_a_table_that_unpacks_to_more_than_it_may_is_not_unpacked(trace, tmp_path):
+    path = tmp_path / "bomb.ipt"
+    trace.save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    buffer = io.BytesIO()
+    _packed(buffer, "start.npy", 2**28)
+    members["runs.npz"] = buffer.getvalue()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    words, peak = _peak(lambda: Trace.load(path, most_bytes=2**27), TraceSizeError)
+    assert "table 'runs' unpacks to 268,435,456 bytes, 134,217,728 are allowed for all of the file" in words
+    assert peak < 2**26
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [("steps", "dur", -1), ("instances", "dur", -5), ("transfers", "bytes", -1), ("steps", "flops", -7)],
+)
+def test_negative_figures_are_refused(trace, tmp_path, table, column, value):
+    tables = {name: dict(trace.columns(name)) for name in TABLES}
+    tables[table][column] = np.append(tables[table][column][:-1], value)
+    Trace(trace.meta, tables).save(tmp_path / "n.ipt")
+    with pytest.raises(TraceError, match=rf"n\.ipt: {table}\.{column}: negative, {value}"):
+        Trace.load(tmp_path / "n.ipt")
+
+
+@pytest.mark.parametrize(
+    ("loops", "words"),
+    [
+        ({"parent": [0, 0]}, "loop 0: its parent is 0, allowed: -1 or a loop that stands before it"),
+        ({"parent": [1, -1]}, "loop 0: its parent is 1"),
+        ({"count": [0, 1]}, "0 trips of 5 cycles"),
+        ({"period": [5, -1]}, "2 trips of -1 cycles"),
+        ({"count": [2**40, 2**40]}, "allowed: below 2**62"),
+        ({"period": [2**61, 5], "count": [4, 1]}, "allowed: below 2**62"),
+        ({"loop": [3, 3]}, "3 appears more than once"),
+    ],
+)
+def test_loops_that_cannot_be_are_refused(trace, loops, words):
+    table = {"loop": [0, 1], "parent": [-1, 0], "count": [2, 2], "period": [5, 5], **loops}
+    with pytest.raises(TraceError) as error:
+        Trace(trace.meta, {**{name: trace.columns(name) for name in TABLES}, "loops": table})
+    assert words in str(error.value)

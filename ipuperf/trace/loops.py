@@ -1,0 +1,223 @@
+"""Loops inside segments: when the steps in them run again, computed from counts and periods instead of written down.
+
+A step that stands in nested loops is executed at ``start + k1 * period1 + k2 * period2 + ...``, outermost loop first,
+with every ``k`` from 0 to its count - 1. Everything here works on columns of equal length, one row per step, and takes
+time and memory for the rows it gives, not for the trips it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ipuperf.trace.errors import TraceError
+
+MOST_TRIPS = 2**62
+"""Executions of a step, and cycles of a loop, in one execution of its segment: below this, so that int64 holds sums."""
+
+
+class Executions(NamedTuple):
+    """Executions of steps: which of the given rows each one is, its start, and the trip of the innermost loop (-1)."""
+
+    row: np.ndarray
+    start: np.ndarray
+    trip: np.ndarray
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Table ``loops`` as chains from the outermost loop inwards.
+
+    ``chain``, ``count`` and ``period`` have a row for each loop, and one more at the end for "no loop", so that index
+    -1 finds it. Where a chain is shorter than the others it ends in loop -1 of one trip.
+    """
+
+    ids: np.ndarray
+    chain: np.ndarray
+    count: np.ndarray
+    period: np.ndarray
+
+    @property
+    def depth(self) -> int:
+        """Loops within each other at most."""
+        return self.chain.shape[1]
+
+    def place(self, loop: np.ndarray) -> np.ndarray:
+        """Row of each loop id, -1 for those that are in no loop."""
+        if len(self.ids) == 0:
+            return np.full(len(loop), -1, dtype=np.int64)
+        order = np.argsort(self.ids)
+        found = order[np.minimum(np.searchsorted(self.ids[order], loop), len(order) - 1)]
+        return np.where(self.ids[found] == loop, found, -1)
+
+    @cached_property
+    def inner(self) -> np.ndarray:
+        """Executions of a step in one trip of the loops above each level; column 0: in one execution of the segment."""
+        return np.append(np.cumprod(self.count[:, ::-1], axis=1)[:, ::-1], np.ones((len(self.count), 1), np.int64), 1)
+
+    @cached_property
+    def rest(self) -> np.ndarray:
+        """Cycles from the first to the last start of a step in one trip of the loops above each level."""
+        span = (self.count - 1) * self.period
+        return np.append(np.cumsum(span[:, ::-1], axis=1)[:, ::-1], np.zeros((len(span), 1), np.int64), 1)
+
+
+def build_loops(columns: Mapping[str, np.ndarray]) -> Loops:
+    """The chains of table ``loops`` (checked: see :func:`check_loops`)."""
+    place = {int(loop): row for row, loop in enumerate(columns["loop"].tolist())}
+    chains: list[list[int]] = []
+    for row, parent in enumerate(columns["parent"].tolist()):
+        chains.append([*(chains[place[parent]] if parent >= 0 else []), row])
+    depth = max(map(len, chains), default=0)
+    chain = np.full((len(chains) + 1, depth), -1, dtype=np.int64)
+    for row, loops in enumerate(chains):
+        chain[row, : len(loops)] = loops
+    count, period = np.append(columns["count"], 1), np.append(columns["period"], 0)
+    return Loops(columns["loop"].astype(np.int64), chain, count[chain], period[chain])
+
+
+def check_loops(columns: Mapping[str, np.ndarray]) -> None:
+    """Raise :class:`TraceError` for a loop inside itself or a later one, no trips, or more of them than can be told."""
+    totals: dict[int, tuple[int, int]] = {-1: (1, 0)}
+    for loop, parent, count, period in zip(
+        *(columns[name].tolist() for name in ("loop", "parent", "count", "period")), strict=True
+    ):
+        where = f"trace table 'loops', loop {loop}"
+        if parent not in totals:
+            raise TraceError(f"{where}: its parent is {parent}, allowed: -1 or a loop that stands before it")
+        if count < 1 or period < 0:
+            raise TraceError(
+                f"{where}: {count} trips of {period} cycles, allowed: at least 1 trip of at least 0 cycles"
+            )
+        trips, cycles = totals[parent]
+        totals[loop] = trips * count, cycles + (count - 1) * period
+        if max(totals[loop]) >= MOST_TRIPS:
+            raise TraceError(f"{where}: {totals[loop][0]:,} trips in {totals[loop][1]:,} cycles, allowed: below 2**62")
+
+
+def _touched(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """First trip of a level that may touch the window, and the first after it that may not."""
+    count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
+    far, step = rows.dur + loops.rest[rows.loop, level + 1], np.maximum(period, 1)
+    low = -((rows.start + far - window[0] - (rows.dur > 0)) // step)
+    high = -((rows.start - window[1]) // step)
+    still = period == 0
+    return np.where(still, 0, np.clip(low, 0, count)), np.where(still, count, np.clip(high, 0, count))
+
+
+def _inside(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`_touched` for trips of which every execution starts within the window."""
+    count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
+    step, last = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
+    low, high = -((rows.start - window[0]) // step), -((last - window[1]) // step)
+    return np.clip(low, 0, count), np.clip(high, 0, count)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Start and duration of steps, the row of their loop (-1: none), and how many executions each row stands for."""
+
+    start: np.ndarray
+    dur: np.ndarray
+    loop: np.ndarray
+    times: np.ndarray
+
+    def spread(self, row: np.ndarray, offset: np.ndarray, times: np.ndarray) -> _Rows:
+        """The given rows, later by ``offset``."""
+        return _Rows(self.start[row] + offset, self.dur[row], self.loop[row], self.times[row] * times)
+
+
+def _ranges(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``row`` and ``k`` for every k in [low, high) of each row."""
+    number = np.maximum(high - low, 0)
+    row = np.repeat(np.arange(len(number)), number)
+    return row, low[row] + np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+
+
+def _touches(start: np.ndarray, dur: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+    """Whether some of each slice, or its start if it has no duration, lies inside."""
+    return (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
+
+
+def executions(
+    loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
+) -> Executions:
+    """Every execution of the steps (``loop``: rows of ``loops``) that touches the window; all of them if it is None."""
+    row, trip = np.arange(len(start)), np.full(len(start), -1, dtype=np.int64)
+    rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
+    for level in range(loops.depth):
+        count = loops.count[rows.loop, level]
+        picked, k = _ranges(*(_touched(loops, level, rows, window) if window else (np.zeros_like(count), count)))
+        trip = np.where(loops.chain[rows.loop[picked], level] >= 0, k, trip[picked])
+        rows, row = rows.spread(picked, k * loops.period[rows.loop[picked], level], np.ones_like(k)), row[picked]
+    if window is None:
+        return Executions(row, rows.start, trip)
+    kept = _touches(rows.start, rows.dur, window)
+    return Executions(row[kept], rows.start[kept], trip[kept])
+
+
+def count_executions(
+    loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
+) -> int:
+    """How many rows :func:`executions` would give."""
+    if window is None:
+        return sum(loops.inner[loop, 0].tolist()) if loops.depth else len(start)
+    rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
+    total = 0
+    for level in range(loops.depth):
+        still = loops.period[rows.loop, level] == 0
+        low, high = _touched(loops, level, rows, window)
+        first, last = _inside(loops, level, rows, window)
+        whole = np.where(still, 0, np.maximum(last - first, 0))
+        first, last = np.where(whole > 0, first, high), np.where(whole > 0, last, high)
+        total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
+        same = np.where(still, high, 1)  # trips of no length are all in the same place
+        one, two = _ranges(low, np.where(still, 1, first)), _ranges(last, np.where(still, last, high))
+        picked, k = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])
+        rows = rows.spread(picked, k * loops.period[rows.loop[picked], level], same[picked])
+    return total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist())
+
+
+def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Cycles that all executions of each step have taken by ``time``, counted from its first start (may be a float)."""
+    done = np.zeros(np.shape(time), dtype=np.result_type(time, np.int64))
+    left = time
+    for level in range(loops.depth):
+        count, period = loops.count[loop, level], loops.period[loop, level]
+        trips = np.where(period > 0, np.clip(left // np.maximum(period, 1), 0, count - 1), 0)
+        done = done + trips * loops.inner[loop, level + 1] * dur
+        left = left - trips * period
+    return done + np.clip(left, 0, dur)
+
+
+def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """``values * times`` such that it and its sum are exact: int64, or Python numbers where those could be too
+    large."""
+    if values.dtype.kind == "f" or not len(values):
+        return values * times
+    total = np.abs(values).astype(float) @ times.astype(float)
+    return values * times if total < 2**62 else values.astype(object) * times.astype(object)
+
+
+def common_depth(loops: Loops, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """How many loops the chains of each pair (rows of ``loops``) have in common, from the outside."""
+    same = (loops.chain[one] == loops.chain[two]) & (loops.chain[one] >= 0)
+    return np.logical_and.accumulate(same, axis=1).sum(axis=1, dtype=np.int64)
+
+
+__all__ = [
+    "MOST_TRIPS",
+    "Executions",
+    "Loops",
+    "build_loops",
+    "check_loops",
+    "common_depth",
+    "count_executions",
+    "executions",
+    "product",
+    "spent",
+]

@@ -1,0 +1,246 @@
+"""Loops without a shared step are kept as loops: the same figures as trip by trip, whatever the number of trips."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ipuperf.lowering.program import Call, IoTiles, OpInfo, TileSetCopy
+from ipuperf.report import (
+    breakdown_cycles,
+    pipeline_timeline_figure,
+    timeline_figure,
+    to_chrome_json,
+    to_perfetto,
+    write_report,
+)
+from ipuperf.simulation import SimulationError, simulate
+from ipuperf.trace import Trace, TraceError, check, fitting_window, slice_count, slices
+
+
+def _helper(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+s = _helper("simprograms")
+ONE = s.machine()
+TIMED = s.machine(run=3e-8, callback=2e-8, stream=3e-9, remote=1e-8, sync=7)
+HUGE = 10**12
+OPS = tuple(OpInfo(n, f"op{n}", "Op", "main", "fwd", 7) for n in range(9))
+
+
+def op(number, cycles, **changes):
+    return replace(s.phase(cycles, **changes), op_id=number)
+
+
+local = st.one_of(
+    st.builds(op, st.integers(0, 5), st.integers(0, 9)),
+    st.builds(s.sync, st.integers(0, 3)),
+    st.just(Call(-1, "call", "f")),
+)
+nested = st.recursive(
+    local, lambda inner: st.builds(lambda n, body: s.repeat(n, *body), st.integers(0, 4), st.lists(inner, max_size=3))
+)
+shared = st.one_of(st.builds(s.load, st.integers(0, 90)), st.builds(s.h2d, st.integers(0, 90)))
+
+
+@st.composite
+def programs(draw):
+    """Local loops in each other, beside and inside loops with shared steps, on compute tiles and on I/O tiles."""
+    main = draw(st.lists(nested, max_size=4))
+    main.append(s.repeat(draw(st.integers(0, 6)), *draw(st.lists(nested, max_size=2)), draw(shared), draw(nested)))
+    io_tiles = draw(st.booleans())
+    if io_tiles:
+        main.insert(0, IoTiles(-1, "io", tuple(draw(st.lists(nested, min_size=1, max_size=2)))))
+        main.append(TileSetCopy(0, "copy", "io", 8, 2, 5))
+    body = s.seq(*draw(st.lists(st.builds(op, st.integers(6, 8), st.integers(0, 9)), max_size=2)), name="f")
+    program = s.program(s.seq(*main), functions={"f": body})
+    return replace(program, ops=OPS, io_tiles=32 if io_tiles else 0)
+
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def rows_of(frame):
+    frame = frame.drop(columns="instance").astype(dict.fromkeys(("kind", "op", "program"), str))
+    return sorted(frame.itertuples(index=False, name=None))
+
+
+@many
+@given(programs(), st.integers(0, 300), st.integers(1, 60), st.integers(1, 40))
+def test_loops_say_what_their_trips_say(program, begin, length, limit):
+    plain, folded = simulate(program, TIMED, fold=False), simulate(program, TIMED)
+    assert len(plain.columns("loops")["loop"]) == 0
+    assert check(folded) == check(plain) == []
+    assert rows_of(plain.expand()) == rows_of(folded.expand())
+    assert s.end(plain) == s.end(folded)
+    assert plain.totals().equals(folded.totals())
+    assert plain.operations().equals(folded.operations())
+    assert breakdown_cycles(plain) == breakdown_cycles(folded)
+    window = (begin, begin + length)
+    assert rows_of(plain.expand(window)) == rows_of(folded.expand(window))
+    assert slice_count(folded, window) == slice_count(plain, window) == len(slices(plain, window))
+    assert fitting_window(folded, limit) == fitting_window(plain, limit)
+
+
+@settings(many, max_examples=25)
+@given(programs())
+def test_tiles_fold_local_loops_as_phases_do(program):
+    phases, tiles = simulate(program, TIMED), simulate(program, TIMED, fidelity="tile")
+    for table in ("steps", "loops", "instances", "runs", "transfers"):
+        for name, values in phases.columns(table).items():
+            np.testing.assert_array_equal(values, tiles.columns(table)[name], err_msg=f"{table}.{name}")
+
+
+@settings(many, max_examples=25)
+@given(programs())
+def test_pictures_of_loops_are_those_of_their_trips(program):
+    from ipuperf.report.timeline import _kind_strips, _rows, whole
+
+    plain, folded = simulate(program, TIMED, fold=False), simulate(program, TIMED)
+    if s.end(plain):
+        one, two = (_kind_strips(trace, _rows(trace), whole(trace)) for trace in (plain, folded))
+        np.testing.assert_allclose(one[0], two[0], atol=1e-6)
+        np.testing.assert_allclose(one[1], two[1], atol=1e-6)
+
+
+def huge(*, fidelity="phase"):
+    body = (op(0, 5), s.sync(2), s.repeat(3, op(1, 1)))
+    before, after = s.repeat(4, s.load(1000), op(2, 7)), s.h2d(64)
+    program = s.program(s.seq(before, s.repeat(HUGE, *body), after))
+    return simulate(replace(program, ops=OPS), ONE, fidelity=fidelity)
+
+
+@pytest.mark.parametrize("fidelity", ["phase", "tile"])
+def test_a_million_million_trips(fidelity, tmp_path):
+    trace = huge(fidelity=fidelity)
+    before = 4 * (-(-1000 * 1325 // 16000) + 7)
+    assert HUGE * 10 < s.end(trace) < HUGE * 10 + before + 1000
+    assert trace.columns("instances")["dur"].max() == HUGE * 10
+    assert sum(len(trace.columns(name)["loop" if name == "loops" else "segment"]) for name in ("steps", "loops")) < 30
+    totals = trace.totals().iloc[0]
+    assert totals["compute"] == HUGE * 8 + 4 * 7
+    assert totals["sync"] == HUGE * 2
+    assert trace.summary()["flops"] == 7 * (4 * HUGE + 4)
+    assert check(trace) == []
+    trace.save(tmp_path / "t.ipt")
+    assert (tmp_path / "t.ipt").stat().st_size < 100_000
+    assert Trace.load(tmp_path / "t.ipt") == trace
+
+
+def test_a_window_of_a_million_million_trips():
+    trace = huge()
+    start = int(trace.columns("instances")["start"][np.argmax(trace.columns("instances")["dur"])])
+    frame = trace.expand((start + 10 * (HUGE - 2), start + 10 * (HUGE - 1)))
+    assert list(frame["start"] - start - 10 * (HUGE - 2)) == [0, 5, 7, 8, 9]
+    assert list(frame["dur"]) == [5, 2, 1, 1, 1]
+    assert list(frame["iteration"]) == [HUGE - 2, HUGE - 2, 0, 1, 2]
+    assert slice_count(trace, (start, start + 10 * HUGE)) == 5 * HUGE
+    with pytest.raises(TraceError, match=r"5,000,000,000,\d+ slices .* at most 20,000,000 .* give a shorter window="):
+        trace.expand()
+
+
+def test_reports_of_a_million_million_trips(tmp_path):
+    trace = huge()
+    window = fitting_window(trace, 1000)
+    assert window is not None
+    assert slice_count(trace, window) <= 1000 < slice_count(trace, (window[0], window[1] + 1))
+    with pytest.raises(ValueError, match="give a shorter window"):
+        to_perfetto(trace, tmp_path / "t.pftrace")
+    to_perfetto(trace, tmp_path / "t.pftrace", window)
+    to_chrome_json(trace, tmp_path / "t.json", window)
+    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 1000
+    parts = breakdown_cycles(trace)
+    assert sum(parts.values()) == s.end(trace)
+    assert parts["compute"] == HUGE * 8 + 4 * 7
+    assert timeline_figure(trace) is not None
+    assert pipeline_timeline_figure(trace) is not None
+
+
+def test_the_report_folder_says_what_perfetto_shows(tmp_path, monkeypatch):
+    monkeypatch.setattr("ipuperf.report.folder.MAX_SLICES", 1000)
+    write_report(huge(), tmp_path / "r")
+    assert "only (too long for a viewer)" in (tmp_path / "r" / "index.md").read_text()
+
+
+def test_nested_loops_multiply():
+    step = op(0, 3)
+    for _ in range(40):
+        step = s.repeat(2, step)
+    trace = simulate(s.program(s.seq(step)), ONE)
+    assert s.end(trace) == 3 * 2**40
+    assert len(trace.columns("steps")["segment"]) == 1
+    assert list(trace.expand((3 * 2**39, 3 * 2**39 + 4))["start"] - 3 * 2**39) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([s.repeat(2**62, s.phase(1))], "Repeat 'loop' of 4,611,686,018,427,387,904 trips takes 4.612e"),
+        ([s.repeat(2**40, s.repeat(2**40, s.phase(9)))], "Repeat 'loop' of 1,099,511,627,776 trips"),
+        ([s.repeat(2**62, s.phase(0))], "executions of steps, more than can be counted"),
+        ([s.repeat(2**61, s.phase(1)), s.phase(1), s.repeat(2**61, s.phase(1))], "a stretch of local steps takes"),
+        ([s.repeat(2**61, s.phase(1)), s.load(8), s.repeat(2**61, s.phase(1))], "the run takes 4.612e"),
+        ([s.repeat(2**30, s.repeat(2**40, s.phase(1)), s.load(8))], "the run takes"),
+    ],
+)
+def test_more_cycles_than_can_be_counted_are_one_clear_error(steps, words):
+    with pytest.raises(SimulationError, match="more than can be counted") as error:
+        simulate(s.program(s.seq(*steps)), ONE)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+PROGRAM = """
+import time, numpy as np
+from ipuperf import popxl
+from ipuperf.popxl import ops
+ir = popxl.Ir()
+with ir.main_graph, popxl.in_sequence(True):
+    t = popxl.variable(np.ones(4, np.float32))
+    out = popxl.d2h_stream((4,), popxl.float32, "out")
+    graph = ir.create_graph(lambda x: x + 1.0, t)
+    r, = ops.repeat(graph, {trips}, t)
+    ops.host_store(out, r)
+executable = popxl.Session(ir).executable
+before = time.process_time()
+cycles = executable.simulated_run_cycles
+seconds = time.process_time() - before
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(cycles, seconds, int(peak.split()[1]) // 1024)
+"""
+
+
+def _simulated(trips):
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(trips=trips)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cycles, seconds, megabytes = run.stdout.split()
+    return int(cycles), float(seconds), int(megabytes)
+
+
+def test_popxl_repeat_of_a_million_million_trips():
+    """Exactly what the trips add: the cost of a trip is the difference between 2 and 3 of them."""
+    two, three = (_simulated(trips)[0] for trips in (2, 3))
+    cycles, seconds, megabytes = _simulated(HUGE)
+    assert cycles == two + (HUGE - 2) * (three - two)
+    assert megabytes < 200
+    assert seconds < 1.0

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from ipuperf import ir as _ir
 
@@ -15,10 +15,8 @@ from ..context import get_current_graph
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def lifted(function: F) -> F:
+def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of :mod:`ipuperf.functions` as a function of PopXL: takes and gives PopXL's tensors and dtypes,
     refuses numbers that should be whole, needs an active graph, and calls its results after itself."""
     name = f"{function.__name__.rstrip('_')}_out"
@@ -36,7 +34,7 @@ def lifted(function: F) -> F:
         with _ir.CONTEXT.builder.named(name):
             return raised(checked(*lowered(given.args), **{k: lowered(v) for k, v in given.kwargs.items()}))
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 def lowered(value: Any) -> Any:

@@ -13,7 +13,7 @@ def cross_entropy(
 ) -> Tensor:
     """``nll_loss(softmax(logits), labels)``, classes on the last axis."""
     probs = ops.softmax(unnormalised_logits, axis=-1)
-    return ops.nll_loss(probs, labels, ignore_index=ignore_index, reduction=reduction)  # type: ignore[arg-type]
+    return ops.nll_loss(probs, labels, ignore_index=ignore_index, reduction=reduction)
 
 
 def cross_entropy_with_grad(
@@ -30,5 +30,5 @@ def cross_entropy_with_grad(
         labels,
         loss_grad=loss_scaling,
         ignore_index=ignore_index,
-        reduction=reduction,  # type: ignore[arg-type]
+        reduction=reduction,
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Literal
 
 from ipuperf import ops as _k
+from ipuperf.functions import shapes
 
 from ... import context
 from ...arguments import whole_arguments
 from ...handle import Tensor
 from ...replica_grouping import ReplicaGrouping
+from ..lifting import lifted
 from ..operands import emit
 
 CollectiveOps = Literal["add", "mean", "mul", "min", "max"]
 OPERATORS = ("add", "mean", "mul", "min", "max")
+
+_reshape, _transpose = lifted(shapes.reshape), lifted(shapes.transpose)
 
 
 def to_collective_op(op: str) -> str:
@@ -97,19 +101,17 @@ def replicated_all_gather(
 
 def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, name: str) -> Tensor:
     """Gather flat, then order the axes: members first, moved in front of ``axis`` and, for concat, merged with it."""
-    from .. import reshape, transpose
-
     rank = t.rank + 1 if new_axis else t.rank
     if not -max(rank, 1) <= axis < max(rank, 1):
         raise ValueError(f"replicated_all_gather: axis {axis} of a tensor with {t.rank} axes")
     axis = axis % max(rank, 1)
     flat = emit(_k.ReplicatedAllGather, [t], name, group=group._ir, mode="flat")
-    members = reshape(flat, (group.group_size, *t.shape))
+    members = _reshape(flat, (group.group_size, *t.shape))
     order = [*range(1, axis + 1), 0, *range(axis + 1, t.rank + 1)]
     if order != list(range(t.rank + 1)):
-        members = transpose(members, order)
+        members = _transpose(members, order)
     if new_axis:
         return members
     if t.rank == 0:
-        return reshape(members, (group.group_size,))
-    return reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))
+        return _reshape(members, (group.group_size,))
+    return _reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))

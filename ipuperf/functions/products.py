@@ -33,7 +33,7 @@ def matmul(
     """
     if available_memory_proportion is not None and not 0 <= available_memory_proportion <= 1:
         raise ValueError(f"matmul: available_memory_proportion is {available_memory_proportion}; allowed: 0 to 1")
-    attributes: dict[str, object] = {}
+    attributes: dict[str, Any] = {}
     if available_memory_proportion is not None:
         attributes["available_memory_proportion"] = float(available_memory_proportion)
     if output_type is not None:

@@ -155,7 +155,7 @@ def expand(t: Tensor, shape: Sequence[int]) -> Tensor:
     return make(_k.Expand, t, shape=tuple(shape))
 
 
-def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, list[Any]]:
+def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, Any]:
     given = {"start": start, "stop": stop, "step": step, "axis": axis}
     lists = {k: list(v) for k, v in given.items() if isinstance(v, (list, tuple))}
     count = max((len(v) for v in lists.values()), default=1)

@@ -134,6 +134,12 @@ class Tensor(_ir.Operators):
         lengths = self.shape if shape is None else wholes(shape, "strides: shape", 0)
         return tuple(math.prod(lengths[i + 1 :]) * self._ir_tensor.dtype.size for i in range(len(lengths)))
 
+    def _op(self, function: str, *arguments: Any) -> Tensor:
+        """The function of :mod:`popxl.ops` of this tensor."""
+        from . import ops
+
+        return getattr(ops, function)(self, *arguments)
+
     # -- shape ops -------------------------------------------------------------------------------------------------
 
     @property
@@ -148,53 +154,37 @@ class Tensor(_ir.Operators):
 
     def transpose(self, permutation: Any = None) -> Tensor:
         """See :func:`popxl.ops.transpose`."""
-        from . import ops
-
-        return ops.transpose(self, permutation)
+        return self._op("transpose", permutation)
 
     def transpose_(self, permutation: Any = None) -> Tensor:
         """See :func:`popxl.ops.transpose_`."""
-        from . import ops
-
-        return ops.transpose_(self, permutation)
+        return self._op("transpose_", permutation)
 
     def reshape(self, shape: Any) -> Tensor:
         """See :func:`popxl.ops.reshape`."""
-        from . import ops
-
-        return ops.reshape(self, shape)
+        return self._op("reshape", shape)
 
     def reshape_(self, shape: Any) -> Tensor:
         """See :func:`popxl.ops.reshape_`."""
-        from . import ops
-
-        return ops.reshape_(self, shape)
+        return self._op("reshape_", shape)
 
     def flatten(self) -> Tensor:
         """See :func:`popxl.ops.flatten`."""
-        from . import ops
-
-        return ops.flatten(self)
+        return self._op("flatten")
 
     def flatten_(self) -> Tensor:
         """See :func:`popxl.ops.flatten_`."""
-        from . import ops
-
-        return ops.flatten_(self)
+        return self._op("flatten_")
 
     def detach(self) -> Tensor:
         """See :func:`popxl.ops.detach`."""
-        from . import ops
-
-        return ops.detach(self)
+        return self._op("detach")
 
     # -- placement -------------------------------------------------------------------------------------------------
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
         """See :func:`popxl.ops.ipu_copy`."""
-        from . import ops
-
-        return ops.ipu_copy(self, destination, source)
+        return self._op("ipu_copy", destination, source)
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
 

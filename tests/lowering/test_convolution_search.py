@@ -26,6 +26,7 @@ def test_a_plan_belongs_to_the_option_that_it_was_found_with(search):
     assert len(search.options) == 4
     plans = [search.best(number, math.inf, least_memory=False) for number in range(4)]
     assert [search.option_of(plan) for plan in plans] == [0, 1, 2, 3]
+    assert [len(plan.grid.tiles) for plan in plans] == [1] * 4
 
 
 def test_a_plan_of_another_search_belongs_to_no_option(search):

@@ -76,7 +76,7 @@ def outer_loops(kernel, inner, groups, in_groups, window):
 @pytest.mark.parametrize(
     ("units", "grouping", "groups", "window", "wanted"),
     [
-        # 28 + 15 + 1 + load + 4 + 16 + 1 and the first block of 130: loads of 18 + 16, 21 + 12 x 6 + 16, 21 + 10 x 6 + 16
+        # 28 + 15 + 1, load, 4 + 16 + 1 and a first block of 130: loads of 18 + 16, 21 + 12 x 6 + 16, 21 + 10 x 6 + 16
         (4, 1, 1, (1, 4), 45 + 34 + 20 + 130),
         (4, 2, 1, (1, 4), 45 + 109 + 20 + 130),
         (4, 4, 1, (1, 3), 45 + 97 + 20 + 130),

@@ -52,3 +52,8 @@ def test_instructions_of_an_exchange(sent, moves):
     assert (SEND_BYTES, EXCHANGE_FIXED_INSTRUCTIONS, INSTRUCTION_BYTES) == (256, 8, 4)
     code = exchange_code(TileVector.uniform(1000, 3, 2), sent).parts["internalExchangeCode"]
     assert code.tolist() == [4 * (8 + moves), 4 * (8 + moves), 4 * 4]
+
+
+def test_one_byte_is_an_exchange_too():
+    code = exchange_code(TileVector.uniform(1, 2, 1)).parts["internalExchangeCode"]
+    assert code.tolist() == [4 * (8 + 2), 4 * 4]

@@ -10,6 +10,7 @@ from ipuperf.lowering.convolution_candidates import Candidate
 from ipuperf.lowering.convolution_form import ONCE, Passes, Types, flatten_field, product_form, swap
 from ipuperf.lowering.convolution_joint import _serial_counts
 from ipuperf.lowering.convolution_plan import Request
+from ipuperf.lowering.convolution_splits import _pairs, split_space
 from ipuperf.lowering.convolution_vertices import Kernel
 from ipuperf.machine import load_machine
 
@@ -58,6 +59,22 @@ def test_passes_over_input_channels_hold_two_copies_of_the_sums():
     candidate = Candidate(0.0, 0.0, 0, 0, 0, form, WIDE)
     found = [candidate.least_bytes(passes, Request(CHIP, form, HALF, 0.6)) for passes in (Passes(inner=2), Passes(2))]
     assert found[0] == 2 * 4096 * 4096 * 2 // 1472 > found[1]
+
+
+@pytest.mark.parametrize("slack", [1.0, 1.2, 2.0, 50.0])
+def test_pairs_of_splits_are_those_of_every_pair_there_is(slack):
+    """Rows of field splits with rows of channel splits: all that fit on the chip and may take so many cycles."""
+    form = flatten_field(swap(product_form(1, 96, 80, 112)))
+    space = split_space(form, WIDE, HALF, ONCE, np.inf, CHIP)
+    fields, channels = space.fields, space.channels.rows
+    taken = np.outer(fields.positions, space.work) + np.outer(fields.reads, space.arrive)
+    taken += np.outer(fields.sent, space.moved) + space.fixed
+    there = np.outer(fields.rows.used, channels.used) <= CHIP.tiles
+    cycles = slack * taken[there].min()
+    wanted = np.argwhere(there & (taken <= cycles * (1 + 1e-9)))
+    found = np.stack(_pairs(space, cycles, CHIP), axis=1)
+    assert sorted(map(tuple, found)) == sorted(map(tuple, wanted))
+    assert len(found) > 0
 
 
 @pytest.mark.parametrize(

@@ -179,18 +179,21 @@ class Record:
         each function first, ``seconds`` in all."""
         lines = self._lines(mutant.file)
         wanted = lines if mutant.importing else range(mutant.line, mutant.last + 1)
-        found = sorted({test for line in wanted for test in lines.get(line, ())}, key=lambda t: (self.seconds[t], t))
-        turn: Counter[str] = Counter()
-        turns = {}
-        for test in found:
-            turns[test] = turn[test.split("[")[0]]
-            turn[test.split("[")[0]] += 1
         chosen, left = [], seconds
-        for test in sorted(found, key=lambda t: (turns[t], self.seconds[t])):
+        for test in self._in_turns({test for line in wanted for test in lines.get(line, ())}):
             if self.seconds[test] <= left or not chosen:
                 chosen.append(test)
                 left -= self.seconds[test]
         return chosen
+
+    def _in_turns(self, tests: Iterable[str]) -> list[str]:
+        """The quickest case of each function, the quickest of them first, then the second of each, and so on."""
+        cases: Counter[str] = Counter()
+        turns = {}
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            turns[test] = cases[test.split("[")[0]]
+            cases[test.split("[")[0]] += 1
+        return sorted(turns, key=lambda test: (turns[test], self.seconds[test]))
 
 
 # -- a mutant in a child -----------------------------------------------------------------------------------------------

@@ -103,7 +103,16 @@ def test_neighbours_that_a_softmax_adds_up(bench, axis, run):
     assert [work.run for work in works if isinstance(work, Reduction)] == [run, run]
 
 
-@pytest.mark.parametrize(("op_class", "shape"), [(ops.Add, (3,)), (ops.Conv, (1, 2, 5, 5)), (ops.MatMul, (3, 3))])
+@pytest.mark.parametrize("shape", [(8, 10), (8, 1)])
+def test_a_softmax_has_a_sum_for_each_row(bench, shape):
+    works = bench.op(ops.Softmax, np.ones((1, *shape), np.float32)).work()
+    assert [work.outputs for work in works if isinstance(work, Reduction)] == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("op_class", "shape"),
+    [(ops.Add, (3,)), (ops.Conv, (1, 2, 5, 5)), (ops.AddBias, (1, 2, 5, 5)), (ops.MatMul, (3, 3))],
+)
 def test_operands_are_counted(bench, op_class, shape):
     with pytest.raises(ValueError, match="needs 2 operands, got 1"):
         bench.op(op_class, np.zeros((1, *shape), np.float32))

@@ -177,10 +177,22 @@ class Compiler:
     def bind_kernel(self, op: base.Op, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], code: Code) -> None:
         """Append the op's kernel; memory lent to it while binding is free again afterwards."""
         outer, self._lent = self._lent, []
-        code.append(op.kernel(inputs, outputs, self))
+        code.append(op.kernel(self._unchanged(op, inputs, code), outputs, self))
         for block in self._lent:
             self.pool.release(block)
         self._lent = outer
+
+    def _unchanged(self, op: base.Op, inputs: Sequence[np.ndarray], code: Code) -> list[np.ndarray]:
+        """The operands with those copied that share memory with one that ``op`` changes (``x += transpose(x)``): an op
+        reads what its operands held before it, in whatever order its kernel writes."""
+        changed = op.modified_inputs()
+        bound = list(inputs)
+        for index, array in enumerate(inputs):
+            if index not in changed and any(np.may_share_memory(array, inputs[c]) for c in changed):
+                bound[index], block = self.allocate(array.shape, array.dtype)
+                code.append(partial(np.copyto, bound[index], array))
+                self._lent.append(block)
+        return bound
 
 
 class _Frame:

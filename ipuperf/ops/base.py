@@ -55,6 +55,15 @@ class Environment(Protocol):
         ...
 
 
+def rows(array: np.ndarray) -> list[np.ndarray]:
+    """A view of each replica's part of ``(R, *shape)``.
+
+    What is written to a row is written to ``array``, for shape ``()`` too, where ``array[replica]`` would be a NumPy
+    scalar: a copy.
+    """
+    return [array[replica, ...] for replica in range(len(array))]
+
+
 class Op(ir.Op):
     """Base of the ops: shape rule, value, gradient and cost stand together in each subclass."""
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from .base import rows
+
 #: Elements per piece: 256 KiB of float32, a fraction of the L2 cache of current processors.
 BLOCK = 65536
 
@@ -29,12 +31,11 @@ def pieces(arrays: Sequence[np.ndarray], per_replica: bool, block: int = BLOCK) 
     if not per_replica and all(a.flags.c_contiguous for a in arrays):
         return [(0, views) for views in _split_flat([a.reshape(-1) for a in arrays], block)]
     found: list[Piece] = []
-    for replica in range(arrays[0].shape[0]):
-        rows = [a[replica] for a in arrays]
-        if all(a.flags.c_contiguous for a in rows):
-            found += [(replica, views) for views in _split_flat([a.reshape(-1) for a in rows], block)]
+    for replica, own in enumerate(zip(*(rows(a) for a in arrays), strict=True)):
+        if all(a.flags.c_contiguous for a in own):
+            found += [(replica, views) for views in _split_flat([a.reshape(-1) for a in own], block)]
         else:
-            found += [(replica, views) for views in _split_rows(rows, block)]
+            found += [(replica, views) for views in _split_rows(own, block)]
     return found
 
 

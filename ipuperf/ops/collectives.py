@@ -229,22 +229,15 @@ class ReplicatedReduceScatter(_Collective):
         return run
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """A sum's gradient is the gathered gradient shards; a mean's is that divided by the group size."""
-        if self.reduce not in ("add", "mean"):
-            raise IrError(
-                f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; add and mean have"
-            )
+        """``local``: the members' gradients, gathered. A reduction has none, as upstream
+        (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
+        if self.reduce != "local":
+            raise IrError(f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; 'local' has one")
         grad = grads[0]
         if grad is None:
             return [None]
         name, shape = f"{grad.name}_all_gather", self.inputs[0].shape
-        whole = builder.op(ReplicatedAllGather, [grad], name, group=self.group, mode="shape", shape=shape)
-        if self.reduce == "mean":
-            from .elementwise import Mul
-
-            factor = np.array(1.0 / self.group.group_size, dtype=whole.dtype.numpy)
-            whole = builder.op(Mul, [whole, builder.graph.constant(factor, name="inverse_group_size")])
-        return [whole]
+        return [builder.op(ReplicatedAllGather, [grad], name, group=self.group, mode="shape", shape=shape)]
 
     def work(self) -> Sequence[Work]:
         """A reduce-scatter of the whole tensor; a copy of the shard for ``local``."""
@@ -266,7 +259,8 @@ class ReplicatedAllGather(_Collective):
 
     ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: all elements,
     ``(group size * elements,)``; ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``.
-    The gradient is a reduce-scatter.
+    The gradient is the replica's own slice of its own gradient, without a sum over the group: what follows a gather is
+    taken to be the same computation on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
     """
 
     type: ClassVar[str] = "ReplicatedAllGather"
@@ -308,13 +302,13 @@ class ReplicatedAllGather(_Collective):
         return run
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The shards of the gradients' sum, in the operand's shape."""
+        """The replica's shard of its gradient, in the operand's shape."""
         grad = grads[0]
         if grad is None:
             return [None]
         sharded = bool(self.inputs[0].meta_shape)
         shard = builder.op(
-            ReplicatedReduceScatter, [grad], f"{grad.name}_reduce_scatter", op="add", group=self.group, rts=sharded
+            ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
         )
         if shard.shape != self.inputs[0].shape:  # a shard that is not flat: the same elements in the operand's shape
             from .shape import Reshape

@@ -17,7 +17,7 @@ import numpy as np
 from ipuperf.ir import DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Environment, Kernel, Op, rows
 from .binding import given
 from .shape import copy_work
 from .work import TileCycles, Vertices, Work
@@ -192,10 +192,12 @@ class Dynamic(Op):
 
 
 def _write(base: np.ndarray, part: np.ndarray, read: Callable[[], list[list[Region]]]) -> Kernel:
+    owned = list(zip(rows(base), rows(part), strict=True))
+
     def run() -> None:
-        for replica, regions in enumerate(read()):
+        for (target, source), regions in zip(owned, read(), strict=True):
             for where, what in regions:
-                base[replica][where] = part[replica][what]
+                target[where] = source[what]
 
     return run
 
@@ -217,12 +219,12 @@ class DynamicSlice(Dynamic):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Copies of the regions."""
-        base, out, read = inputs[0], outputs[0], self.locate(inputs[1])
+        owned, read = list(zip(rows(inputs[0]), rows(outputs[0]), strict=True)), self.locate(inputs[1])
 
         def run() -> None:
-            for replica, regions in enumerate(read()):
+            for (base, out), regions in zip(owned, read(), strict=True):
                 for where, what in regions:
-                    out[replica][what] = base[replica][where]
+                    out[what] = base[where]
 
         return run
 
@@ -364,12 +366,13 @@ class DynamicUpdateToUpdateGrad(Dynamic):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Copy, then clear the regions."""
         source, out, read = inputs[0], outputs[0], self.locate(inputs[1])
+        owned = rows(out)
 
         def run() -> None:
             np.copyto(out, source)
-            for replica, regions in enumerate(read()):
+            for own, regions in zip(owned, read(), strict=True):
                 for where, _ in regions:
-                    out[replica][where] = 0
+                    own[where] = 0
 
         return run
 

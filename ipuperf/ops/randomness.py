@@ -22,7 +22,7 @@ import numpy as np
 from ipuperf.ir import ALL_DTYPES, INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Environment, Kernel, Op, rows
 from .binding import given, sequence, working_dtype
 from .work import Vertices, Work
 
@@ -151,11 +151,11 @@ class Dropout(Op):
         factor = np.asarray(1 / (1 - p), dtype=working_dtype(x.dtype))
         steps: list[Callable[[], Any]] = [_scaling(x, factor, out)]
         shape = self.attributes["mask_shape"]
-        for replica in range(len(x)):
+        for part, own in zip(rows(out), rows(seed), strict=True):
             if shape == self.inputs[0].shape and out.flags.c_contiguous:
-                steps.append(partial(_drop, out[replica].reshape(-1), seed[replica], key, threshold))
+                steps.append(partial(_drop, part.reshape(-1), own, key, threshold))
             else:
-                steps.append(partial(_drop_shaped, out[replica], shape, seed[replica], key, threshold))
+                steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -247,7 +247,7 @@ class _Random(Op):
         draws = out if direct else env.scratch(out.shape, dtype, slot=0)
         factor, offset = (np.asarray(v, dtype=dtype) for v in self.affine())
         steps: list[Callable[[], Any]] = [
-            partial(self.draw, draws[r].reshape(-1), seed[r], key) for r in range(len(out))
+            partial(self.draw, part.reshape(-1), own, key) for part, own in zip(rows(draws), rows(seed), strict=True)
         ]
         steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
         if not direct:

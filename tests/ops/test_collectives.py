@@ -197,19 +197,13 @@ def test_work():
 
 
 @pytest.mark.parametrize("op", ["add", "mean"])
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter", "all_gather"])
-def test_gradients_are_the_transposed_maps(kind, op):
+def test_gradient_of_an_all_reduce_is_the_transposed_map(op):
     """A linear map over all replicas and its gradient: <A x, y> = <x, A^T y>, summed over replicas."""
     program = ir.Ir(4)
     group = program.grouping(2, 2)
     graph = program.create_graph("g")
     x = graph.add_input(ir.TensorSpec((5,), ir.FLOAT32), "x")
-    if kind == "all_reduce":
-        y = create(graph, ReplicatedAllReduce, x, op=op, group=group)
-    elif kind == "reduce_scatter":
-        y = create(graph, ReplicatedReduceScatter, x, op=op, group=group)
-    else:
-        y = create(graph, ReplicatedAllGather, x, group=group)
+    y = create(graph, ReplicatedAllReduce, x, op=op, group=group)
     graph.add_output(y)
     derivative = autodiff(graph)
     rng = np.random.default_rng(4)
@@ -218,6 +212,45 @@ def test_gradients_are_the_transposed_maps(kind, op):
     backward = evaluate(program, derivative.graph, [weights])
     assert backward.shape == values.shape
     np.testing.assert_allclose((forward * weights).sum(), (values * backward).sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("replicas", "stride", "size"), GROUPS)
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
+def test_gradient_of_an_all_gather_is_the_replicas_own_part(replicas, stride, size, shape):
+    program = ir.Ir(replicas)
+    graph = program.create_graph("g")
+    x = graph.add_input(ir.TensorSpec(shape, ir.FLOAT32), "x")
+    y = graph.add_output(create(graph, ReplicatedAllGather, x, group=program.grouping(stride, size)))
+    weights = np.random.default_rng(4).normal(size=(replicas, *y.shape)).astype(np.float32)
+    backward = evaluate(program, autodiff(graph).graph, [weights])
+    for members in members_of(replicas, stride, size):
+        for k, replica in enumerate(members):
+            np.testing.assert_array_equal(backward[replica], weights[replica].reshape(size, *shape)[k])
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 4)])
+def test_gradient_of_a_slice_is_a_gather(shape):
+    program = ir.Ir(4)
+    graph = program.create_graph("g")
+    x = graph.add_input(ir.TensorSpec(shape, ir.FLOAT32), "x")
+    y = create(graph, ReplicatedReduceScatter, x, op="local", group=program.grouping(2, 2))
+    graph.add_output(y)
+    weights = np.random.default_rng(4).normal(size=(4, *y.shape)).astype(np.float32)
+    backward = evaluate(program, autodiff(graph).graph, [weights])
+    for members in members_of(4, 2, 2):
+        whole = weights[members].reshape(-1)[: int(np.prod(shape))].reshape(shape)
+        np.testing.assert_array_equal(backward[members], [whole, whole])
+
+
+@pytest.mark.parametrize("op", ["add", "mean", "max", "min", "mul"])
+def test_a_reduce_scatter_has_no_gradient(op):
+    """As upstream, whatever is reduced."""
+    program = ir.Ir(2)
+    graph = program.create_graph("g")
+    x = graph.add_input(ir.TensorSpec((4,), ir.FLOAT32), "x")
+    graph.add_output(create(graph, ReplicatedReduceScatter, x, op=op, group=program.grouping()))
+    with pytest.raises(ir.IrError, match=f"op '{op}' has no gradient; 'local' has one"):
+        autodiff(graph)
 
 
 def evaluate(program, graph, arrays):

@@ -9,6 +9,7 @@ from ipuperf import ir
 from ipuperf.ops.dynamic import (
     DynamicIndexError,
     DynamicSlice,
+    DynamicSlicePadGrad,
     DynamicUpdate,
     DynamicUpdateInplace,
     IncrementMod,
@@ -128,6 +129,13 @@ def test_errors(error, message, change):
     ]
     with pytest.raises(error, match=message):
         graph.create(DynamicUpdate, tensors, ["y"], **attributes)
+
+
+def test_the_padded_gradient_must_have_the_slices_shape():
+    graph = ir.Ir().main_graph
+    gradient, at = (graph.intermediate(s, n) for s, n in ((SPEC((1, 4), ir.FLOAT32), "g"), (SPEC((1,), ir.INT32), "i")))
+    with pytest.raises(ir.ShapeError, match=r"DynamicSlicePadGrad.*'g.*has shape \(1, 4\); the slice has \(2, 4\)"):
+        graph.create(DynamicSlicePadGrad, [gradient, at], ["y"], axes=[0], sizes=[2], shape=(3, 4))
 
 
 @pytest.mark.parametrize("position", [3, -1])

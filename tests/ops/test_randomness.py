@@ -104,6 +104,20 @@ def test_keys_default_to_the_op(run_graph):
     assert (values[first] != values[second]).any()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_scalars_are_drawn_as_vectors_of_one_element(bench, dtype):
+    seed = seeds(*itertools.product(range(8), repeat=2))
+    for op, attributes in ((ops.RandomNormal, {}), (ops.RandomUniform, {"low": 1.0, "high": 2.0})):
+        kind = ir.dtype_of(np.empty(0, dtype))
+        scalars, vectors = (bench.run(op, seed, shape=s, dtype=kind, key=5, **attributes) for s in ((), (1,)))
+        np.testing.assert_array_equal(scalars, vectors[:, 0])
+        assert len(np.unique(scalars)) > 32
+    x = np.ones(64, dtype)
+    masks = [bench.run(ops.Dropout, x.reshape(64, *s), seed, p=0.5, key=5) for s in ((), (1,))]
+    np.testing.assert_array_equal(masks[0], masks[1][:, 0])
+    assert set(masks[0]) == {0, 2}
+
+
 def test_shaped_dropout(bench):
     y = bench.run(
         ops.Dropout, np.ones((2, 40, 5, 30), np.float32), seeds((1, 2), (3, 4)), p=0.5, mask_shape=(40, 1, 30)

@@ -46,7 +46,7 @@ def fmod(lhs: Operand, rhs: Operand) -> Tensor:
 def maximum(*ts: Operand) -> Tensor:
     """Elementwise maximum of any number of tensors."""
     given = next((t for t in ts if isinstance(t, Tensor)), None)
-    return emit(_k.Maximum, [ensure_tensor(t, given.dtype if given else None) for t in ts], "max_out")
+    return emit(_k.Maximum, [ensure_tensor(t, None if given is None else given.dtype) for t in ts], "max_out")
 
 
 def equal(lhs: Operand, rhs: Operand) -> Tensor:

@@ -63,7 +63,7 @@ def replicated_reduce_scatter(
 
 
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
-    """The replica's RTS shard of ``t``, without any reduction."""
+    """The replica's RTS shard of ``t``, without any reduction. The gradient is an all-gather."""
     return replicated_reduce_scatter(t, "local", group, True)
 
 
@@ -71,7 +71,8 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
 def replicated_all_gather(
     t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None, output_shape: str = "auto"
 ) -> Tensor:
-    """The tensors of all replicas of the group, on each of them.
+    """The tensors of all replicas of the group, on each of them. The gradient is the replica's own part of its own
+    gradient: nothing is summed over the group.
 
     Args:
         axis: for ``concat`` and ``new_axis``: where the replicas' tensors are put together.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import ipuperf.popxl as popxl
+from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 
 from .generator import generate
@@ -18,11 +19,16 @@ from .invariants import trace_problems
 from .kinds import KINDS
 from .kinds.exchange import groups
 from .outcome import Outcome
-from .program import Body, Head, Instruction, Program
+from .program import Body, Head, Instruction, Program, shrink
 from .scope import data
 from .storage import Memory, Shadow, differences
 
 RUNS = 2
+REFUSALS = ("use the copying form",)
+"""What ipuperf may say instead of running a program: limits that its documentation states."""
+
+
+__all__ = ["Program", "check", "draw", "shrink"]
 
 
 def draw(r: random.Random) -> Program:
@@ -32,17 +38,25 @@ def draw(r: random.Random) -> Program:
 
 def check(program: Program, *, trace: bool = False) -> Outcome:
     """What differs between ipuperf and NumPy in two runs, and with ``trace`` what does not add up in the trace."""
-    device = Device(program)
-    outcome = Outcome()
-    with np.errstate(all="ignore"):
-        world = World(program)
-        with device.session:
-            for number in range(RUNS):
-                _compare_run(device, world, number, outcome)
-            _compare_variables(device, world, outcome)
+    try:
+        outcome, executable = _compared(program)
+    except EvaluationError as error:
+        if any(text in str(error) for text in REFUSALS):
+            return Outcome(refused=str(error))
+        raise
     if trace:
-        outcome.problems += trace_problems(device.session.executable)
+        outcome.problems += trace_problems(executable)
     return outcome
+
+
+def _compared(program: Program) -> tuple[Outcome, Any]:
+    """The differences of values, and the executable."""
+    device, world, outcome = Device(program), World(program), Outcome()
+    with np.errstate(all="ignore"), device.session:
+        for number in range(RUNS):
+            _compare_run(device, world, number, outcome)
+        _compare_variables(device, world, outcome)
+    return outcome, device.session.executable
 
 
 def _compare_run(device: Device, world: World, number: int, outcome: Outcome) -> None:

@@ -148,8 +148,18 @@ def _without(program: Program, number: int, position: int) -> Program | None:
     return None if gone & set(body.outputs) else smaller
 
 
+def _called(instructions: list[Instruction], functions: list[Body]) -> set[int]:
+    """Numbers of the functions that are reached."""
+    found = {i.attributes["function"] for i in instructions if i.kind == "call"}
+    return found.union(*(_called(functions[number].instructions, functions) for number in found))
+
+
 def _pruned(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """Without heads of the main graph that nothing reads, where the failure stays."""
+    """Without what is in functions that nothing calls, and without heads of the main graph that nothing reads where the
+    failure stays."""
+    program = copy.deepcopy(program)
+    for number in set(range(len(program.functions))) - _called(program.main.instructions, program.functions):
+        program.functions[number] = Body([], [], [])
     for head in list(program.main.heads):
         smaller = copy.deepcopy(program)
         smaller.main.heads = [h for h in smaller.main.heads if h.id != head.id]

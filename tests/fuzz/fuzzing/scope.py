@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -100,9 +100,7 @@ class Scope:
     def pick(self, wanted: Callable[[Spec], bool] = lambda s: True) -> Spec | None:
         """A tensor on the current IPU that is wanted; recent ones are likelier. None if there is none."""
         found = [s for s in self.specs.values() if s.ipu == self.ipu and wanted(s)]
-        if not found:
-            return None
-        return found[-1 - min(int(self.random.expovariate(0.3)), len(found) - 1)]
+        return recent(self.random, found)
 
     def pick_of(self, dtypes: Iterable[str], *, exact: bool = False, mutable: bool = False) -> Spec | None:
         """A tensor of one of these dtypes."""
@@ -154,6 +152,14 @@ class Scope:
     def seed(self) -> int:
         """A number that gives the data of a constant."""
         return self.random.randrange(1 << 20)
+
+
+Thing = TypeVar("Thing")
+
+
+def recent(r: random.Random, found: Sequence[Thing]) -> Thing | None:
+    """One of them, a late one likelier; None of none."""
+    return found[-1 - int(min(r.expovariate(0.3), len(found) - 1))] if found else None
 
 
 def data(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:

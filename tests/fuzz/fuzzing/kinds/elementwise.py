@@ -29,7 +29,13 @@ def gelu_by_erf(x: np.ndarray) -> np.ndarray:
 
 
 SMOOTH = {"tanh": np.tanh, "sin": np.sin, "cos": np.cos, "gelu": gelu, "geluerf": gelu_by_erf}
-STEADY = {"relu": lambda x: np.maximum(x, 0), "abs": np.abs, "negate": np.negative, "detach": np.copy, "identity": np.copy}
+STEADY = {
+    "relu": lambda x: np.maximum(x, 0),
+    "abs": np.abs,
+    "negate": np.negative,
+    "detach": np.copy,
+    "identity": np.copy,
+}
 JUMPING = {"sign": np.sign, "floor": np.floor, "ceil": np.ceil, "isnan": np.isnan, "isinf": np.isinf,
            "isfinite": np.isfinite}  # fmt: skip
 UNARY = {**SMOOTH, **STEADY, **JUMPING, "logical_not": np.logical_not, "exp": np.exp, "log": np.log, "log2": np.log2,

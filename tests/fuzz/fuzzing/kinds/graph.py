@@ -56,7 +56,9 @@ class Call(Kind):
         found: list[Spec] = []
         for head in body.heads:
             x = scope.pick(
-                lambda s, h=head: list(s.shape) == h.shape and s.dtype == h.dtype and not s.meta and (s.mutable or not h.by_ref)
+                lambda s, h=head: (
+                    list(s.shape) == h.shape and s.dtype == h.dtype and not s.meta and (s.mutable or not h.by_ref)
+                )
             )
             if x is None:
                 return None
@@ -106,11 +108,7 @@ class Call(Kind):
         changed = [o for o, h in zip(operands, body.heads) if h.by_ref]
         if not changed and count is None:
             return list(ops.call(graph, *operands) or ())
-        site = (
-            ops.call_with_info(graph, *operands)
-            if count is None
-            else ops.repeat_with_info(graph, count, *operands)
-        )
+        site = ops.call_with_info(graph, *operands) if count is None else ops.repeat_with_info(graph, count, *operands)
         for operand in changed:
             site.set_parent_input_modified(operand)
         return list(site.outputs)

@@ -13,7 +13,7 @@ from ipuperf.popxl import ops
 from ..program import Instruction
 from ..scope import LARGEST, Root, Scope, Spec
 from ..storage import Shadow
-from .base import Kind, memory
+from .base import Kind
 
 
 def _made(scope: Scope, kind: str, x: Spec, shape: Any, view: bool, strided: bool, /, **more: Any) -> bool:

@@ -245,5 +245,3 @@ class Adam(Kind):
     def value(self, ins: Instruction, operands: list[Shadow], world: Any) -> Any:
         m, v, w = read_all(operands)
         return memory(operands).new(m / (np.sqrt(v) + 0.1) + 0.1 * w, operands[0].dtype, inexact=True)
-
-

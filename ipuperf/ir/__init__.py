@@ -3,7 +3,7 @@
 Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
-from .autodiff import Connection, Derivative, GradientBuilder, differentiate
+from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose
 from .context import CONTEXT, BuildContext
 from .dtype import (
     ALL_DTYPES,
@@ -28,7 +28,7 @@ from .op import Op
 from .printing import format_schedule
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
-from .schedule import check_ambiguity, dependencies, roots, schedule
+from .schedule import Precedence, check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
 __all__ = [
@@ -60,10 +60,10 @@ __all__ = [
     "Ir",
     "IrError",
     "Op",
+    "Precedence",
     "Recomputation",
     "RemoteBuffer",
     "ReplicaGrouping",
-    "grouping_of",
     "ShapeError",
     "Stream",
     "Tensor",
@@ -76,7 +76,9 @@ __all__ = [
     "describe",
     "differentiate",
     "dtype_of",
+    "expose",
     "format_schedule",
+    "grouping_of",
     "roots",
     "schedule",
 ]

@@ -88,6 +88,11 @@ class GradientBuilder:
 
     def derivative_of(self, callee: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> Derivative:
         """The derivative of a called graph, made on first need and shared by all its calls."""
+        if callee not in self.known and callee.own_gradient:
+            raise IrError(
+                f"graph {callee.name!r} has been marked as unsafe to autodiff where it is called: its module defines "
+                "build_grad; differentiate it itself and pass the result in called_graphs_grad_info"
+            )
         if callee not in self.known:
             self.known[callee] = differentiate(callee, provided, required, add_class=self.add_class, known=self.known)
         found = self.known[callee]
@@ -226,8 +231,17 @@ def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
 
 
 def _stitch(forward: Graph, tensors: Sequence[Tensor]) -> None:
-    """Make forward tensors available to callers: extra outputs of the graph and of every call of it."""
-    missing = [t for t in tensors if t not in forward.inputs and t not in forward.outputs]
+    """Make forward tensors available to callers that do not pass them in."""
+    expose(forward, [t for t in tensors if t not in forward.inputs])
+
+
+def expose(forward: Graph, tensors: Sequence[Tensor]) -> None:
+    """Make tensors outputs of the graph and of every call of it, those that are none yet.
+
+    Raises:
+        IrError: an op that is not a plain call executes the graph.
+    """
+    missing = [t for t in tensors if t not in forward.outputs]
     if not missing:
         return
     sites = [op for graph in forward.ir.all_graphs() for op in graph.ops if forward in op.called_graphs()]

@@ -28,6 +28,12 @@ T = TypeVar("T")
 
 FIRST_OP_ID = 100
 
+#: How deep calls of graphs may be nested.
+MAX_NESTING = 2500
+
+#: Frames of Python's stack that following a call takes at most, in any room.
+FRAMES_PER_CALL = 30
+
 
 @cache
 def _passed_over(module: str) -> bool:
@@ -73,6 +79,7 @@ class Graph:
         tensors: every tensor of the graph by id, in creation order.
         constraints: extra ordering, ``{op: ops that must come before it}``.
         created_hooks: called with each new op.
+        own_gradient: its gradient is defined by the program, not by its ops; callers' gradients must be given it.
         facts: while the Ir is frozen, what :func:`derived` functions found out about the graph; None otherwise.
     """
 
@@ -86,6 +93,7 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.constraints: dict[Op, set[Op]] = {}
         self.created_hooks: dict[int, Callable[[Op], None]] = {}
+        self.own_gradient = False
         self.version = 0
         self.facts: dict[Callable[[Graph], Any], Any] | None = None
 
@@ -333,11 +341,65 @@ class Ir:
                 graph.facts = None
 
     def freeze_check(self) -> None:
-        """Everything that must hold before a program can be lowered or evaluated."""
-        from .schedule import check_ambiguity
+        """Everything that must hold before a program can be lowered or evaluated; puts calls in order.
 
-        for graph in self.all_graphs():
-            check_ambiguity(graph)
+        Raises:
+            IrError: calls nested too deep or in a circle; AmbiguityError: an order that nothing says.
+        """
+        from .schedule import call_order, check_ambiguity
+
+        with self.frozen():
+            graphs = self.callees_first()
+            edges = [edge for graph in graphs for edge in call_order(graph)]
+        for before, after in edges:
+            before.graph.constrain(before, after)
+        with self.frozen():
+            for graph in graphs:
+                check_ambiguity(graph)
+
+    def callees_first(self) -> list[Graph]:
+        """All graphs, each after those that it calls.
+
+        Raises:
+            IrError: a graph that calls itself through others, or calls nested more than :data:`MAX_NESTING` deep.
+        """
+        depths = self._depths()
+        deepest = max(depths, key=depths.__getitem__)
+        if depths[deepest] > MAX_NESTING:
+            raise IrError(
+                f"graph {deepest.name or 'main'!r}: calls are nested {depths[deepest]} deep; at most {MAX_NESTING} are "
+                "allowed"
+            )
+        return list(depths)
+
+    def _depths(self) -> dict[Graph, int]:
+        """How deep calls are nested in each graph, callees first (0: it calls none)."""
+        depths: dict[Graph, int] = {}
+        for start in self.all_graphs():
+            path: dict[Graph, Iterator[Graph]] = {} if start in depths else {start: iter(start.called_graphs())}
+            while path:
+                graph, callees = next(reversed(path.items()))
+                callee = next((g for g in callees if g not in depths), None)
+                if callee in path:
+                    raise IrError(f"graph {callee.name!r} is called by itself through {graph.name!r}")
+                if callee is not None:
+                    path[callee] = iter(callee.called_graphs())
+                    continue
+                depths[graph] = max((1 + depths[g] for g in graph.called_graphs()), default=0)
+                del path[graph]
+        return depths
+
+    @contextmanager
+    def deep_calls(self) -> Iterator[None]:
+        """Room on Python's stack for functions that follow calls, nested up to :data:`MAX_NESTING` deep."""
+        before = sys.getrecursionlimit()
+        self.callees_first()
+        nesting = max(self._depths().values())
+        sys.setrecursionlimit(before + FRAMES_PER_CALL * nesting)
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
 
 
 def remap(tensors: Sequence[Tensor], mapping: Mapping[Tensor, Tensor]) -> list[Tensor]:

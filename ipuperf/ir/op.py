@@ -58,6 +58,10 @@ class Op:
         """Indices of inputs whose storage this op changes."""
         return ()
 
+    def unseen_changes(self) -> tuple[int, ...]:
+        """Those of :meth:`modified_inputs` for which no result of the op stands: what calls change by reference."""
+        return ()
+
     def aliases(self) -> dict[int, int]:
         """Outputs that share storage with an input: ``{output index: input index}`` (views and in-place results)."""
         return {}

@@ -10,7 +10,7 @@ simplification named in ``docs/accuracy.md``).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -197,42 +197,96 @@ def _ancestors(order: list[Op], needs: dict[Op, set[Op]], position: dict[Op, int
     return before
 
 
+Users = dict[Tensor, dict[Op, None]]
+
+
+def _by_storage(pairs: Iterable[tuple[Op, Iterable[int]]], root: dict[Tensor, Tensor]) -> Users:
+    """The ops, by the storages of their given inputs."""
+    found: Users = {}
+    for op, indices in pairs:
+        for index in indices:
+            found.setdefault(root.get(op.inputs[index], op.inputs[index]), {})[op] = None
+    return found
+
+
+def _users(graph: Graph, storages: Iterable[Tensor], root: dict[Tensor, Tensor]) -> Users:
+    """All ops that use each of ``storages``, in creation order."""
+    users: Users = {owner: {} for owner in storages}
+    for op in graph.ops:
+        for tensor in op.inputs:
+            if (owner := root.get(tensor, tensor)) in users:
+                users[owner][op] = None
+    return users
+
+
+class Precedence:
+    """Which ops of a graph must come before which, by data flow and constraints.
+
+    Attributes:
+        position: of each op in some order that fulfils both: that of creation where it does.
+        before: for each op a bit set, by position, of all ops that must come before it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        needs = dependencies(graph)
+        order = _any_order(graph, needs)
+        self.position = {op: i for i, op in enumerate(order)}
+        self.before = _ancestors(order, needs, self.position)
+
+    def ordered(self, one: Op, other: Op) -> bool:
+        """Whether one of the two must come before the other."""
+        return bool((self.before[one] >> self.position[other]) & 1 or (self.before[other] >> self.position[one]) & 1)
+
+
+def call_order(graph: Graph) -> list[tuple[Op, Op]]:
+    """Constraints (before, after) that order calls that change a tensor by reference against its other users, where
+    nothing else does: as the program has them.
+
+    Upstream does not see such a change as an ambiguity (its alias model knows a changed input only where it aliases an
+    output: popart: willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler; the program's order
+    is one that it may choose. Against an op whose result is the changed tensor the ambiguity stays.
+    """
+    calls = [(op, unseen) for op in graph.ops if op.called_graphs() and (unseen := op.unseen_changes())]
+    if not calls:
+        return []
+    root = roots(graph)
+    callers = _by_storage(calls, root)
+    users = _users(graph, callers, root)
+    if all(len(found) == 1 for found in users.values()):
+        return []
+    seen = _by_storage(((op, {*op.modified_inputs()} - {*op.unseen_changes()}) for op in graph.ops), root)
+    precedence = Precedence(graph)
+    place, edges = precedence.position, []
+    for owner, changing in callers.items():
+        others = [other for other in users[owner] if other not in seen.get(owner, ())]
+        pairs = [(op, other) for op in changing for other in others if op is not other]
+        edges += [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs if not precedence.ordered(a, b)]
+    return edges
+
+
 def check_ambiguity(graph: Graph) -> None:
     """Raise :class:`AmbiguityError` when an in-place change is not ordered against another use of the same storage.
 
     A later reader names the *result* of the in-place op when it wants the new value; a user of the old tensor must be
-    ordered before or after it by data flow or ``in_sequence``.
+    ordered before or after it by data flow or ``in_sequence``. Calls: see :func:`call_order`.
     """
     changing = [(op, modified) for op in graph.ops if (modified := op.modified_inputs())]
     if not changing:
         return
     root = roots(graph)
-    changers: dict[Tensor, set[Op]] = {}
-    for op, modified in changing:
-        for index in modified:
-            changers.setdefault(root.get(op.inputs[index], op.inputs[index]), set()).add(op)
-    users: dict[Tensor, dict[Op, None]] = {owner: {} for owner in changers}
-    for op in graph.ops:
-        for tensor in op.inputs:
-            if (owner := root.get(tensor, tensor)) in users:
-                users[owner][op] = None
+    changers = _by_storage(changing, root)
+    users = _users(graph, changers, root)
     shared = [owner for owner, found in users.items() if len(found) > 1]
     if not shared:
         return
-    needs = dependencies(graph)
-    order = _any_order(graph, needs)
-    position = {op: i for i, op in enumerate(order)}
-    before = _ancestors(order, needs, position)
-    if all(_in_order(users[owner], changers[owner], before, position) for owner in shared):
+    precedence = Precedence(graph)
+    if all(_in_order(users[owner], changers[owner].keys(), precedence) for owner in shared):
         return
     for op, modified in changing:
         for index in modified:
             owner = root.get(op.inputs[index], op.inputs[index])
             for other in users[owner]:
-                if other is op:
-                    continue
-                ordered = (before[op] >> position[other]) & 1 or (before[other] >> position[op]) & 1
-                if not ordered:
+                if other is not op and not precedence.ordered(op, other):
                     raise AmbiguityError(
                         f"Inplacing ambiguity detected. {op.where()} changes tensor {owner.id!r} in place and "
                         f"{other.where()} uses it, and nothing says which comes first; "
@@ -240,8 +294,9 @@ def check_ambiguity(graph: Graph) -> None:
                     )
 
 
-def _in_order(users: Iterable[Op], changers: set[Op], before: dict[Op, int], position: dict[Op, int]) -> bool:
-    """Whether each of ``changers`` comes, by need (:func:`_ancestors`), before or after every other of ``users``."""
+def _in_order(users: Iterable[Op], changers: Collection[Op], precedence: Precedence) -> bool:
+    """Whether each of ``changers`` comes, by need, before or after every other of ``users``."""
+    before, position = precedence.before, precedence.position
     used = changed = 0
     for op in sorted(users, key=position.__getitem__):
         wanted, bit = used if op in changers else changed, 1 << position[op]

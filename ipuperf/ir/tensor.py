@@ -115,6 +115,7 @@ class Variable(Tensor):
         remote: ``(buffer, entry)`` when the data lives in Streaming Memory; the tensor itself is then not on chip.
         shard_over: for an RTS variable (``spec.meta_shape`` is the full shape) over how many members of a replica group
             it is split; ``None`` when it is not sharded.
+        in_sync: whether ``data`` is what the device holds; a run makes it False, a copy in either direction True.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Variable(Tensor):
         self.retrieval = retrieval
         self.remote = remote
         self.shard_over = shard_over
+        self.in_sync = True
 
     @property
     def replica_shape(self) -> tuple[int, ...]:

@@ -314,8 +314,8 @@ def lower(
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     _check_remote(ir, machine)
-    with ir.frozen():
-        ir.freeze_check()
+    ir.freeze_check()
+    with ir.frozen(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ipuperf import ir
+from ipuperf.ops.control import modified_graph_inputs
 
 from . import host
 from .compiler import Code, Compiler
@@ -46,7 +47,10 @@ class Evaluator:
         }
         self._compiler = Compiler(replicas, self.variables, self.remote)
         code: Code = []
-        self._compiler.frame(program.main_graph, [], code)
+        with program.frozen(), program.deep_calls():
+            for graph in program.callees_first():
+                modified_graph_inputs(graph)
+            self._compiler.frame(program.main_graph, [], code)
         self._code = tuple(code)
         self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
         self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}

@@ -46,6 +46,12 @@ class _Control(Op):
         """Whether changes of input ``index`` inside the callee are meant for the caller's tensor."""
         return self.callee.inputs[index].by_ref or index in self.attributes.get("by_ref", ())
 
+    def unseen_changes(self) -> tuple[int, ...]:
+        """Changed inputs that the callee does not also give back as an output."""
+        root = roots(self.callee)
+        given = {root.get(t, t) for t in self.callee.outputs}
+        return tuple(i for i in self.modified_inputs() if self.callee.inputs[i] not in given)
+
     def check_operands(self) -> None:
         """Raise :class:`ShapeError` unless the operands fit the callee's inputs one by one."""
         callee = self.callee

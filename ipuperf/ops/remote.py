@@ -6,12 +6,25 @@ scalar integer tensor, whose replicas may differ.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ipuperf.ir import Constant, DTypeError, Graph, Ir, IrError, RemoteBuffer, Tensor, TensorSpec
+from ipuperf.ir import (
+    AmbiguityError,
+    Constant,
+    DTypeError,
+    Graph,
+    Ir,
+    IrError,
+    Precedence,
+    RemoteBuffer,
+    Tensor,
+    TensorSpec,
+)
+from ipuperf.ir import Op as IrOp
 
 from .base import Environment, Kernel, Op
 from .work import RemoteTransfer, Work
@@ -50,6 +63,68 @@ def _check_graph(graph: Graph, known: dict[Tensor, int]) -> None:
         for callee in op.called_graphs():
             entries = ((inner, constant(outer)) for inner, outer in zip(callee.inputs, op.inputs, strict=False))
             _check_graph(callee, {inner: entry for inner, entry in entries if entry is not None})
+
+
+class Access(NamedTuple):
+    """What an op, or a call and all below it, does to a remote buffer.
+
+    Attributes:
+        entry: a number, an input of the graph that the op is in, or None: not known while the program is built.
+    """
+
+    buffer: RemoteBuffer
+    entry: int | Tensor | None
+    stores: bool
+
+    def meets(self, other: Access) -> bool:
+        """Whether the order of the two shows: one stores, and nothing says that the entries differ."""
+        apart = isinstance(self.entry, int) and isinstance(other.entry, int) and self.entry != other.entry
+        return self.buffer is other.buffer and (self.stores or other.stores) and not apart
+
+
+def check_remote_order(program: Ir) -> None:
+    """Raise :class:`AmbiguityError` where nothing says in which order an entry is stored and loaded (or stored twice).
+
+    Upstream leaves such a program to its scheduler and tells users to write ``in_sequence``; the values would be those
+    of one order or the other.
+    """
+    found: dict[Graph, set[Access]] = {}
+    for graph in program.callees_first():
+        touched = {op: accesses for op in graph.ops if (accesses := _accesses(op, found))}
+        found[graph] = {access for accesses in touched.values() for access in accesses}
+        _check_order(graph, touched)
+
+
+def _accesses(op: IrOp, found: dict[Graph, set[Access]]) -> set[Access]:
+    """What ``op`` does, with entries as its own graph sees them; ``found`` holds the graphs that it calls."""
+    if isinstance(op, _RemoteOp):
+        return {Access(op.buffer, _entry(op.inputs[1]), isinstance(op, RemoteStore))}
+    outside = {inner: outer for g in op.called_graphs() for inner, outer in zip(g.inputs, op.inputs, strict=False)}
+    below = [access for graph in op.called_graphs() for access in found[graph]]
+    return {a._replace(entry=_entry(outside[a.entry])) if isinstance(a.entry, Tensor) else a for a in below}
+
+
+def _entry(offset: Tensor) -> int | Tensor | None:
+    """The entry that an offset names."""
+    if isinstance(offset, Constant):
+        return int(offset.data.reshape(-1)[0])
+    return offset if offset in offset.graph.inputs else None
+
+
+def _check_order(graph: Graph, touched: dict[IrOp, set[Access]]) -> None:
+    by_buffer: dict[RemoteBuffer, list[tuple[IrOp, Access]]] = {}
+    for op, accesses in touched.items():
+        for access in accesses:
+            by_buffer.setdefault(access.buffer, []).append((op, access))
+    pairs = itertools.chain(*(itertools.combinations(users, 2) for users in by_buffer.values()))
+    meeting = [(a, b, first) for (a, first), (b, second) in pairs if a is not b and first.meets(second)]
+    precedence = Precedence(graph) if meeting else None
+    for a, b, access in meeting:
+        if precedence is not None and not precedence.ordered(a, b):
+            raise AmbiguityError(
+                f"{a.where()} and {b.where()} may use the same entry of {access.buffer}, one of them stores, and "
+                "nothing says which comes first; create both inside `popxl.in_sequence(True)`"
+            )
 
 
 class _RemoteOp(Op):

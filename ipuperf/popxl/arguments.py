@@ -9,6 +9,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,10 +27,8 @@ def whole(value: Any, what: str, least: int | None = None) -> int:
     """
     found = None
     if not isinstance(value, (bool, np.bool_)):
-        try:
+        with suppress(TypeError):
             found = operator.index(value)
-        except TypeError:
-            pass
     if found is None or (least is not None and found < least):
         at_least = "" if least is None else f" of at least {least}"
         raise ValueError(f"{what} is {value!r}; a whole number{at_least} is needed")

@@ -146,6 +146,8 @@ def remote_replica_sharded_variable(
     length = math.prod(remote_buffer.tensor_shape)
     shards = _shards_for(group, math.prod(shape), length, name or "t")
     entry = whole(offset, "offset")
+    if not remote_buffer.meta_shape:
+        remote_buffer.meta_shape = shape  # the first sharded variable of a plain buffer says what its entries are
     return _new_variable(array, name, group, retrieval_mode, (remote_buffer, entry), shards, sharded=True)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf import ir as _ir
 
+from .arguments import wholes
 from .dtypes import dtype as _dtype
 from .errors import UndefinedValue
 from .replica_grouping import ReplicaGrouping
@@ -97,25 +99,40 @@ class Tensor:
         """IPU of the replica, stated or following from producer and readers; UndefinedValue when nothing says."""
         from .placement import ipu_of
 
-        found = ipu_of(self._ir_tensor)
+        with self._ir_tensor.graph.ir.deep_calls():
+            found = ipu_of(self._ir_tensor)
         if found is None:
             raise UndefinedValue(f"tensor {self.id!r} was not given an IPU; create it inside `popxl.ipu(n)`")
         return found
 
     @property
     def tile_set(self) -> str:
-        """``compute`` or ``io``."""
-        producer = self._ir_tensor.producer
-        return producer.tile_set if producer is not None else "compute"
+        """``compute`` or ``io``, following from producer, callers or readers; UndefinedValue when nothing says."""
+        from .placement import place_of
+
+        with self._ir_tensor.graph.ir.deep_calls():
+            found = place_of(self._ir_tensor).tile_set
+        if found is None:
+            raise UndefinedValue(f"the tile set of tensor {self.id!r} is not defined: no op makes or reads it")
+        return found
 
     @property
     def in_sync_with_ipu(self) -> bool:
-        """Whether host and device data agree: True, as only variables have host data."""
-        return True
+        """Whether the host's copy is up to date: False after a run until ``weights_to_host``. Constants always are.
 
-    def strides(self) -> list[int]:
-        """Row-major strides in elements."""
-        return [math.prod(self.shape[i + 1 :]) for i in range(self.rank)]
+        Raises:
+            ValueError: a tensor without host data, that is neither a variable nor a constant.
+        """
+        if isinstance(self._ir_tensor, _ir.Variable):
+            return self._ir_tensor.in_sync
+        if isinstance(self._ir_tensor, _ir.Constant):
+            return True
+        raise ValueError(f"tensor {self.id!r} has no host data; only variables and constants have")
+
+    def strides(self, shape: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Row-major strides of ``shape`` (default: of the tensor) in bytes, as :attr:`numpy.ndarray.strides`."""
+        lengths = self.shape if shape is None else wholes(shape, "strides: shape", 0)
+        return tuple(math.prod(lengths[i + 1 :]) * self._ir_tensor.dtype.size for i in range(len(lengths)))
 
     # -- shape ops -------------------------------------------------------------------------------------------------
 

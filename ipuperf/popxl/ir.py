@@ -15,6 +15,7 @@ from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tracing import graph_stem, trace
 
+
 class Ir:
     """A program: a main graph, subgraphs, variables, streams.
 

@@ -1,4 +1,4 @@
-"""On which IPU of the replica tensors and ops are when the program does not say so.
+"""On which IPU and tile set of the replica tensors and ops are when the program does not say so.
 
 An op created outside of ``popxl.ipu(n)`` is on IPU 0 (upstream's default). Where a tensor without IPU is follows from
 the graph around it, in the order of PopART's ``Tensor::getVirtualGraphIdAndTileSetUnsafe``.
@@ -6,66 +6,130 @@ the graph around it, in the order of PopART's ``Tensor::getVirtualGraphIdAndTile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+
+
+class Place(NamedTuple):
+    """IPU of the replica and tile set (``compute``, ``io``); None where nothing says."""
+
+    ipu: int | None = None
+    tile_set: str | None = None
+
+
+_NOWHERE = Place()
 
 
 def _call_sites(graph: _ir.Graph) -> Iterator[_ir.Op]:
     return (op for caller in graph.ir.all_graphs() for op in caller.ops if graph in op.called_graphs())
 
 
-def _reading_ipu(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> int | None:
-    """The IPU on which ``op`` reads ``tensor``; for calls, that of the graph input."""
+def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
+    """Where ``op`` reads ``tensor``; for calls, where the graph input is."""
     if isinstance(op, _k.IpuCopy):
-        return op.source if op.inputs[0] is tensor else op.destination
+        return Place(op.source if op.inputs[0] is tensor else op.destination, op.tile_set)
     callees = op.called_graphs()
     if not callees:
-        return op.ipu or 0
+        copied = isinstance(op, _k.IoTileCopy) and op.inputs[0] is tensor
+        return Place(op.ipu or 0, op.source if copied else _result_set(op))  # type: ignore[attr-defined]
     index = op.inputs.index(tensor)
     inputs = callees[0].inputs
-    return _find(inputs[index], seen) if index < len(inputs) else None
+    return _find(inputs[index], seen) if index < len(inputs) else _NOWHERE
 
 
-def _made_on(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> int | None:
-    """The IPU on which ``op`` leaves its result ``tensor``."""
+def _result_set(op: _ir.Op) -> str:
+    """The tile set on which an op leaves its results."""
+    return op.destination if isinstance(op, _k.IoTileCopy) else op.tile_set
+
+
+def _made_at(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
+    """Where ``op`` leaves its result ``tensor``."""
     if isinstance(op, _k.IpuCopy):
-        return op.destination
+        return Place(op.destination, op.tile_set)
     callees = op.called_graphs()
     if not callees:
-        return op.ipu or 0
+        return Place(op.ipu or 0, _result_set(op))
     index = op.outputs.index(tensor)
     outputs = callees[0].outputs
-    return _find(outputs[index], seen) if index < len(outputs) else None
+    return _find(outputs[index], seen) if index < len(outputs) else _NOWHERE
 
 
-def _find(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> int | None:
-    if tensor.ipu is not None or tensor in seen:
-        return tensor.ipu
+def _find(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
+    """Where a tensor is; its own ``ipu`` counts before what the graph around it says."""
+    if tensor in seen:
+        return Place(tensor.ipu)
     seen.add(tensor)
+    found = _from_graph(tensor, seen)
+    return found if tensor.ipu is None else found._replace(ipu=tensor.ipu)
+
+
+def _from_graph(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
+    """What producer, else callers, else readers (copies between IPUs before others) say."""
     if tensor.producer is not None:
-        return _made_on(tensor.producer, tensor, seen)
+        return _made_at(tensor.producer, tensor, seen)
     graph = tensor.graph
     if tensor in graph.inputs:
         index = graph.inputs.index(tensor)
         for site in _call_sites(graph):
             if index < len(site.inputs):
                 found = _find(site.inputs[index], seen)
-                if found is not None:
+                if found.ipu is not None:
                     return found
     readers = sorted(tensor.consumers, key=lambda op: not isinstance(op, _k.IpuCopy))
-    for reader in readers:
-        found = _reading_ipu(reader, tensor, seen)
-        if found is not None:
-            return found
-    return None
+    places = (_reading_place(reader, tensor, seen) for reader in readers)
+    return next((place for place in places if place.ipu is not None), _NOWHERE)
+
+
+def place_of(tensor: _ir.Tensor) -> Place:
+    """Where ``tensor`` is: as stated, else where its producer leaves it, where what callers pass is, where its first
+    reader (copies between IPUs before others) reads it."""
+    return _find(tensor, set())
 
 
 def ipu_of(tensor: _ir.Tensor) -> int | None:
-    """The stated IPU of ``tensor``, else that of its producer, of what callers pass, of its first reader (copies
-    between IPUs before others); None when nothing says."""
-    return _find(tensor, set())
+    """The IPU of :func:`place_of`."""
+    return place_of(tensor).ipu
+
+
+#: Ops whose operands need not lie together.
+_ANYWHERE = (_k.Call, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
+
+
+def _known_place(tensor: _ir.Tensor) -> Place:
+    """As :func:`place_of`, as far as producers and readers that are no calls say: what a new op is checked against."""
+    maker, found = tensor.producer, tensor
+    while maker is not None and maker.called_graphs():
+        outputs = maker.called_graphs()[0].outputs
+        index = maker.outputs.index(found)
+        if index >= len(outputs):
+            return Place(tensor.ipu)
+        found = outputs[index]
+        maker = found.producer
+    ops = [maker] if maker is not None else [op for op in found.consumers if not op.called_graphs()]
+    look = _made_at if maker is not None else _reading_place
+    place = look(ops[0], found, set()) if ops else _NOWHERE
+    return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
+
+
+def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
+    """ValueError when the operands of an op are on different IPUs or tile sets. Constants are wherever they are read.
+
+    What nobody places says nothing (popart: python/popxl/python_files/ops/utils.py, check_tensor_ipu_and_tile_set).
+    """
+    if len(tensors) < 2 or issubclass(op_class, _ANYWHERE):
+        return
+    placed = [(t, _known_place(t)) for t in tensors if not isinstance(t, _ir.Constant)]
+    for index, what in enumerate(("IPU", "tile set")):
+        known = [(t, place[index]) for t, place in placed if place[index] is not None]
+        for tensor, place in known[1:]:
+            if place != known[0][1]:
+                raise ValueError(
+                    f"{op_class.type}: {known[0][0].id!r} is on {what} {known[0][1]} and {tensor.id!r} on {what} "
+                    f"{place}; operands must be on the same {what}"
+                )
 
 
 def place_gradients(derivative: _ir.Derivative) -> None:

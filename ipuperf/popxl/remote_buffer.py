@@ -133,8 +133,8 @@ def replica_sharded_buffer(
 
 
 def check_sharding(group: ReplicaGrouping, shard_over: int | None) -> int:
-    """The number of shards; ValueError when it is not possible."""
-    if group.num_replicas < 2:
+    """The number of shards; ValueError when it is not possible, NotImplementedError for irregular groups."""
+    if group._ir.replicas < 2:
         raise ValueError(
             "replicated tensor sharding needs a replication factor above 1; set ir.replication_factor first"
         )

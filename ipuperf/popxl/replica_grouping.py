@@ -20,7 +20,8 @@ class ReplicaGrouping:
 
     def __init__(self) -> None:
         raise RuntimeError(
-            "popxl.ReplicaGrouping cannot be constructed; use ir.replica_grouping or ir.replica_grouping_from_assignments"
+            "popxl.ReplicaGrouping cannot be constructed; use ir.replica_grouping or "
+            "ir.replica_grouping_from_assignments"
         )
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.ops.remote import check_entries
+from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable
 
 from .handle import Constant, Tensor, Variable
@@ -65,7 +65,9 @@ class Session:
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
         ir._ir.freeze_check()
-        check_entries(ir._ir)
+        with ir._ir.deep_calls():
+            check_entries(ir._ir)
+            check_remote_order(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())
         ir._ir.sealed = True
         self._attached = False
@@ -104,14 +106,20 @@ class Session:
         """Copy all variables to the device."""
         self._require_attached("weights_from_host")
         self.executable.evaluator.load_variables()
-        self._device_newer = False
+        self._mark_in_sync(True)
 
     def weights_to_host(self) -> None:
         """Copy all variables to the host, when a run has happened since the last copy."""
         self._require_attached("weights_to_host")
         if self._device_newer:
             self.executable.evaluator.store_variables()
-            self._device_newer = False
+            self._mark_in_sync(True)
+
+    def _mark_in_sync(self, in_sync: bool) -> None:
+        """Note whether the host's copies of the variables are what the device holds."""
+        self._device_newer = not in_sync
+        for variable in self._ir._ir.variables():
+            variable.in_sync = in_sync
 
     def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
         """The host's data of a variable or constant: a view, brought up to date when the session is attached.
@@ -214,7 +222,7 @@ class Session:
         """
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs)
-        self._device_newer = True
+        self._mark_in_sync(False)
         outputs = self.executable.run(arrays)
         return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}
 

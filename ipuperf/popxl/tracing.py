@@ -100,12 +100,15 @@ def trace(graph: Graph, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """Fill ``graph`` by calling ``fn`` with graph inputs in place of tensors.
 
     Raises:
-        TypeError: a sequence that mixes tensors and other values; ValueError: ``fn`` returns something else than
-            None, a tensor or an iterable of tensors.
+        TypeError: a sequence that mixes tensors and other values; ValueError: arguments that ``fn`` does not take, or
+            it returns something else than None, a tensor or an iterable of tensors.
     """
     signature = inspect.signature(_target(fn))
     with graph:
-        arguments = signature.bind(*args, **kwargs)
+        try:
+            arguments = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ValueError(f"graph {graph.name!r}: the arguments do not match the signature: {error}") from error
         _Inputs(fn).bound(arguments, signature.parameters)
         for output in _outputs(fn(*arguments.args, **arguments.kwargs), graph):
             graph_output(output)

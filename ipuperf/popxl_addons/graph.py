@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
@@ -12,6 +12,10 @@ from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
 from .identity import upstream_repr
 from .named_tensors import NamedTensors, TensorMap
+
+if TYPE_CHECKING:
+    from .custom_gradient import Aux
+    from .module import Module
 
 Args = NamedTensors | Mapping[popxl.Tensor, popxl.Tensor] | None
 
@@ -23,14 +27,27 @@ class GraphWithNamedArgs:
         graph: the graph.
         args: its named inputs.
         grad_graph_info: for a gradient graph, how it belongs to its forward graph.
+        from_module: the module that made the graph, whose ``build_grad`` counts if it defines one.
+        aux: what ``build`` left for it.
+        called_graphs_grad_info: gradients of called graphs, used by :meth:`autodiff`.
     """
 
     def __init__(
-        self, graph: popxl.Graph, args: NamedTensors | None = None, grad_graph_info: GradGraphInfo | None = None
+        self,
+        graph: popxl.Graph,
+        args: NamedTensors | None = None,
+        grad_graph_info: GradGraphInfo | None = None,
+        from_module: Module | None = None,
+        aux: Aux | None = None,
+        called_graphs_grad_info: Mapping[Any, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.args = args if args is not None else NamedTensors()
         self._grad_graph_info = grad_graph_info
+        self._from_module = from_module
+        self._aux = aux
+        self.called_graphs_grad_info = dict(called_graphs_grad_info or {})
+        self.autodiff_applied = False
 
     @classmethod
     def from_grad_graph(cls, grad_info: GradGraphInfo, args: NamedTensors | None = None) -> GraphWithNamedArgs:
@@ -47,6 +64,33 @@ class GraphWithNamedArgs:
         if self._grad_graph_info is None:
             raise ValueError(f"graph {self.graph.name!r} was not made by autodiff and has no grad_graph_info")
         return self._grad_graph_info
+
+    def autodiff(
+        self,
+        grads_provided: Iterable[popxl.Tensor] | None = None,
+        grads_required: Iterable[popxl.Tensor] | None = None,
+        called_graphs_grad_info: Mapping[Any, Any] | None = None,
+        method: Literal["auto", "build_grad", "autodiff"] = "auto",
+        force: bool = False,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph of this one.
+
+        Args:
+            grads_provided, grads_required, called_graphs_grad_info: see :func:`popxl_addons.autodiff`.
+            method: ``build_grad``: what the module defines; ``autodiff``: of the ops; ``auto``: the first if there is
+                one.
+            force: differentiate again, although the graph was changed when it was differentiated before.
+
+        Raises:
+            ValueError: another method; RuntimeError: differentiated before, or no ``build_grad``.
+        """
+        from .transforms.autodiff import gradient_info
+
+        if self.autodiff_applied and not force:
+            raise RuntimeError(f"graph {self.name!r} has been differentiated already; give force=True to do it again")
+        info = gradient_info(self, grads_provided, grads_required, called_graphs_grad_info, method)
+        self.autodiff_applied = True
+        return GraphWithNamedArgs.from_grad_graph(info)
 
     @property
     def name(self) -> str:
@@ -75,7 +119,14 @@ class GraphWithNamedArgs:
 
     def copy(self) -> GraphWithNamedArgs:
         """Another handle of the same graph, with its own collection of names."""
-        return GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info)
+        return GraphWithNamedArgs(
+            self.graph,
+            self.args.copy(),
+            self._grad_graph_info,
+            self._from_module,
+            self._aux,
+            self.called_graphs_grad_info,
+        )
 
     def print_schedule(self) -> str:
         """The graph's ops in execution order, as text; named inputs as ``name=%n``."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from ipuperf import popxl
+from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
+from .custom_gradient import Aux, VarGrads, create_grad_graph
 from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
 from .named_tensors import NamedTensors
@@ -26,9 +31,33 @@ class Module(popxl.Module):
 
     Args:
         cache: True or a :class:`GraphCache`: make a graph only once for equal arguments of ``create_graph``.
+        grad_inlining_error: what happens when a module that defines ``build_grad`` is called inline, where its ops are
+            differentiated one by one: ``error``, ``warning`` or ``none``.
+
+    Attributes:
+        aux, var_grad: for ``build_grad``, see :mod:`.custom_gradient`.
+        called_graphs_grad_info: gradients of graphs that ``build`` calls (:meth:`call_module`), used when the graph of
+            this module is differentiated.
+
+    Raises:
+        ValueError: another ``grad_inlining_error``, or a cache for a module that defines ``build_grad``.
     """
 
-    def __init__(self, cache: bool | GraphCache | None = False) -> None:
+    def __init__(
+        self,
+        cache: bool | GraphCache | None = False,
+        grad_inlining_error: Literal["error", "warning", "none"] = "error",
+    ) -> None:
+        if grad_inlining_error not in ("error", "warning", "none"):
+            raise ValueError(
+                f"grad_inlining_error should be one of error, warning and none, not {grad_inlining_error!r}"
+            )
+        if cache and self.implements_grad_graph:
+            raise ValueError(f"{type(self).__name__} defines build_grad: its graphs cannot be cached")
+        self.grad_inlining_error = grad_inlining_error
+        self.aux, self.var_grad = Aux(), VarGrads()
+        self.called_graphs_grad_info: dict[popxl.Graph, GradGraphInfo] = {}
+        self._building = False
         self._children: dict[str, Module] = {}
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
@@ -61,18 +90,81 @@ class Module(popxl.Module):
         """Forget the variables of the graph built last; children first in the new collections, in order of setting."""
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
+        self.called_graphs_grad_info = {}
+        self.aux, self.var_grad = Aux(), VarGrads()
         for name, child in self._children.items():
             child._reset()
             self._link(name, child)
+
+    def _called_gradients(self) -> dict[popxl.Graph, GradGraphInfo]:
+        """``called_graphs_grad_info`` with that of the children."""
+        below = [child._called_gradients() for child in self._children.values()]
+        return {graph: info for known in (*below, self.called_graphs_grad_info) for graph, info in known.items()}
 
     # -- building --------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What :meth:`build` returns for these arguments, inside the module's name scope if it has one."""
+        if self.implements_grad_graph and not self._building:
+            self._question_inlining()
         if self._name_scope is None:
             return self.build(*args, **kwargs)
         with popxl.name_scope(self._name_scope):
             return self.build(*args, **kwargs)
+
+    def _question_inlining(self) -> None:
+        """Error or warning, as asked for, where ``build_grad`` would not count."""
+        message = (
+            f"{type(self).__name__} is called inline, but its `build_grad` has been implemented and would not be used; "
+            "call a graph of it (self.call_module), or give the module grad_inlining_error='none'"
+        )
+        if self.grad_inlining_error == "error":
+            raise RuntimeError(message)
+        if self.grad_inlining_error == "warning":
+            warnings.warn(message, UserWarning, stacklevel=3)
+
+    # -- gradients -------------------------------------------------------------------------------------------------
+
+    @property
+    def implements_grad_graph(self) -> bool:
+        """Whether the module defines ``build_grad``."""
+        return type(self).build_grad is not Module.build_grad
+
+    def build_grad(self, *grads: Any) -> Any:
+        """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `build_grad`")
+
+    def create_grad_graph(
+        self,
+        fwd_graph: GraphWithNamedArgs,
+        grads_provided: Iterable[popxl.Tensor] | None = None,
+        grads_required: Iterable[popxl.Tensor] | None = None,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph that ``build_grad`` builds for a graph of this module; see :mod:`.custom_gradient`."""
+        return create_grad_graph(self, fwd_graph, grads_provided, grads_required)
+
+    def call_module(
+        self,
+        module: Module,
+        name: str | None = None,
+        autodiff: Literal["auto", "build_grad", "autodiff", "none"] = "auto",
+    ) -> Callable[..., tuple[popxl.Tensor, ...]]:
+        """A function that makes a graph of ``module`` and calls it in the graph being built.
+
+        Its variables appear under ``name`` (default: the class). Its gradient graph is made too where ``autodiff`` says
+        so (``auto``: when the module defines ``build_grad``) and used when this module's graph is differentiated.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
+            factories, graph = module.create_graph(*args, **kwargs)
+            variables = self.add_variable_inputs(name or type(module).__name__, factories)
+            self.called_graphs_grad_info.update(graph.called_graphs_grad_info)
+            outputs = len(graph.graph.outputs)
+            if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
+                self.called_graphs_grad_info[graph.graph] = graph.autodiff(method=autodiff).grad_graph_info
+            return graph.bind(variables).call(*args, **kwargs)[:outputs]
+
+        return call
 
     def create_graph(self, *args: Any, **kwargs: Any) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
         """A new subgraph of this module, and the factories of its variables.
@@ -82,7 +174,9 @@ class Module(popxl.Module):
         """
         if self._graph_cache is None:
             self._reset()
-            graph = popxl.gir().create_graph(self, *args, **kwargs)
+            with self._building_graph():
+                graph = popxl.gir().create_graph(self, *args, **kwargs)
+            graph._ir.own_gradient = self.implements_grad_graph
             factories, inputs = self._variable_factories.copy(), self._named_inputs.copy()
         else:
             self._reset()
@@ -90,8 +184,20 @@ class Module(popxl.Module):
             if graph not in self._made:
                 self._made[graph] = self._variable_factories.copy(), self._named_inputs.copy()
             factories, inputs = (tree.copy() for tree in self._made[graph])  # type: ignore[assignment]
+        named = GraphWithNamedArgs(
+            graph, inputs, from_module=self, aux=self.aux, called_graphs_grad_info=self._called_gradients()
+        )
         self._reset()
-        return factories, GraphWithNamedArgs(graph, inputs)
+        return factories, named
+
+    @contextmanager
+    def _building_graph(self) -> Iterator[None]:
+        """The module's own graph is built: its ops are not inlined anywhere."""
+        self._building = True
+        try:
+            yield
+        finally:
+            self._building = False
 
     def add_variable_input(
         self,

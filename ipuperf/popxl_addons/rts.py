@@ -69,11 +69,11 @@ def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
-    groups = replica_groups.to_dict() if replica_groups is not None else {}
+    groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
     return _per_tensor_graph(
         "all_gather",
         tensors,
-        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups[name].const_rg if name in groups else None),
+        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
     )
 
 

@@ -123,7 +123,9 @@ class Executable:
         """The trace of one simulated run."""
         from ipuperf.simulation import simulate
 
-        return simulate(self.device_program, self.machine, prefetch_depth=self.prefetch_depth)
+        program = self.device_program
+        with self.ir.deep_calls():
+            return simulate(program, self.machine, prefetch_depth=self.prefetch_depth)
 
     @cached_property
     def simulated_run_cycles(self) -> int:

@@ -319,7 +319,7 @@ def test_replicas_that_the_machine_cannot_place(machine: str, replicas: int, ipu
 
 @pytest.mark.parametrize("replicas", [0, -2, 2.5])
 def test_a_number_of_replicas_that_is_none(replicas: Any) -> None:
-    refused(lambda: popxl.Ir(replicas), ValueError, f"replication factor {replicas}", "at least 1")
+    refused(lambda: popxl.Ir(replicas), ValueError, f"replication factor is {replicas}", "at least 1")
 
 
 @pytest.mark.parametrize("shards", [3, 8, 0])
@@ -361,21 +361,14 @@ def test_replica_groups_that_do_not_divide_the_replicas(stride: int, size: int) 
 
 def _ambiguous(in_sequence: bool, use: str) -> popxl.Ir:
     ir = popxl.Ir()
-
-    def change(x: popxl.TensorByRef) -> None:
-        ops.add_(x, 1.0)
-
     with ir.main_graph, popxl.in_sequence(in_sequence):
         a = var("a", 2)
         if use == "read":
             ops.add_(a, 1.0)
             addons.host_store(a * 3)
-        elif use == "change":
+        else:
             ops.add_(a, 1.0)
             ops.scaled_add_(a, a, b=2.0)
-        else:
-            ops.call(ir.create_graph(change, a), a)
-            addons.host_store(a * 3)
     return ir
 
 
@@ -384,7 +377,6 @@ def _ambiguous(in_sequence: bool, use: str) -> popxl.Ir:
     [
         ("read", "AddLhsInplace.100", "Mul.101"),
         ("change", "AddLhsInplace.100", "ScaledAddLhsInplace.101"),
-        ("call", "Call.101", "Mul.102"),
     ],
 )
 def test_an_in_place_change_without_an_order(use: str, first: str, second: str) -> None:

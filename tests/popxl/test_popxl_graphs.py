@@ -231,9 +231,11 @@ def test_call_always_gives_a_tuple(ir: popxl.Ir) -> None:
         x = popxl.variable(np.arange(12, dtype=np.float32).reshape(3, 4))
         assert ops.call(ir.create_graph(lambda a: None, x), x) == ()
         one = ops.call(ir.create_graph(square, x), x)
-        assert isinstance(one, tuple) and len(one) == 1
+        assert isinstance(one, tuple)
+        assert len(one) == 1
         two = ops.call(ir.create_graph(lambda a: (a + 1, a), x), x)
-        assert isinstance(two, tuple) and len(two) == 2
+        assert isinstance(two, tuple)
+        assert len(two) == 2
         total = ops.sum(one[0])  # with a bare tensor this was the sum of its first row
     np.testing.assert_array_equal(run(ir, a=total)["a"], (np.arange(12) ** 2).sum())
 

@@ -217,7 +217,7 @@ def test_slices_of_another_ipu() -> None:
             t = popxl.variable(np.zeros((4, 2), np.float32), name="t")
         with popxl.ipu(1):
             index = popxl.variable(np.zeros(1, np.uint32), name="index")
-        with pytest.raises(ValueError, match="dynamic_slice: 't' on IPU 0, 'index' on IPU 1.*same IPU"):
+        with pytest.raises(ValueError, match="DynamicSlice: 't' is on IPU 0 and 'index' on IPU 1.*same IPU"):
             ops.dynamic_slice(t, index, [0], [1], True)
 
 

@@ -345,3 +345,77 @@ def test_sharding_needs_replicas() -> None:
     ir = popxl.Ir(4)
     with ir.main_graph, pytest.raises(ValueError, match="shard_over=3"):
         popxl.replica_sharded_buffer((4,), popxl.float32, shard_over=3)
+
+
+def test_in_sync_with_ipu() -> None:
+    session, total, x, _ = counter_program()
+    loaded = session.ir.main_graph.get_tensor("x_hostload")
+    assert total.in_sync_with_ipu
+    with session:
+        session.run({x: np.ones(2, np.float32)})
+        assert not total.in_sync_with_ipu
+        session.weights_to_host()
+        assert total.in_sync_with_ipu
+        session.run({x: np.ones(2, np.float32)})
+        assert not total.in_sync_with_ipu
+    assert total.in_sync_with_ipu
+    with pytest.raises(ValueError, match="has no host data"):
+        _ = loaded.in_sync_with_ipu
+
+
+IRREGULAR = [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_variables_of_irregular_groups() -> None:
+    ir = popxl.Ir(8)
+    group = ir.replica_grouping(stride=2, group_size=2).transpose()
+    assert (group.assignment, group.is_const, group.group_size, group.num_groups) == (IRREGULAR, False, 4, 2)
+    assert group.const_rg.assignment == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (group.to_device_map, group.to_host_map) == ([0, 1, 0, 1], [0, 1])
+    data = np.array([[1, 2], [30, 40]], np.float32)
+    with ir.main_graph, popxl.in_sequence(True):
+        v = popxl.variable(data, replica_grouping=group)
+        out = popxl.d2h_stream((2,), popxl.float32)
+        ops.host_store(out, v)
+        ops.add_(v, 1.0)
+        for refused in (
+            lambda: ops.collectives.replicated_all_reduce(v, group=group),
+            lambda: popxl.replica_sharded_variable(np.ones((2, 8), np.float32), replica_grouping=group),
+            lambda: group.stride,
+        ):
+            with pytest.raises(NotImplementedError, match="no constant stride"):
+                refused()
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], data[IRREGULAR])
+    np.testing.assert_array_equal(session.get_tensor_data(v), data + 1)
+    session.write_variable_data(v, data[::-1])
+    np.testing.assert_array_equal(session.get_tensor_data(v), data[::-1])
+
+
+def test_a_transpose_reduces_what_the_groups_hold() -> None:
+    ir = popxl.Ir(8)
+    group = ir.replica_grouping_from_assignments(IRREGULAR).transpose()
+    assert (group.stride, group.group_size, group.is_const) == (2, 2, True)
+    with ir.main_graph:
+        x, out = popxl.h2d_stream((), popxl.float32), popxl.d2h_stream((), popxl.float32)
+        ops.host_store(out, ops.collectives.replicated_all_reduce(ops.host_load(x), group=group))
+    with popxl.Session(ir) as session:
+        result = session.run({x: np.arange(8, dtype=np.float32)})[out]
+    np.testing.assert_array_equal(result, [2, 4, 2, 4, 10, 12, 10, 12])
+
+
+def test_a_plain_buffer_learns_its_meta_shape_from_the_first_sharded_variable() -> None:
+    ir = popxl.Ir(2)
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with ir.main_graph, popxl.in_sequence(True):
+        buffer = popxl.remote_buffer((3,), popxl.float32)
+        popxl.remote_replica_sharded_variable(data, buffer)
+        shard = ops.remote_load(buffer, 0)
+        whole = ops.collectives.replicated_all_gather(shard)
+        assert (shard.meta_shape, whole.shape) == ((2, 3), (2, 3))
+        out = popxl.d2h_stream((2, 3), popxl.float32)
+        ops.host_store(out, whole)
+        with pytest.raises(ValueError, match="holds shards of"):
+            popxl.remote_replica_sharded_variable(data.reshape(3, 2), buffer)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], [data, data])

@@ -122,7 +122,7 @@ def test_properties() -> None:
     ir = popxl.Ir()
     with ir.main_graph:
         t = popxl.variable(A, name="t")
-        assert (t.shape, t.rank, t.nelms, len(t), t.strides()) == ((3, 4), 2, 12, 3, [4, 1])
+        assert (t.shape, t.rank, t.nelms, len(t), t.strides()) == ((3, 4), 2, 12, 3, (16, 4))
         assert t.spec == popxl.TensorSpec((3, 4), popxl.float32)
         assert t.meta_shape == ()
         assert t.ir == ir
@@ -226,3 +226,29 @@ def test_all_lists_are_right() -> None:
     for module in (popxl, ops, ops.collectives, ops.var_updates, popxl.transforms):
         for name in module.__all__:
             assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("key", [slice(None), (slice(None), slice(None)), Ellipsis, slice(0, 3), slice(None, None, 1)])
+def test_a_full_slice_is_a_copy(key: Any) -> None:
+    ir = popxl.Ir()
+    data = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with ir.main_graph, popxl.in_sequence(True):
+        x = popxl.variable(data)
+        y = x[key]
+        assert y != x
+        ops.add_(y, 1.0)
+        out = popxl.d2h_stream((3, 2), popxl.float32)
+        ops.host_store(out, y)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], data + 1)
+    np.testing.assert_array_equal(session.get_tensor_data(x), data)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 1, 5)])
+def test_strides_are_those_of_an_array(dtype: str, shape: tuple[int, ...]) -> None:
+    with popxl.Ir().main_graph:
+        array = np.zeros(shape, dtype)
+        x = popxl.variable(array)
+        assert x.strides() == array.strides
+        assert x.strides((7, 3)) == np.zeros((7, 3), dtype).strides

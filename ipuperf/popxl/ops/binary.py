@@ -10,37 +10,37 @@ from .operands import Operand, emit, ensure_tensor, pair
 
 def add(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs + rhs``."""
-    return emit(_k.Add, pair(lhs, rhs, "add"), "add_out")
+    return emit(_k.Add, pair(lhs, rhs), "add_out")
 
 
 def add_(lhs: Tensor, rhs: Operand) -> Tensor:
     """``lhs += rhs`` in place: the result shares the storage of ``lhs``, and ``lhs`` reads as changed."""
-    return emit(_k.AddLhsInplace, pair(lhs, rhs, "add_"), "add_out")
+    return emit(_k.AddLhsInplace, pair(lhs, rhs), "add_out")
 
 
 def sub(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs - rhs``."""
-    return emit(_k.Sub, pair(lhs, rhs, "sub"), "sub_out")
+    return emit(_k.Sub, pair(lhs, rhs), "sub_out")
 
 
 def mul(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs * rhs``."""
-    return emit(_k.Mul, pair(lhs, rhs, "mul"), "mul_out")
+    return emit(_k.Mul, pair(lhs, rhs), "mul_out")
 
 
 def div(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs / rhs``; integers truncate towards zero."""
-    return emit(_k.Div, pair(lhs, rhs, "div"), "div_out")
+    return emit(_k.Div, pair(lhs, rhs), "div_out")
 
 
 def pow(t: Operand, e: Operand) -> Tensor:
     """``t ** e``."""
-    return emit(_k.Pow, pair(t, e, "pow"), "pow_out")
+    return emit(_k.Pow, pair(t, e), "pow_out")
 
 
 def fmod(lhs: Operand, rhs: Operand) -> Tensor:
     """Remainder with the sign of ``lhs``."""
-    return emit(_k.Fmod, pair(lhs, rhs, "fmod"), "fmod_out")
+    return emit(_k.Fmod, pair(lhs, rhs), "fmod_out")
 
 
 def maximum(*ts: Operand) -> Tensor:
@@ -51,27 +51,27 @@ def maximum(*ts: Operand) -> Tensor:
 
 def equal(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs == rhs`` as bool."""
-    return emit(_k.Equal, pair(lhs, rhs, "equal"), "equal_out")
+    return emit(_k.Equal, pair(lhs, rhs), "equal_out")
 
 
 def greater(input: Operand, other: Operand) -> Tensor:
     """``input > other`` as bool."""
-    return emit(_k.Greater, pair(input, other, "greater"), "greater_out")
+    return emit(_k.Greater, pair(input, other), "greater_out")
 
 
 def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs and rhs`` of bools."""
-    return emit(_k.And, pair(lhs, rhs, "logical_and"), "and_out")
+    return emit(_k.And, pair(lhs, rhs), "and_out")
 
 
 def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs or rhs`` of bools."""
-    return emit(_k.Or, pair(lhs, rhs, "logical_or"), "or_out")
+    return emit(_k.Or, pair(lhs, rhs), "or_out")
 
 
 def where(condition: Tensor, lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs`` where ``condition`` (bool) holds, else ``rhs``."""
-    return emit(_k.Where, [condition, *pair(lhs, rhs, "where")], "where_out")
+    return emit(_k.Where, [condition, *pair(lhs, rhs)], "where_out")
 
 
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:

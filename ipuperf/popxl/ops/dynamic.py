@@ -8,17 +8,7 @@ from ipuperf import ops as _k
 
 from ..arguments import whole_arguments
 from ..handle import Tensor
-from ..placement import ipu_of
 from .operands import emit
-
-
-def _same_ipu(op: str, *tensors: Tensor) -> list[Tensor]:
-    """The tensors; ValueError when they are on different IPUs."""
-    places = {t.id: t._ir_tensor.ipu for t in tensors}
-    if len(set(places.values()) - {None}) > 1:
-        where = ", ".join(f"{name!r} on IPU {ipu_of(t._ir_tensor)}" for name, t in zip(places, tensors))
-        raise ValueError(f"{op}: {where}; operands must be on the same IPU")
-    return list(tensors)
 
 
 @whole_arguments
@@ -33,7 +23,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable
     Raises:
         ValueError: operands on different IPUs; IrError (``popart_exception``): axes, sizes or index do not fit.
     """
-    operands = _same_ipu("dynamic_slice", t, index)
+    operands = [t, index]
     return emit(
         _k.DynamicSlice, operands, "dynamic_slice_out", axes=tuple(axes), sizes=tuple(sizes), no_overlap=no_overlap
     )
@@ -44,7 +34,7 @@ def dynamic_update(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """``t`` with the slice at ``index`` replaced by ``t_update``; see :func:`dynamic_slice`."""
-    operands = _same_ipu("dynamic_update", t, index, t_update)
+    operands = [t, index, t_update]
     return emit(
         _k.DynamicUpdate, operands, "dynamic_update_out", axes=tuple(axes), sizes=tuple(sizes), no_overlap=no_overlap
     )
@@ -55,7 +45,7 @@ def dynamic_update_(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
     """As :func:`dynamic_update`, in place."""
-    operands = _same_ipu("dynamic_update_", t, index, t_update)
+    operands = [t, index, t_update]
     return emit(
         _k.DynamicUpdateInplace,
         operands,

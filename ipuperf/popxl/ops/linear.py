@@ -35,4 +35,4 @@ def matmul(
         attributes["output_dtype"] = _dtype.as_dtype(output_type)._ir
     if partials_type is not None:
         attributes["partials_dtype"] = _dtype.as_dtype(partials_type)._ir
-    return emit(_k.MatMul, pair(lhs, rhs, "matmul"), "matmul_out", **attributes)
+    return emit(_k.MatMul, pair(lhs, rhs), "matmul_out", **attributes)

@@ -13,6 +13,7 @@ from .. import context
 from ..data import constant
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap, wrap_all
+from ..placement import check_places
 
 Operand = Any
 _PLAIN = (bool, int, float, np.ndarray, np.generic, list, tuple)
@@ -36,12 +37,8 @@ def ensure_tensor(value: Operand, dtype: _dtype | None = None, name: str | None 
     return constant(value, dtype, name)
 
 
-def pair(lhs: Operand, rhs: Operand, op: str) -> list[Tensor]:
-    """Both operands as tensors; host data takes the other's dtype.
-
-    Raises:
-        ValueError: the operands are on different IPUs.
-    """
+def pair(lhs: Operand, rhs: Operand) -> list[Tensor]:
+    """Both operands as tensors; host data takes the other's dtype."""
     if isinstance(lhs, Tensor):
         rhs = ensure_tensor(rhs, lhs.dtype)
     elif isinstance(rhs, Tensor):
@@ -49,18 +46,18 @@ def pair(lhs: Operand, rhs: Operand, op: str) -> list[Tensor]:
     else:
         lhs = ensure_tensor(lhs)
         rhs = ensure_tensor(rhs, lhs.dtype)
-    places = {t._ir_tensor.ipu for t in (lhs, rhs)} - {None}
-    if len(places) > 1:
-        raise ValueError(
-            f"{op}: {lhs.id!r} is on IPU {lhs._ir_tensor.ipu} and {rhs.id!r} on IPU {rhs._ir_tensor.ipu}; "
-            "operands must be on the same IPU"
-        )
     return [lhs, rhs]
 
 
 def create(op_class: type[_ir.Op], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> _ir.Op:
-    """Append an op to the current graph."""
-    return context.gcg()._ir.create(op_class, [t._ir_tensor for t in inputs], list(names), **attributes)
+    """Append an op to the current graph.
+
+    Raises:
+        ValueError: the operands are on different IPUs or tile sets.
+    """
+    tensors = [t._ir_tensor for t in inputs]
+    check_places(op_class, tensors)
+    return context.gcg()._ir.create(op_class, tensors, list(names), **attributes)
 
 
 def emit(op_class: type[_ir.Op], inputs: Sequence[Tensor], name: str, **attributes: Any) -> Tensor:

@@ -129,14 +129,15 @@ def autodiff(
     """
     known = {g._ir: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
     given = set(known)
-    derivative = _k.autodiff(
-        graph._ir,
-        None if grads_provided is None else [t._ir_tensor for t in grads_provided],
-        None if grads_required is None else [t._ir_tensor for t in grads_required],
-        known,
-    )
-    for made in [d for g, d in known.items() if g not in given] + [derivative]:
-        place_gradients(made)
+    with graph._ir.ir.deep_calls():
+        derivative = _k.autodiff(
+            graph._ir,
+            None if grads_provided is None else [t._ir_tensor for t in grads_provided],
+            None if grads_required is None else [t._ir_tensor for t in grads_required],
+            known,
+        )
+        for made in [d for g, d in known.items() if g not in given] + [derivative]:
+            place_gradients(made)
     info = GradGraphInfo(derivative)
     if not return_all_grad_graphs:
         return info

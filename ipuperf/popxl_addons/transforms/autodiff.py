@@ -27,15 +27,31 @@ def _plain(graph: GraphLike) -> popxl.Graph:
     return graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
 
 
-def _info(
+def gradient_info(
     graph: GraphLike,
     grads_provided: Iterable[popxl.Tensor] | None,
     grads_required: Iterable[popxl.Tensor] | None,
     called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None,
+    method: str = "auto",
 ) -> GradGraphInfo:
+    """The gradient graph: what the graph's module defines (``build_grad``), or the derivative of its ops.
+
+    Raises:
+        ValueError: another method; RuntimeError: ``build_grad`` of a graph whose module defines none.
+    """
+    if method not in ("auto", "build_grad", "autodiff"):
+        raise ValueError(f"method is {method!r}; allowed: auto, build_grad, autodiff")
+    module = graph._from_module if isinstance(graph, GraphWithNamedArgs) else None
+    if method != "autodiff" and isinstance(graph, GraphWithNamedArgs) and module and module.implements_grad_graph:
+        return module.create_grad_graph(graph, grads_provided, grads_required).grad_graph_info
+    if method == "build_grad":
+        raise RuntimeError(
+            f"graph {_plain(graph).name!r}: build_grad is asked for, but no `from_module` is specified that defines it"
+        )
+    own = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
     known = {
         _plain(fwd): info.grad_graph_info if isinstance(info, GraphWithNamedArgs) else info
-        for fwd, info in (called_graphs_grad_info or {}).items()
+        for fwd, info in {**(called_graphs_grad_info or {}), **own}.items()
     }
     info = _autodiff(_plain(graph), grads_provided, grads_required, known)
     assert isinstance(info, GradGraphInfo)
@@ -48,8 +64,11 @@ def autodiff(
     grads_required: Iterable[popxl.Tensor] | None = None,
     called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None = None,
 ) -> GraphWithNamedArgs:
-    """The gradient graph of ``graph``; its ``grad_graph_info`` says how to connect it. See :mod:`popxl.transforms`."""
-    info = _info(graph, grads_provided, grads_required, called_graphs_grad_info)
+    """The gradient graph of ``graph``; its ``grad_graph_info`` says how to connect it. See :mod:`popxl.transforms`.
+
+    A module's ``build_grad`` counts, of this graph and of those that it calls (``Module.call_module``).
+    """
+    info = gradient_info(graph, grads_provided, grads_required, called_graphs_grad_info)
     return GraphWithNamedArgs.from_grad_graph(info)
 
 
@@ -96,7 +115,7 @@ def autodiff_with_accumulation(
     """
     accumulate = list(tensors_to_accumulate_grads)
     required = [t for t in grads_required or () if t not in accumulate]
-    info = _info(graph, None, [*required, *accumulate], called_graphs_grad_info)
+    info = gradient_info(graph, None, [*required, *accumulate], called_graphs_grad_info)
     names = {t: name for name, t in graph.args.to_dict().items()}
     groupings = replica_groupings.to_dict() if replica_groupings is not None else {}
     added = _Accumulators()

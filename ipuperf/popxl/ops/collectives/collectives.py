@@ -6,8 +6,8 @@ from typing import Literal
 
 from ipuperf import ops as _k
 
-from ...arguments import whole_arguments
 from ... import context
+from ...arguments import whole_arguments
 from ...handle import Tensor
 from ...replica_grouping import ReplicaGrouping
 from ..operands import emit

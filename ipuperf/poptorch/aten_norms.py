@@ -104,12 +104,16 @@ def _batch_norm(
     low: Lowering, value: Value, weight: Value, bias: Value, mean: Value, var: Value, training: bool, eps: float,
     momentum: float,
 ) -> list[Tensor]:  # fmt: skip
-    """(y, new running mean, new running variance); the last two only in training with running statistics."""
+    """(y, new running mean, new running variance); the last two only in training.
+
+    Statistics are float32 also where x is float16, as in PyTorch; what the module's buffers hold is cast on the way in
+    and, by PyTorch's own graph, on the way out.
+    """
     x = low.tensor(value)
     channels = x.shape[1]
     scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
     running = [
-        low.constant(start, FLOAT32) if v is None else low.tensor(v)
+        low.constant(start, FLOAT32) if v is None else low.tensor(v, FLOAT32)
         for v, start in ((mean, np.zeros(channels)), (var, np.ones(channels)))
     ]
     inputs = [x, scale, shift, *running]
@@ -147,7 +151,7 @@ def batch_norm_with_statistics(
 ) -> list[Tensor | None]:
     """Batch normalisation: result, two values for PyTorch's own gradient (not available), new running statistics."""
     found = _batch_norm(low, value, weight, bias, running_mean, running_var, training, eps, momentum)
-    changed = found[1:] if training else [low.tensor(running_mean), low.tensor(running_var)]
+    changed = found[1:] if training else [low.tensor(v, FLOAT32) for v in (running_mean, running_var)]
     return [found[0], None, None, *changed]
 
 

@@ -329,14 +329,47 @@ def pixel_shuffle(low: Lowering, value: Value, factor: int) -> Tensor:
     return low.reshape(low.transpose(split_, order), low.shape)
 
 
-def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *_: Any, **__: Any) -> Tensor:
-    """Nearest neighbours, for whole scale factors."""
-    x = low.tensor(value)
-    sizes = low.shape[2:]
-    if any(n % m for n, m in zip(sizes, x.shape[2:], strict=True)):
-        raise low.unsupported(f"resizing {x.shape[2:]} to {sizes} is unsupported; allowed: whole factors")
-    single = [n for length in x.shape[2:] for n in (length, 1)]
-    wide = [n for length, size in zip(x.shape[2:], sizes, strict=True) for n in (length, size // length)]
+def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scales: Any, **__: Any) -> Tensor:
+    """Nearest neighbours: every element repeated where all axes grow by a whole factor, else a gather along each axis.
+
+    ``scales`` are the factors, together or one per axis; they need not be the ratios of the sizes.
+    """
+    x, sizes = low.tensor(value), low.shape[2:]
+    factors = scales[0] if len(scales) == 1 and not isinstance(scales[0], float) else scales
+    picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes))
+    wanted = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
+    if all(np.array_equal(p, np.repeat(np.arange(n), k)) for p, (n, k) in zip(picked, wanted, strict=True)):
+        return _repeated(low, x, wanted)
+    for axis, positions in enumerate(picked, start=2):
+        if not np.array_equal(positions, np.arange(x.shape[axis])):
+            x = _gather(low, x, low.constant(positions, INT32), axis)
+    return x
+
+
+def _nearest(
+    shape: Sequence[int], dtype: torch.dtype, sizes: Sequence[int], factors: Sequence[float | None]
+) -> list[np.ndarray]:
+    """For each axis after the second, which element of the operand each result is.
+
+    This is asked of PyTorch, with tensors of the operand's shape and type that hold positions: its kernels round the
+    factor in float32, and which kernel runs, and whether it regards the factor where the size doubles or stays, depends
+    on shape and type (``aten/src/ATen/native/cpu/UpSampleKernel.cpp``). More than five channels change nothing.
+    """
+    upsample = getattr(torch.ops.aten, f"upsample_nearest{len(sizes)}d").default
+    wanted, found = (1, min(shape[1], 5), *shape[2:]), []
+    for axis, length in enumerate(shape[2:], start=2):
+        exact = dtype if length <= 2048 else torch.float32
+        positions = torch.arange(length, dtype=exact).reshape(-1, *[1] * (len(shape) - axis - 1))
+        results = upsample(positions.expand(wanted).contiguous(), list(sizes), *factors)
+        line = results[0, 0].movedim(axis - 2, 0).reshape(sizes[axis - 2], -1)[:, 0]
+        found.append(line.to(torch.int64).numpy())
+    return found
+
+
+def _repeated(low: Lowering, x: Tensor, axes: Sequence[tuple[int, int]]) -> Tensor:
+    """The axes after the second, each element of length ``n`` repeated ``k`` times, by pairs ``(n, k)``."""
+    single = [m for n, _ in axes for m in (n, 1)]
+    wide = [m for pair in axes for m in pair]
     shape = x.shape[:2]
     return low.reshape(low.expand(low.reshape(x, (*shape, *single)), (*shape, *wide)), low.shape)
 

@@ -2,9 +2,8 @@
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
 there: weights are written back to the host model after each training call, at no simulated time, instead of when they
-are first looked at; an inference model takes changed weights of its module on the next call, and is compiled as the
-module is in ``eval()`` (a training model as its submodules' modes say); ``compilationTime`` is the real time of this
-compilation; ``cycleCount`` needs no ``logCycleCount``. The optimiser's state stays on the IPUs: it is not in the
+are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
+modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The optimiser's state stays on the IPUs: it is not in the
 ``state_dict`` of the optimiser. Each replica has running statistics of its own; those of the first are written back.
 """
 
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ipuperf.ir import Stream, Variable
 
@@ -36,6 +36,9 @@ from .options import Options
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
+
+#: Version of each parameter and buffer that a training model wrote last.
+_TRAINED = WeakTensorKeyDictionary()
 
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
 _NO_BACKWARD = (
@@ -77,6 +80,7 @@ class PoplarExecutor:
         self._compiled: CompiledModel | None = None
         self._attached = False
         self._seen: dict[str, int] = {}
+        self._warned = False
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -101,7 +105,7 @@ class PoplarExecutor:
         }
         synthetic = self._options._Popart.synthetic_data
         if not self._training:
-            self._load_changed()
+            self._load_trained()
         results = compiled.executable.run({} if synthetic else inputs)
         if self._training and not synthetic:
             self.copyWeightsToHost()
@@ -276,6 +280,8 @@ class PoplarExecutor:
             for name, tensor, variable in states:
                 tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")))
                 self._seen[name] = tensor._version
+                if self._training:
+                    _TRAINED[tensor] = tensor._version
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Weights are written back after each training call, so there is never need."""
@@ -296,10 +302,23 @@ class PoplarExecutor:
             self._seen[name] = tensor._version
         self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
 
-    def _load_changed(self) -> None:
-        """Before inference: what a training call or the program has changed since the last load."""
-        if any(self._seen[name] != tensor._version for name, tensor, _ in self._states()):
+    def _load_trained(self) -> None:
+        """Before inference: load all weights when a training model has written some since the last load.
+
+        What the program itself has changed stays on the host until it is copied (upstream's rule); a warning says so.
+        """
+        states = list(self._states())
+        if any(_TRAINED.get(tensor, -1) > self._seen[name] for name, tensor, _ in states):
             self.copyWeightsToDevice()
+            return
+        changed = [name for name, tensor, _ in states if tensor._version != self._seen[name]]
+        if changed and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s changed on the host and the IPUs hold the old values; copyWeightsToDevice() loads all weights, "
+                "copyNamedBuffersToDevice() the buffers of Options.updatableNamedBuffers",
+                ", ".join(changed),
+            )
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over the numbers (learning rate ...) of ``optimizer``; its kind has to stay."""

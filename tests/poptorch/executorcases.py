@@ -17,20 +17,22 @@ BLOCKS = ("B0", "B1", "B2")
 
 
 class Network(nn.Module):
-    """Three blocks; the loss belongs to the last."""
+    """Three blocks; the loss belongs to the last. One parameter has no axes, one has a single element."""
 
     def __init__(self, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.first = nn.Linear(IN, HIDDEN)
         self.second = nn.Linear(HIDDEN, HIDDEN)
         self.third = nn.Linear(HIDDEN, OUT)
+        self.heat = nn.Parameter(torch.tensor(0.75))
+        self.offset = nn.Parameter(torch.tensor([0.25]))
         self.to(dtype)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
         with poptorch.Block("B0", ipu_id=0):
             x = torch.tanh(self.first(x))
         with poptorch.Block("B1", ipu_id=1):
-            x = torch.tanh(self.second(x))
+            x = torch.tanh(self.second(x) * self.heat + self.offset)
         with poptorch.Block("B2", ipu_id=2):
             x = self.third(x)
             if y is None:

@@ -91,20 +91,39 @@ NORMS = {
 }
 
 
+def test_statistics_of_half_precision_are_not_half(stages: Any) -> None:
+    """The mean of 4,096 times 16 is 16 and its variance 0: a sum in float16 would end at 32,768 and a square overflow
+    (300 squared is beyond float16), and what the buffers hold is rounded once."""
+    module = torch.nn.BatchNorm1d(2, momentum=0.5).half()
+    x = torch.tensor([[16.0, 300.0], [16.0, -300.0]], dtype=torch.float16).repeat(2048, 1)
+    outcome = stages(export_model(module, (x,)), [x])
+    np.testing.assert_allclose(outcome.outputs[0][:, 1], np.tile([1.0, -1.0], 2048), rtol=1e-3)
+    np.testing.assert_array_equal(outcome.outputs[0][:, 0], 0)
+    np.testing.assert_array_equal(outcome.updates["running_mean"], [8.0, 0.0])
+    expected = 0.5 + 0.5 * np.array([0, 90000 * 4096 / 4095])
+    np.testing.assert_array_equal(outcome.updates["running_var"], expected.astype(np.float16))
+
+
 def test_norms(check_all: Any) -> None:
     check_all(NORMS, noise(3, 4, 6, 5), positive(4), noise(4), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("training", [True, False])
-def test_running_statistics_are_state(stages: Any, training: bool) -> None:
-    module = torch.nn.BatchNorm2d(3).train(training)
-    x = noise(4, 3, 5, 5)
+def test_running_statistics_are_state(stages: Any, training: bool, dtype: Any) -> None:
+    module = torch.nn.BatchNorm2d(3).train(training).to(dtype)
+    half = dtype == torch.float16
+    with torch.no_grad():
+        module.running_var.copy_(positive(3))
+    x = (noise(4, 3, 5, 5) * 3 + 1).to(dtype)
     exported = export_model(module, (x,))
     outcome = stages(exported, [x])
-    np.testing.assert_allclose(outcome.outputs[0], module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    tolerance = 1e-3 if half else 1e-5
+    np.testing.assert_allclose(outcome.outputs[0], module(x).detach().numpy(), rtol=10 * tolerance, atol=tolerance)
     assert set(outcome.updates) == ({"running_mean", "running_var", "num_batches_tracked"} if training else set())
     for name, value in outcome.updates.items():
-        np.testing.assert_allclose(value, getattr(module, name).numpy(), rtol=1e-5)
+        assert value.dtype == np.int32 if name == "num_batches_tracked" else value.dtype == str(dtype)[6:]
+        np.testing.assert_allclose(value, getattr(module, name).numpy(), rtol=tolerance)
     assert exported.unused == ([] if training else ["num_batches_tracked"])
 
 

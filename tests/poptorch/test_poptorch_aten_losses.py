@@ -182,7 +182,6 @@ UNSUPPORTED = {
     "aten::sort is unsupported": lambda x, y: x.sort()[0],
     '"weight" is unsupported': lambda x, y: F.cross_entropy(x, y, weight=torch.ones(5)),
     "torch.bfloat16, which the IPU does not have": lambda x, y: x.bfloat16() * 2,
-    "whole factors": lambda x, y: F.interpolate(x[None], size=7),
 }
 
 

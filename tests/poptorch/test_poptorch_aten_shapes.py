@@ -112,3 +112,50 @@ PICKING = {
 
 def test_picking_by_index(check_all: Any) -> None:
     check_all(PICKING, noise(7, 5), labels(7, 3, 2), labels(5, 7, 2), labels(7, 4, 5))
+
+
+# -- resizing ----------------------------------------------------------------------------------------------------------
+
+#: Whole factors, less than 1, and such that the size is a whole multiple while elements are not repeated evenly.
+FACTORS = (5.12498, 1.0, 2.0, 3.0, 1.5, 0.5, 0.51, 2.99, 1.3333333, 0.25, 7.7, 3.02)
+#: The size stays or doubles, but not by the factor: PyTorch's gradient is not that of its result then.
+NEARLY = (2.001, 1.0456, 2.1)
+
+
+def forward_only(x: Any, **options: Any) -> Any:
+    return F.interpolate(x.detach(), **options) + 0 * x.sum()
+
+
+def _nearest_cases() -> dict[str, Any]:
+    numbers: list[tuple[Any, dict[str, Any]]] = [(F.interpolate, {"scale_factor": f}) for f in FACTORS]
+    numbers += [(F.interpolate, {"scale_factor": f, "recompute_scale_factor": True}) for f in (*FACTORS, *NEARLY)]
+    numbers += [(F.interpolate, {"size": n}) for n in (1, 5, 8, 12, 13, 16, 24)]
+    numbers += [(forward_only, {"scale_factor": f}) for f in NEARLY]
+    return {f"case_{i}": lambda x, f=f, o=o: f(x, **o) for i, (f, o) in enumerate(numbers)}
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8), (1, 1, 8, 4), (2, 2, 4, 8), (1, 2, 4, 8, 6)])
+def test_nearest(check_all: Any, shape: tuple[int, ...]) -> None:
+    check_all(_nearest_cases(), noise(*shape))
+
+
+def test_nearest_with_a_factor_per_axis(check_all: Any) -> None:
+    factors = ((2.0, 3.0), (5.12498, 2.0), (1.0, 0.4), (1.7, 2.3))
+    cases = {f"case_{i}": lambda x, f=f: F.interpolate(x, scale_factor=f) for i, f in enumerate(factors)}
+    check_all(cases | {"size": lambda x: F.interpolate(x, size=(7, 9))}, noise(2, 2, 8, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (1, 6), (3, 17), (31, 64)])
+def test_nearest_at_every_factor_picks_what_pytorch_picks(dtype: Any, shape: tuple[int, int]) -> None:
+    """Positions for many factors, by way of numbers that name their positions."""
+    from ipuperf.poptorch.aten_shape import _nearest
+
+    names = torch.arange(shape[0] * shape[1], dtype=dtype).reshape(1, 1, *shape).repeat(2, 8, 1, 1)
+    for step in range(1, 80):
+        factors = (step * 0.1307, step * 0.0713)
+        if int(shape[0] * factors[0]) == 0 or int(shape[1] * factors[1]) == 0:
+            continue
+        wanted = F.interpolate(names, scale_factor=factors)
+        rows, columns = _nearest(names.shape, dtype, wanted.shape[2:], factors)
+        assert torch.equal(names[:, :, rows][..., columns], wanted), (shape, factors)

@@ -287,6 +287,42 @@ def test_named_buffers_are_loaded_alone() -> None:
         other.copyNamedBuffersToDevice()
 
 
+def test_other_buffers_and_weights_stay_as_they_were(caplog: Any) -> None:
+    """What the program changes on the host is used when it is copied, not before: upstream gives 12 here, not 15."""
+    module = Buffered()
+    opts = poptorch.Options().showCompilationProgressBar(False).updatableNamedBuffers(["factor"])
+    model = poptorch.inferenceModel(module, opts)
+    x = torch.ones(3)
+    assert model(x).sum().item() == 9
+    module.factor.fill_(3.0)
+    module.other.fill_(2.0)
+    assert model(x).sum().item() == 9
+    model.copyNamedBuffersToDevice()
+    assert model(x).sum().item() == 12
+    assert caplog.text.count("other changed on the host and the IPUs hold the old values") == 1
+    model.copyWeightsToDevice()
+    assert model(x).sum().item() == 15
+    model.load_state_dict({"factor": torch.tensor([1.0]), "other": torch.tensor([0.0])})
+    assert model(x).sum().item() == 3
+
+
+def test_inference_takes_what_was_trained_but_not_what_the_program_changed() -> None:
+    module, _ = twins(Network)
+    trained = poptorch.trainingModel(module, options(), torch.optim.SGD(module.parameters(), lr=0.1))
+    model, other = (poptorch.inferenceModel(module, inference()) for _ in range(2))
+    x, y = batch(4, seed=7)
+    before = model(x)
+    with torch.no_grad():
+        module.heat.fill_(5.0)
+    close(model(x), before)
+    close(other(x), module(x))
+    with torch.no_grad():
+        module.heat.fill_(0.75)
+    trained(*batch(6))
+    close(model(x), module(x))
+    assert not torch.allclose(model(x), before)
+
+
 def test_life_of_a_model(caplog: Any) -> None:
     module, _ = twins(Network)
     model = poptorch.trainingModel(module, options(), torch.optim.SGD(module.parameters(), lr=0.1))

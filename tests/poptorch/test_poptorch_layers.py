@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -72,6 +73,48 @@ def test_running_statistics_count_each_micro_batch_once(strategy: Any) -> None:
     close(found, theirs.eval()(x), rtol=1e-4, atol=1e-5)
     assert ours.training, "inference is compiled in evaluation mode and leaves the module as it was"
     assert all(module.training for module in ours.modules())
+
+
+class Residual(nn.Module):
+    """A convolution with batch normalisation, a residual block and a classifier, as in a ResNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.block, self.second = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, momentum=0.3)
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
+        x = torch.relu(self.first(self.stem(x)))
+        x = torch.relu(x + self.second(self.block(x)))
+        x = self.last(x.mean(dim=(2, 3)))
+        return x if y is None else (x, nn.functional.cross_entropy(x.float(), y))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_half_precision_residual_network(frozen: bool) -> None:
+    """Training, evaluation and layers in evaluation mode, against the same network in float32 on the same numbers."""
+    ours, theirs = twins(lambda: Residual().half())
+    theirs.float()
+    for module in (ours, theirs):
+        module.second.train(not frozen)
+    rng = np.random.default_rng(2)
+    opts = poptorch.Options().showCompilationProgressBar(False)
+    model = poptorch.trainingModel(ours, opts, torch.optim.SGD(ours.parameters(), lr=0.125))
+    native = torch.optim.SGD(theirs.parameters(), lr=0.125)
+    for _ in range(3):
+        x = torch.tensor(rng.normal(size=(8, 3, 6, 6)), dtype=torch.float16)
+        y = torch.tensor(rng.integers(0, 5, 8))
+        _, loss = model(x, y)
+        native.zero_grad()
+        _, wanted = theirs(x.float(), y)
+        wanted.backward()
+        native.step()
+        np.testing.assert_allclose(loss.item(), wanted.item(), rtol=4e-3)
+        assert_same_weights(ours, theirs, rtol=4e-3, atol=2e-3)
+    assert ours.first.running_mean.dtype == torch.float16
+    found = poptorch.inferenceModel(ours.eval(), opts)(x)
+    np.testing.assert_allclose(found.float().numpy(), theirs.eval()(x.float()).detach().numpy(), atol=1e-2)
 
 
 def test_a_frozen_layer_stays_frozen() -> None:

@@ -292,6 +292,26 @@ def test_all_gather_along_an_axis(axis: int, mode: str) -> None:
         np.testing.assert_array_equal(session.run({x: values})[out], np.stack([expected] * 2))
 
 
+@pytest.mark.parametrize(
+    ("axis", "mode"), [(0, "concat"), (1, "concat"), (0, "new_axis"), (2, "new_axis"), (0, "auto")]
+)
+def test_gradient_of_an_all_gather_is_the_replicas_own_part(axis: int, mode: str) -> None:
+    """Gather and differentiate with the gathered tensor as gradient: the operand comes back, not its multiple."""
+    ir = popxl.Ir(4)
+    values = np.random.default_rng(3).normal(size=(4, 2, 3)).astype(np.float32)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.h2d_stream((2, 3), popxl.float32)
+        loaded = ops.host_load(x)
+        graph = ir.create_graph(lambda t: ops.collectives.replicated_all_gather(t, axis, output_shape=mode), loaded)
+        back = popxl.transforms.autodiff(graph)
+        gathered = ops.call_with_info(graph, loaded).outputs[0]
+        gradient = ops.call_with_info(back.graph, gathered).outputs[0]
+        out = popxl.d2h_stream(gradient.shape, gradient.dtype)
+        ops.host_store(out, gradient)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run({x: values})[out], values)
+
+
 # -- remote and sharded ------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ def changed(fn: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
     return [session.get_tensor_data(v) for v in variables]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (7,)])
 @pytest.mark.parametrize("tensor_factor", [False, True])
 @pytest.mark.parametrize(
     ("fn", "expected"),
@@ -42,13 +44,15 @@ def changed(fn: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
         (lambda t, x, f: ops.scaled_add_(t, x, a=f, b=2), lambda f: f * T + 2 * X),
     ],
 )
-def test_updates_with_a_factor(fn: Any, expected: Any, tensor_factor: bool) -> None:
+def test_updates_with_a_factor(fn: Any, expected: Any, tensor_factor: bool, shape: tuple[int, ...]) -> None:
+    t, x = (a[:1].reshape(shape) if math.prod(shape) == 1 else a for a in (T, X))
     if tensor_factor:
-        result = changed(fn, T, X, np.float32(0.75))
+        result = changed(fn, t, x, np.float32(0.75))
     else:
-        result = changed(lambda t, x: fn(t, x, 0.75), T, X)
-    np.testing.assert_allclose(result[0], expected(np.float32(0.75)), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(result[1], X)
+        result = changed(lambda t, x: fn(t, x, 0.75), t, x)
+    wanted = expected(np.float32(0.75))
+    np.testing.assert_allclose(result[0], wanted[:1].reshape(shape) if t.size == 1 else wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result[1], x)
 
 
 def test_updates_without_a_factor() -> None:

@@ -165,6 +165,50 @@ def test_factories_of_grouped_variables_draw_per_group() -> None:
 # -- gradient accumulation ---------------------------------------------------------------------------------------------
 
 
+class Scale(addons.Module):
+    """The gradient of ``alpha`` is the sum of x."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        return ops.sum(x * self.add_variable_input("alpha", lambda: np.ones(self.shape), x.dtype))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_training_of_variables_of_one_element(shape: tuple[int, ...], replicas: int) -> None:
+    """Accumulate two gradients, then Adam as a program writes it: moments, updater, scaled addition."""
+    ir = popxl.Ir(replicas)
+    updates = ops.var_updates
+    with ir.main_graph, popxl.in_sequence():
+        facts, graph = Scale(shape).create_graph(popxl.TensorSpec((3,), popxl.float32))
+        bwd_facts, bwd = addons.autodiff_with_accumulation(graph, graph.args.tensors)
+        variables, state = facts.init(), bwd_facts.init()
+        m, v = (popxl.variable(np.zeros(shape, np.float32)) for _ in range(2))
+        step = popxl.variable(np.float32(0))
+        xs = popxl.h2d_stream((3,), popxl.float32)
+        for _ in range(2):
+            info = graph.bind(variables).call_with_info(ops.host_load(xs))
+            bwd.bind(state).call(popxl.constant(np.float32(1)), args=bwd.grad_graph_info.inputs_dict(info))
+        grad = ops.collectives.replicated_all_reduce_(state.accum.alpha, "mean")
+        updates.accumulate_moving_average_(m, grad, popxl.constant(np.float32(0.75)))
+        updates.accumulate_moving_average_square_(v, grad, 0.5)
+        delta = updates.adam_updater(m, v, time_step=step, beta1=0.75, beta2=0.5, epsilon=0.125)
+        ops.scaled_add_(variables.alpha, delta, b=popxl.constant(np.float32(-0.25)))
+        streams = [addons.host_store(t) for t in (variables.alpha, state.accum.alpha)]
+    ir.num_host_transfers = 2
+    data = np.random.default_rng(0).normal(size=(2, replicas, 3)).astype(np.float32)
+    with popxl.Session(ir) as session:
+        outputs = session.run({xs: data if replicas > 1 else data[:, 0]})
+    results = [outputs[s][0] for s in streams]  # stored once
+    gradient = data.sum(axis=-1).mean()
+    np.testing.assert_allclose(results[1], np.full(results[1].shape, gradient), rtol=1e-5)
+    expected = 1 - 0.25 * gradient / (abs(gradient) + 0.125)
+    np.testing.assert_allclose(results[0], np.full(results[0].shape, expected), rtol=1e-5)
+
+
 def test_accumulation_is_a_running_mean_that_the_counter_restarts() -> None:
     ir = popxl.Ir()
     with ir.main_graph:

@@ -91,6 +91,33 @@ def test_formulas_over_two_runs(make, rule):
     assert losses[0] == pytest.approx(((X[0] @ START - Y[0]) ** 2).mean(), rel=1e-4)
 
 
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize(("make", "rule"), CASES)
+def test_variables_of_one_element(make, rule, shape, replicas, accumulation):
+    """The loss is ``a * mean(x)``, whose gradient is ``mean(x)`` whatever ``a`` is."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = replicas
+    config.configure_ipu_system()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X,)).repeat())
+    optimizer = make() if replicas == 1 else optimizers.CrossReplicaOptimizer(make())
+    if accumulation > 1:
+        optimizer = optimizers.GradientAccumulationOptimizerV2(optimizer, accumulation)
+
+    def body(x):
+        a = tf.get_variable("a", initializer=np.full(shape, 1.5, np.float32))
+        return optimizer.minimize(tf.reduce_sum(a * tf.reduce_mean(x)))
+
+    ipu.ipu_compiler.compile(lambda: loops.repeat(6, body, [], infeed)).run()
+    step, a = rule(), np.full(shape, 1.5)
+    means = X[: 6 * replicas].astype(np.float64).mean(axis=(1, 2)).reshape(-1, accumulation, replicas)
+    for gradients in means:
+        a = step(a, gradients.sum() / replicas)
+    assert weights().shape == shape
+    np.testing.assert_allclose(weights(), a, rtol=1e-4)
+
+
 @pytest.mark.parametrize("offload", [True, False])
 @pytest.mark.parametrize(("make", "rule"), CASES[1:])
 def test_gradient_accumulation_with_state_in_either_memory(make, rule, offload):

@@ -83,7 +83,7 @@ EFFECTS: dict[str, Effect] = {
     ),
     "Precision.enableFloatingPointExceptions": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),
     "Precision.runningStatisticsAlwaysFloat": Effect(
-        NO_EFFECT, "running statistics keep the type of the module's buffers", (True,)
+        NO_EFFECT, "statistics are computed in float32 and kept in the type of the module's buffers", (True,)
     ),
     "Precision.halfFloatCasting": Effect(
         UNSUPPORTED,

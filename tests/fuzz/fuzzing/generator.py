@@ -9,6 +9,7 @@ from .kinds import KINDS
 from .program import Body, Head, Program
 from .scope import DTYPES, FLOATS, Root, Scope, Shared
 
+SHARDED = ["sharded", "remote_sharded"]
 NAMES = [name for name in KINDS if name != "store"]
 
 
@@ -41,18 +42,20 @@ def generate(r: random.Random) -> Program:
 def _head(scope: Scope) -> Head:
     """A variable, on the chip, sharded or remote, or a stream."""
     r, replicas = scope.random, scope.shared.replicas
-    source = r.choice(["variable", "variable", "stream", "stream", "remote"] + ["sharded"] * (replicas > 1))
+    source = r.choice(["variable", "variable", "stream", "stream", "remote"] + SHARDED * (replicas > 1))
     shape, dtype = scope.shape(), r.choice(DTYPES)
-    if source == "sharded" and not shape:
+    if source in SHARDED and not shape:
         shape = (r.randint(1, 9),)
     exact = source == "stream" or dtype not in FLOATS
-    if source == "sharded":
+    if source in SHARDED:
         number = scope.add((-(-math.prod(shape) // replicas),), dtype, root=Root(exact), meta=shape)
     else:
         number = scope.add(shape, dtype, root=Root(exact))
     group = r.choice([None, [1, 1], *([[2, replicas // 2]] if replicas > 2 else [])])
     if source not in ("variable", "remote") or replicas == 1:
         group = None
+    if source.startswith("remote"):
+        scope.shared.remote.append(scope.specs[number])
     io = source == "stream" and bool(scope.shared.io_tiles) and r.random() < 0.5
     return Head(number, list(shape), dtype, source, group=group, io=io)
 

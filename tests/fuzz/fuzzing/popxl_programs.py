@@ -55,6 +55,8 @@ def _compared(program: Program) -> tuple[Outcome, Any]:
     with np.errstate(all="ignore"), device.session:
         for number in range(RUNS):
             _compare_run(device, world, number, outcome)
+            if number == 0:
+                _write_a_variable(device, world)
         _compare_variables(device, world, outcome)
     return outcome, device.session.executable
 
@@ -66,6 +68,13 @@ def _compare_run(device: Device, world: World, number: int, outcome: Outcome) ->
         found, compared = differences(f"run {number}, store {position} of %{tensor}", array, rows, dtype)
         outcome.problems += found
         outcome.compared += compared
+
+
+def _write_a_variable(device: Device, world: World) -> None:
+    """The host gives the first variable its initial value again."""
+    for head, variable in device.variables[:1]:
+        device.session.write_variable_data(variable, host_data(device.program, head))
+        world.write(head)
 
 
 def _compare_variables(device: Device, world: World, outcome: Outcome) -> None:
@@ -98,6 +107,7 @@ class Device:
         self.stored: list[Any] = []
         self.streams: list[tuple[Head, Any]] = []
         self.variables: list[tuple[Head, Any]] = []
+        self.remote: dict[int, Any] = {}
         self._graphs: dict[int, Any] = {}
         self._buffers: dict[int, Any] = {}
         ir = popxl.Ir(program.replicas)
@@ -152,9 +162,12 @@ class Device:
             dtype = getattr(popxl, head.dtype)
             value, name = host_data(self.program, head), f"v{head.id}"
             grouping = popxl.gir().replica_grouping(*head.group) if head.group else None
-            if head.source == "remote":
-                buffer = popxl.remote_buffer(head.shape, dtype, 1)
-                variable = popxl.remote_variable(value, buffer, 0, dtype, name, replica_grouping=grouping)
+            if head.source.startswith("remote"):
+                sharded = head.source == "remote_sharded"
+                make = popxl.remote_replica_sharded_variable if sharded else popxl.remote_variable
+                new = popxl.replica_sharded_buffer if sharded else popxl.remote_buffer
+                buffer = self.remote[head.id] = new(head.shape, dtype, entries=1)
+                variable = make(value, buffer, 0, dtype, name, replica_grouping=grouping)
                 tensor = ops.remote_load(buffer, 0)
             elif head.source == "sharded":
                 variable, tensor = popxl.replica_sharded_variable(value, dtype, name)
@@ -181,13 +194,13 @@ class World:
         self.memory = Memory(program.replicas, program.seed)
         self.remote: dict[tuple[int, int], Shadow] = {}
         self.stored: list[tuple[int, str, np.ndarray]] = []
-        self._variables = {h.id: self._variable(h) for h in program.main.heads if h.source != "stream"}
+        self.variables = {h.id: self._variable(h) for h in program.main.heads if h.source != "stream"}
         self._heads = {h.id: h for h in program.main.heads}
 
     def run_once(self, number: int) -> None:
         """One run of the main graph."""
         self.stored = []
-        values = {i: v.copy() if self._heads[i].source == "remote" else v for i, v in self._variables.items()}
+        values = {i: v.copy() if self._heads[i].source.startswith("remote") else v for i, v in self.variables.items()}
         for head in self._heads.values():
             if head.source == "stream":
                 rows = stream_data(self.program, head, number)
@@ -200,28 +213,44 @@ class World:
             made = KINDS[ins.kind].value(ins, [values[i] for i in ins.inputs], self)
             values.update(zip(ins.outputs, made if isinstance(made, list) else [made], strict=len(ins.outputs) > 0))
 
+    def write(self, head: Head) -> None:
+        """The host sets a variable: all others go to the host and come back, so that replicas of a group are alike and
+        the padding of shards is zero."""
+        for other in self._heads.values():
+            if other.source != "stream":
+                halves = [self._rows(other, value) for value in self.on_host(other)]
+                self.variables[other.id].write(np.concatenate(halves))
+        self.variables[head.id].write(self._initial(head))
+
     def on_host(self, head: Head) -> np.ndarray:
         """Two rows (the value and the disturbed one) of what the host reads of a variable."""
-        rows = self._variables[head.id].read()
+        rows = self.variables[head.id].read()
         halves = rows.reshape(2, self.program.replicas, *rows.shape[1:])
-        if head.source == "sharded":
+        if head.source.endswith("sharded"):
             return halves.reshape(2, -1)[:, : math.prod(head.shape)].reshape(2, *head.shape)
         if head.group and head.group[1] < self.program.replicas:
             return halves[:, [g[0] for g in groups(self.program.replicas, *head.group)]]
         return halves[:, 0]
 
     def _variable(self, head: Head) -> Shadow:
-        value = host_data(self.program, head)
+        return self.memory.new(self._initial(head), head.dtype)
+
+    def _initial(self, head: Head) -> np.ndarray:
+        """The value of each replica, in both halves."""
+        rows = self._rows(head, host_data(self.program, head))
+        return np.concatenate([rows, rows])
+
+    def _rows(self, head: Head, value: np.ndarray) -> np.ndarray:
+        """What each replica gets of a variable's value on the host."""
         replicas = self.program.replicas
-        if head.source == "sharded":
+        if head.source.endswith("sharded"):
             length = -(-value.size // replicas)
             padded = np.zeros(length * replicas, value.dtype)
             padded[: value.size] = value.reshape(-1)
-            rows = padded.reshape(replicas, length)
-        elif head.group and head.group[1] < replicas:
-            rows = np.empty((replicas, *head.shape), value.dtype)
-            for members, own in zip(groups(replicas, *head.group), value):
-                rows[members] = own
-        else:
-            rows = np.broadcast_to(value, (replicas, *value.shape))
-        return self.memory.new(np.concatenate([rows, rows]), head.dtype)
+            return padded.reshape(replicas, length)
+        if not head.group or head.group[1] == replicas:
+            return np.broadcast_to(value, (replicas, *value.shape))
+        rows = np.empty((replicas, *head.shape), value.dtype)
+        for members, own in zip(groups(replicas, *head.group), value):
+            rows[members] = own
+        return rows

@@ -28,8 +28,9 @@ class Instruction:
 class Head:
     """A tensor that a graph starts with.
 
-    ``source``: ``variable``, ``sharded`` (over replicas), ``remote`` (a remote variable, loaded), ``stream``, or
-    ``input`` of a function. ``group``: stride and size of the groups of replicas that share a variable's value.
+    ``source``: ``variable``, ``sharded`` (over replicas), ``remote`` (a remote variable, loaded), ``remote_sharded``,
+    ``stream``, or ``input`` of a function. ``group``: stride and size of the groups of replicas that share a variable's
+    value.
     """
 
     id: int

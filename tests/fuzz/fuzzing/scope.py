@@ -85,6 +85,7 @@ class Shared:
     traits: list[Traits] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     filled: set[tuple[int, int]] = field(default_factory=set)
+    remote: list[Spec] = field(default_factory=list)
     numbers: Any = field(default_factory=itertools.count)
 
 

@@ -1,7 +1,7 @@
 """Random PyTorch modules trained through ``ipuperf.poptorch``, and by PyTorch with gradient accumulation written out.
 
-Losses, outputs, weights and running statistics are compared after two calls. The epsilons of Adam and its kin are large,
-so that a gradient that is nothing but rounding does not become a whole step.
+Losses, outputs, weights and running statistics are compared after two calls. The epsilons of Adam and its kin are
+large, so that a gradient that is nothing but rounding does not become a whole step.
 """
 
 from __future__ import annotations

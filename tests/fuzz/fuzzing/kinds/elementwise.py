@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,18 @@ def divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.trunc(x / y.astype(np.float64)) if x.dtype.kind in "iu" else x / y
 
 
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum, "div": divided, "fmod": np.fmod,
-          "equal": np.equal, "greater": np.greater, "logical_and": np.logical_and, "logical_or": np.logical_or}  # fmt: skip
+BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "div": divided,
+    "fmod": np.fmod,
+    "equal": np.equal,
+    "greater": np.greater,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+}
 LOGICAL = ("logical_and", "logical_or")
 COMPARING = ("equal", "greater")
 
@@ -183,19 +194,7 @@ def away_from_zero(scope: Scope, y: Spec) -> Spec:
     return scope.specs[scope.make("host", [y], y.shape, y.dtype, True, op="maximum", number=1)]
 
 
-def _add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _sub(a: Any, b: Any) -> Any:
-    return a - b
-
-
-def _mul(a: Any, b: Any) -> Any:
-    return a * b
-
-
-OPERATORS = {"add": _add, "sub": _sub, "mul": _mul, "maximum": ops.maximum}
+OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "maximum": ops.maximum}
 
 
 class Host(Kind):

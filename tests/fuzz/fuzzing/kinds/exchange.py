@@ -88,6 +88,28 @@ class Remoteload(Kind):
         return operands[0].view(operands[0].addresses)
 
 
+class Writeback(Kind):
+    """A tensor into the remote buffer of a remote variable: the variable's value from then on."""
+
+    weight = 1.5
+
+    def draw(self, scope: Scope) -> bool:
+        if not scope.shared.remote or scope.depth or scope.ipu:
+            return False
+        head = scope.random.choice(scope.shared.remote)
+        x = scope.pick(lambda s: s.shape == head.shape and s.dtype == head.dtype)
+        if x is None:
+            return False
+        scope.emit("writeback", [x], head=head.id)
+        return True
+
+    def build(self, ins: Instruction, operands: list[Any], builder: Any) -> Any:
+        ops.remote_store(builder.remote[ins.attributes["head"]], 0, operands[0])
+
+    def value(self, ins: Instruction, operands: list[Shadow], world: Any) -> Any:
+        world.variables[ins.attributes["head"]].write(operands[0].read())
+
+
 def groups(replicas: int, stride: int, size: int) -> list[list[int]]:
     """Groups of ``size`` replicas ``stride`` apart, by their first members."""
     firsts = [block + i for block in range(0, replicas, stride * size) for i in range(stride)]

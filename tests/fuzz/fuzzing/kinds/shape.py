@@ -142,7 +142,7 @@ class Getitem(_Shaped):
             return False
         key = [self._part(scope.random, n) for n in x.shape]
         if scope.random.random() < 0.2:
-            key = [[]] + key[1:] if key else [[]]
+            key = [[], *key[1:]] if key else [[]]
         shape = np.empty(x.shape, np.int8)[_key(key, len(x.shape))].shape
         return _made(scope, "getitem", x, shape, False, False, key=key)
 

@@ -15,18 +15,19 @@ from ..storage import Shadow
 from .base import Kind, memory, read_all
 from .elementwise import clipped, gelu, gelu_by_erf
 
+ACTIVATIONS = {"relu_": lambda x: np.maximum(x, 0), "gelu_": gelu, "geluerf_": gelu_by_erf}
+
 
 class Activate(Kind):
     """A function in place."""
 
     weight = 1.5
-    functions = {"relu_": lambda x: np.maximum(x, 0), "gelu_": gelu, "geluerf_": gelu_by_erf}
 
     def draw(self, scope: Scope) -> bool:
         x = scope.pick_of(FLOATS, mutable=True)
         if x is None:
             return False
-        op = scope.random.choice(list(self.functions))
+        op = scope.random.choice(list(ACTIVATIONS))
         scope.change("activate", x, [], op == "relu_", op=op)
         return True
 
@@ -35,7 +36,7 @@ class Activate(Kind):
 
     def value(self, ins: Instruction, operands: list[Shadow], world: Any) -> Any:
         (x,), op = operands, ins.attributes["op"]
-        x.write(self.functions[op](x.read()), inexact=op != "relu_")
+        x.write(ACTIVATIONS[op](x.read()), inexact=op != "relu_")
         return x.view(x.addresses)
 
 

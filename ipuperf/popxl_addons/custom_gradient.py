@@ -130,7 +130,10 @@ def create_grad_graph(
     graph, names = forward.graph, {t: name for name, t in forward.args.to_dict().items()}
     provided = _chosen(grads_provided, graph.outputs, "`grads_provided` is not a output of `fwd_graph`", graph)
     required = _chosen(grads_required, graph.inputs, "`grads_required` is not a input of `fwd_graph`", graph)
-    module.aux, module.var_grad = forward._aux.copy(), VarGrads(forward.args.to_dict())
+    module.aux, module.var_grad = (
+        Aux() if forward._aux is None else forward._aux.copy(),
+        VarGrads(forward.args.to_dict()),
+    )
     try:
         with module.aux.open():
             made = popxl.gir().create_graph(module.build_grad, *provided)

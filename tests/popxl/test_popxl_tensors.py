@@ -268,3 +268,9 @@ def test_maximum_of_scalars() -> None:
     for stream, expected in zip(streams, wanted):
         assert stream.dtype == popxl.float32
         np.testing.assert_array_equal(results[stream], expected)
+
+
+def test_a_slice_of_nothing_in_particular_is_the_tensor() -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.ones(3, np.float32))
+        assert ops.slice(x) == ops.slice(x, axis=0) == ops.slice_(x) == x

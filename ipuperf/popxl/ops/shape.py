@@ -101,7 +101,12 @@ def slice(
     step: int | Sequence[int | None] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """``start:stop:step`` along ``axis`` (numbers, or one per axis; without ``axis`` the first axes)."""
+    """``start:stop:step`` along ``axis`` (numbers, or one per axis; without ``axis`` the first axes).
+
+    Without start, stop and step it is ``t`` itself; ``[None]`` (as in ``t[:]``) gives a copy.
+    """
+    if start is None and stop is None and step is None:
+        return t
     return emit(_k.Slice, [t], "slice_out", **_slice_attributes(start, stop, step, axis))
 
 
@@ -114,6 +119,8 @@ def slice_(
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
     """As :func:`slice`, sharing storage."""
+    if start is None and stop is None and step is None:
+        return t
     return emit(_k.SliceInplace, [t], "slice_out", **_slice_attributes(start, stop, step, axis))
 
 

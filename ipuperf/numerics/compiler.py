@@ -24,6 +24,8 @@ from .plan import Plan, dead_ops, make_plan
 from .streams import InputCursor, OutputCursor
 
 Code = list[Callable[[], object]]
+#: Inputs of a graph that live in the same memory.
+Pairs = tuple[tuple[int, int], ...]
 
 
 class Compiler:
@@ -45,7 +47,7 @@ class Compiler:
         self.pool = Pool()
         self._scratch = Scratch()
         self._constants: dict[Constant, np.ndarray] = {}
-        self._plans: dict[Graph, Plan] = {}
+        self._plans: dict[tuple[Graph, Pairs], Plan] = {}
         self._lent: list[Block] = []
 
     # -- what kernels may ask --------------------------------------------------------------------------------------
@@ -87,11 +89,12 @@ class Compiler:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def plan(self, graph: Graph) -> Plan:
-        """The (cached) analysis of a graph."""
-        if graph not in self._plans:
-            self._plans[graph] = make_plan(graph)
-        return self._plans[graph]
+    def plan(self, graph: Graph, shared: Pairs = ()) -> Plan:
+        """The (cached) analysis of a graph, some of whose inputs share memory (see :func:`make_plan`)."""
+        key = (graph, shared)
+        if key not in self._plans:
+            self._plans[key] = make_plan(graph, shared)
+        return self._plans[key]
 
     def new(self, tensor: Tensor) -> tuple[np.ndarray, Block]:
         """Memory for a tensor on all replicas."""
@@ -202,7 +205,7 @@ class _Frame:
         self.compiler = compiler
         self.graph = graph
         self.code = code
-        self.plan = compiler.plan(graph)
+        self.plan = compiler.plan(graph, _sharing(inputs) if compiler.plan(graph).changed_inputs() else ())
         self._arrays: dict[Tensor, np.ndarray] = dict(zip(graph.inputs, inputs))
         self._blocks: dict[Tensor, Block] = {}
         self._held: dict[Tensor, list[Block]] = {}
@@ -372,6 +375,24 @@ class _Frame:
         for copy in copies:
             compiler.pool.release(copy)
         self.code.append(_repeat(body, op.trips))
+
+
+def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:
+    """Chains of arrays whose memory may overlap: what a call passes twice by reference, or two views of one tensor."""
+    bounds = sorted((*_bounds(a), i) for i, a in enumerate(arrays) if a.size)
+    found, end, last = list[tuple[int, int]](), 0, 0
+    for low, high, index in bounds:
+        if low < end:
+            found.append((last, index))
+        last, end = index, max(end, high)
+    return tuple(found)
+
+
+def _bounds(array: np.ndarray) -> tuple[int, int]:
+    """Addresses of the first byte of an array and of the one behind its last."""
+    start = array.__array_interface__["data"][0]
+    steps = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + array.itemsize
 
 
 def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:

@@ -49,9 +49,11 @@ class Plan:
         return {i for i, t in enumerate(self.graph.inputs) if self.group(t) in self.changes}
 
 
-def make_plan(graph: Graph) -> Plan:
-    """Analyse ``graph``."""
+def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
+    """Analyse ``graph``; ``shared`` are pairs of its inputs that live in the same memory at this call."""
     plan = Plan(graph, schedule(graph))
+    for first, second in shared:
+        plan._parent[graph.inputs[second]] = graph.inputs[first]
     for op in plan.order:
         for index, source in op.aliases().items():
             plan._parent[op.outputs[index]] = plan.group(op.inputs[source])

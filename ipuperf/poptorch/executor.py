@@ -3,8 +3,9 @@
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
 there: weights are written back to the host model after each training call, at no simulated time, instead of when they
 are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
-modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The optimiser's state stays on the IPUs: it is not in the
-``state_dict`` of the optimiser. Each replica has running statistics of its own; those of the first are written back.
+modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
+optimiser's state stays on the IPUs: it is not in the ``state_dict`` of the optimiser. Each replica has running
+statistics of its own; those of the first are written back.
 """
 
 from __future__ import annotations

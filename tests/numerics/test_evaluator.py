@@ -53,6 +53,26 @@ def test_in_place_changes_the_variables_array(program):
     np.testing.assert_array_equal(host, 5)
 
 
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("second", ["itself", "transposed", "another"])
+def test_a_tensor_passed_twice_by_reference(program, second, looped):
+    """What the callee read of one operand stays, though it then changes the other, which is the same memory."""
+    p = program()
+    w, other = (p.variable(n, np.arange(4, dtype=np.float32).reshape(2, 2)) for n in ("w", "z"))
+    total = p.variable("total", np.zeros((2, 2), np.float32))
+    callee = p.ir.create_graph("f")
+    a, b, t = (callee.add_input(spec(2, 2), n, by_ref=True) for n in "abt")
+    turned = p.op(Transpose, [a], callee, permutation=(1, 0))
+    p.op(AddLhsInplace, [b, callee.constant(np.float32(10))], callee)
+    p.op(AddLhsInplace, [t, turned], callee)
+    twin = {"itself": w, "another": other}.get(second) or p.op(TransposeInplace, [w], permutation=(1, 0))
+    p.op(Loop if looped else Call, [w, twin, total], callee=callee, **({"trip_count": 1} if looped else {}))
+    evaluator = p.evaluator()
+    evaluator.run()
+    np.testing.assert_array_equal(evaluator.variables[total][0], [[0, 2], [1, 3]])
+    np.testing.assert_array_equal(evaluator.variables[other if second == "another" else w][0], [[10, 11], [12, 13]])
+
+
 def test_in_place_through_a_view_is_seen_by_the_source(program):
     p = program()
     w = p.variable("w", np.arange(6, dtype=np.float32).reshape(2, 3))

@@ -124,7 +124,7 @@ def _accumulations() -> list[Case]:
     for kind, rule in KINDS.items():
         found.append(
             Case(ops.Accumulate, lambda t, x, r=rule: r(t, x, 0.25), (...,), attributes={"kind": kind, "factor": 0.25})
-        )  # noqa: E501
+        )
         for scalar in ((), (1,), (1, 1)):
             found.append(
                 Case(
@@ -133,7 +133,7 @@ def _accumulations() -> list[Case]:
                     (..., scalar),
                     attributes={"kind": kind},
                 )
-            )  # noqa: E501
+            )
     return found
 
 

@@ -310,7 +310,7 @@ def test_inference_takes_what_was_trained_but_not_what_the_program_changed() -> 
     module, _ = twins(Network)
     trained = poptorch.trainingModel(module, options(), torch.optim.SGD(module.parameters(), lr=0.1))
     model, other = (poptorch.inferenceModel(module, inference()) for _ in range(2))
-    x, y = batch(4, seed=7)
+    x, _ = batch(4, seed=7)
     before = model(x)
     with torch.no_grad():
         module.heat.fill_(5.0)

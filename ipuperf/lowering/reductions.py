@@ -52,7 +52,7 @@ def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[Redu
         item: the reduction.
         chip: the chip.
     """
-    if not source.max:
+    if not item.inputs:
         return []
     outputs = max(1, item.outputs)
     sources = source.active

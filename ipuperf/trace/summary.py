@@ -66,17 +66,20 @@ def operations(trace: Trace) -> pd.DataFrame:
 
 def _continued(trace: Trace) -> np.ndarray:
     """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
-    it on the same IPU."""
+    it on the same lane of the same IPU."""
     template, ops, instances = trace.template, trace.columns("steps")["op_id"], trace.columns("instances")
+    first, last = template.order[template.first], template.order[template.first + template.count - 1]
     place = template.place(instances["segment"])
     rows = np.flatnonzero(place >= 0)
-    rows = rows[np.lexsort((rows, *(instances[key][rows] for key in ("start", "ipu", "replica"))))]
+    lanes = trace.columns("steps")["lane"][first][place[rows]]  # the steps of a segment are those of one lane
+    order = np.lexsort((rows, instances["start"][rows], lanes, instances["ipu"][rows], instances["replica"][rows]))
+    rows, lanes = rows[order], lanes[order]
     place = place[rows]
-    first, last = template.order[template.first], template.order[template.first + template.count - 1]
     one, two = place[:-1], place[1:]
     same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP) & (one != two)
     for key in ("ipu", "replica"):
         same &= instances[key][rows][1:] == instances[key][rows][:-1]
+    same &= lanes[1:] == lanes[:-1]
     return np.bincount(two[same], minlength=len(template.segments))
 
 

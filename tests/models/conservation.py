@@ -39,8 +39,8 @@ def _flows(trace: Trace) -> pd.DataFrame:
 def everything_sent_arrives(trace: Trace, slices: pd.DataFrame) -> None:
     """Bytes of every exchange: the tiles of an IPU, the IPUs of an exchange, each op, each end of the links."""
     exchange = slices[slices["kind"] == "exchange"]  # a copy between tile sets is one exchange of both lanes
-    exchange = exchange.groupby(["ipu", "op_id", "start"])[["bytes_in", "bytes_out"]].sum()
-    assert (exchange["bytes_in"] == exchange["bytes_out"]).all(), exchange[exchange["bytes_in"] != exchange["bytes_out"]]
+    moved = exchange.groupby(["ipu", "op_id", "start"])[["bytes_in", "bytes_out"]].sum()
+    assert (moved["bytes_in"] == moved["bytes_out"]).all(), moved[moved["bytes_in"] != moved["bytes_out"]]
     links = slices[slices["kind"] == "link"]
     for keys in (["op_id"], ["op_id", "start"]):  # IPUs of all replicas begin a round of a collective together
         sums = links.groupby(keys)[["bytes_in", "bytes_out"]].sum()

@@ -363,6 +363,10 @@ class Ir:
         Raises:
             IrError: a graph that calls itself through others, or calls nested more than :data:`MAX_NESTING` deep.
         """
+        return list(self._checked_depths())
+
+    def _checked_depths(self) -> dict[Graph, int]:
+        """:meth:`_depths`, none above :data:`MAX_NESTING` (IrError)."""
         depths = self._depths()
         deepest = max(depths, key=depths.__getitem__)
         if depths[deepest] > MAX_NESTING:
@@ -370,7 +374,7 @@ class Ir:
                 f"graph {deepest.name or 'main'!r}: calls are nested {depths[deepest]} deep; at most {MAX_NESTING} are "
                 "allowed"
             )
-        return list(depths)
+        return depths
 
     def _depths(self) -> dict[Graph, int]:
         """How deep calls are nested in each graph, callees first (0: it calls none)."""
@@ -393,8 +397,7 @@ class Ir:
     def deep_calls(self) -> Iterator[None]:
         """Room on Python's stack for functions that follow calls, nested up to :data:`MAX_NESTING` deep."""
         before = sys.getrecursionlimit()
-        self.callees_first()
-        nesting = max(self._depths().values())
+        nesting = max(self._checked_depths().values())
         sys.setrecursionlimit(before + FRAMES_PER_CALL * nesting)
         try:
             yield

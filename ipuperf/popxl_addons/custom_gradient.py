@@ -128,12 +128,10 @@ def create_grad_graph(
     """
     _check_signature(module.build_grad)
     graph, names = forward.graph, {t: name for name, t in forward.args.to_dict().items()}
-    provided = _chosen(grads_provided, graph.outputs, "`grads_provided` is not a output of `fwd_graph`", graph)
-    required = _chosen(grads_required, graph.inputs, "`grads_required` is not a input of `fwd_graph`", graph)
-    module.aux, module.var_grad = (
-        Aux() if forward._aux is None else forward._aux.copy(),
-        VarGrads(forward.args.to_dict()),
-    )
+    provided = _chosen(grads_provided, graph.outputs, "grads_provided: tensors that are no outputs", graph)
+    required = _chosen(grads_required, graph.inputs, "grads_required: tensors that are no inputs", graph)
+    module.aux = Aux() if forward._aux is None else forward._aux.copy()
+    module.var_grad = VarGrads(forward.args.to_dict())
     try:
         with module.aux.open():
             made = popxl.gir().create_graph(module.build_grad, *provided)
@@ -169,9 +167,7 @@ def _chosen(
     chosen = list(among if given is None else given)
     wrong = [t for t in chosen if t not in among]
     if wrong or len(set(chosen)) < len(chosen):
-        raise ValueError(
-            f"build_grad of {graph.name!r}: A Tensor specified in {what} or is named twice: {wrong or chosen}"
-        )
+        raise ValueError(f"build_grad of {graph.name!r}: {what}, or that are named twice: {wrong or chosen}")
     return chosen
 
 

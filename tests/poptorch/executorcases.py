@@ -14,6 +14,8 @@ import ipuperf.poptorch as poptorch
 
 IN, HIDDEN, OUT = 6, 8, 4
 BLOCKS = ("B0", "B1", "B2")
+#: Parameters of :class:`Network`.
+PARAMETERS = 8
 
 
 class Network(nn.Module):

@@ -78,4 +78,4 @@ def test_a_norm_below_the_limit_changes_nothing() -> None:
     model = compare(sgd(poptorch.optim, max_grad_norm=1e4), sgd(torch.optim), calls=1)
     main = model.compiled_model.exported.ir.graphs
     kinds = [op.type for graph in main.values() for op in graph.ops]
-    assert kinds.count("ReduceSumSquare") == 6  # of each parameter one
+    assert kinds.count("ReduceSumSquare") == len(list(model.model.parameters()))

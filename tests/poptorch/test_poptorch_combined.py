@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import ipuperf.poptorch as poptorch  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-from executorcases import BLOCKS, compare  # noqa: E402
+from executorcases import BLOCKS, PARAMETERS, compare  # noqa: E402
 
 NUMBERS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}
 
@@ -37,16 +37,16 @@ def buffers(model: Any) -> tuple[int, int]:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_one_tensor_and_the_same_numbers(reduction: str) -> None:
     model = trained(True, replicas=2, reduction=reduction)
-    assert buffers(model) == (0, 6)  # of each parameter one
+    assert buffers(model) == (0, PARAMETERS)  # of each parameter one
 
 
 def test_the_separate_variant_has_two() -> None:
-    assert buffers(trained(False, calls=1)) == (6, 6)
+    assert buffers(trained(False, calls=1)) == (PARAMETERS, PARAMETERS)
 
 
 def test_one_micro_batch_needs_no_accumulator_anyway() -> None:
     model = trained(True, accumulation=1, strategy=poptorch.ShardedExecution(*BLOCKS), calls=1)
-    assert buffers(model) == (0, 6)
+    assert buffers(model) == (0, PARAMETERS)
 
 
 def test_off_chip_they_are_two_tensors() -> None:
@@ -54,4 +54,4 @@ def test_off_chip_they_are_two_tensors() -> None:
         place = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
         options.TensorLocations.setOptimizerLocation(place)
 
-    assert buffers(trained(True, change=change, calls=1)) == (6, 6)
+    assert buffers(trained(True, change=change, calls=1)) == (PARAMETERS, PARAMETERS)

@@ -28,10 +28,9 @@ LARGEST = 3000
 @dataclass
 class Root:
     """Storage: whether its values are free of roundings that another implementation may do differently, and whether it
-    is written or may not be (what shares storage with an in-place concatenation may not)."""
+    may not be written (what shares storage with an in-place concatenation)."""
 
     exact: bool = True
-    written: bool = False
     frozen: bool = False
 
 
@@ -139,7 +138,6 @@ class Scope:
     def change(self, kind: str, target: Spec, others: Sequence[Spec] = (), exact: bool = False, /, **more: Any) -> int:
         """Append an in-place instruction: its result shares the storage of ``target``."""
         target.root.exact = target.root.exact and exact and all(s.exact for s in others)
-        target.root.written = True
         made = self.add(target.shape, target.dtype, root=target.root, strided=target.strided, meta=target.meta)
         self.emit(kind, [target, *others], [made], **more)
         return made

@@ -51,8 +51,3 @@ def read_all(operands: list[Shadow]) -> list[np.ndarray]:
     values = [s.read() for s in operands]
     rank = max(v.ndim for v in values)
     return [v.reshape(v.shape[0], *(1,) * (rank - v.ndim), *v.shape[1:]) for v in values]
-
-
-def rounded(value: np.ndarray, dtype: str) -> np.ndarray:
-    """As after a store to a tensor of this dtype."""
-    return value.astype(dtype).astype(np.float32) if dtype == "float16" else value.astype(dtype)

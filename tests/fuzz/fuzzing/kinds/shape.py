@@ -143,20 +143,20 @@ class Getitem(_Shaped):
         key = [self._part(scope.random, n) for n in x.shape]
         if scope.random.random() < 0.2:
             key = [[], *key[1:]] if key else [[]]
-        shape = np.empty(x.shape, np.int8)[_key(key, len(x.shape))].shape
+        shape = np.empty(x.shape, np.int8)[_key(key)].shape
         return _made(scope, "getitem", x, shape, False, False, key=key)
 
     def _part(self, r: Any, n: int) -> Any:
         return r.choice([r.randrange(-n, n), [None, None, None], [None, None, None], list(_range(r, n))])
 
     def build(self, ins: Instruction, operands: list[Any], builder: Any) -> Any:
-        return operands[0][_key(ins.attributes["key"], operands[0].rank)]
+        return operands[0][_key(ins.attributes["key"])]
 
     def addresses(self, ins: Instruction, array: np.ndarray) -> np.ndarray:
-        return np.asarray(array[_key(ins.attributes["key"], array.ndim)])
+        return np.asarray(array[_key(ins.attributes["key"])])
 
 
-def _key(key: list[Any], rank: int) -> tuple[Any, ...]:
+def _key(key: list[Any]) -> tuple[Any, ...]:
     """Python's index: numbers, ``[start, stop, step]``, and ``[]`` for ``...``."""
     return tuple(k if isinstance(k, int) else slice(*k) if k else Ellipsis for k in key)
 
@@ -200,9 +200,6 @@ class Concatview(Concat):
 
     weight = 0.5
     function = staticmethod(ops.concat_)
-
-    def draw(self, scope: Scope) -> bool:
-        return super().draw(scope)
 
     def finish(self, scope: Scope, parts: list[Spec], shape: tuple[int, ...], axis: int) -> None:
         for part in parts:

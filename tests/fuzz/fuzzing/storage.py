@@ -40,7 +40,8 @@ class Memory:
 
     def disturbed(self, value: np.ndarray, dtype: str) -> np.ndarray:
         """``value`` whose second half of rows has other roundings."""
-        noise = self._random.uniform(-1, 1, value.shape[1:]) * ROUNDING[dtype]
+        noise = self._random.uniform(0.5, 1, value.shape[1:]) * self._random.choice([-1, 1], value.shape[1:])
+        noise = noise * ROUNDING[dtype]
         moved = np.array(value)
         moved[self.replicas :] += (noise * (np.abs(value[self.replicas :]) + 1)).astype(value.dtype)
         return moved

@@ -270,22 +270,6 @@ def test_strides_are_those_of_an_array(dtype: str, shape: tuple[int, ...]) -> No
         assert x.strides((7, 3)) == np.zeros((7, 3), dtype).strides
 
 
-def test_maximum_of_scalars() -> None:
-    ir = popxl.Ir()
-    with ir.main_graph:
-        a, b = popxl.variable(1.0, popxl.float32), popxl.variable(2.0, popxl.float32)
-        tensors = [ops.maximum(a, b), ops.maximum(1.5, a, 0.5), ops.maximum(a, np.array([[3, 0]]))]
-        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in tensors]
-        for stream, tensor in zip(streams, tensors):
-            ops.host_store(stream, tensor)
-    with popxl.Session(ir) as session:
-        results = session.run()
-    wanted = [2.0, 1.5, [[3.0, 1.0]]]
-    for stream, expected in zip(streams, wanted):
-        assert stream.dtype == popxl.float32
-        np.testing.assert_array_equal(results[stream], expected)
-
-
 def test_a_slice_of_nothing_in_particular_is_the_tensor() -> None:
     with popxl.Ir().main_graph:
         x = popxl.variable(np.ones(3, np.float32))

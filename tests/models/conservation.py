@@ -143,8 +143,7 @@ def memory_adds_up(trace: Trace) -> None:
 def flops_add_up(trace: Trace, slices: pd.DataFrame) -> None:
     """Each call of an op does what the op says: whole calls, as many on each replica, as many as are counted."""
     each = trace.table("ops").set_index("op_id")
-    steps = trace.table("steps")
-    done = slices.assign(flops=steps["flops"].to_numpy()[_rows_of(trace, slices)])
+    done = slices.assign(flops=_flops_of(trace, slices))
     sums = done[done["op_id"] >= 0].groupby(["op_id", "replica"])["flops"].sum()
     flops = each["flops"].reindex(sums.index.get_level_values("op_id")).to_numpy()
     assert (sums[flops == 0] == 0).all()
@@ -157,13 +156,14 @@ def flops_add_up(trace: Trace, slices: pd.DataFrame) -> None:
     assert (calls.sum(axis=1).groupby(names).sum() == counted.reindex(sorted(set(names)))).all()
 
 
-def _rows_of(trace: Trace, slices: pd.DataFrame) -> np.ndarray:
-    """Row of table ``steps`` of each slice: slices of an instance are those of its segment, in order."""
-    steps, instances = trace.table("steps"), trace.table("instances").set_index("instance")
-    order = np.lexsort((steps["seq"], steps["segment"]))
-    first = pd.Series(np.arange(len(steps)), index=steps["segment"].to_numpy()[order]).groupby(level=0).min()
-    begin = first[instances["segment"].reindex(slices["instance"])].to_numpy()
-    return order[begin + slices.groupby("instance").cumcount().to_numpy()]
+def _flops_of(trace: Trace, slices: pd.DataFrame) -> np.ndarray:
+    """Flops of each slice: those of the step of its segment that stands for it (a loop's steps stand once)."""
+    keys = ["segment", "op_id", "program_id", "kind"]
+    steps = trace.table("steps").astype({"kind": str})[[*keys, "flops"]].drop_duplicates()
+    assert not steps.duplicated(keys).any(), "one step of a program does different work"
+    segments = trace.table("instances").set_index("instance")["segment"]
+    rows = slices.assign(segment=slices["instance"].map(segments), kind=slices["kind"].astype(str))[keys]
+    return rows.merge(steps, on=keys, how="left", validate="many_to_one")["flops"].to_numpy()
 
 
 def conserves(trace: Trace) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from .convolution_plan import ConvolutionPlan
-from .planner import chip_named, dtype_named, plan_convolution, plan_matmul
+from .planner.arguments import chip_named, dtype_named, plan_convolution, plan_matmul
+from .planner.plan import ConvolutionPlan
 
 _COMMON = ("kind", "target", "dtype", "partials", "pass_", "amp")
 _PRODUCT = ("G", "M", "K", "N")

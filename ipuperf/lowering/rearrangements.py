@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ops.work import Convolution
 
-from .convolution_form import Form, view_form
-from .convolution_plan import ConvolutionPlan
-from .convolution_planner import plan_convolution
-from .convolution_terms import near_cycles, needs, padded_elements
-from .convolution_vertices import grain
+from .planner.form import Form, view_form
+from .planner.plan import ConvolutionPlan
+from .planner.terms import near_cycles, needs, padded_elements
+from .planner.vertices import grain
+from .planner.works import plan_convolution
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -24,10 +24,10 @@ from ipuperf.ops.ipu_copy import InterIpuTransfer
 
 from . import code, rearrangements
 from .code import CodeBytes
-from .convolution_form import describe
-from .convolution_plan import ConvolutionPlan
-from .convolution_planner import plan_convolution, plan_product
 from .layout import Layout, even, linear
+from .planner.form import describe
+from .planner.plan import ConvolutionPlan
+from .planner.works import plan_convolution, plan_product
 from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .rearrangements import Stage
 from .reductions import plan_reduction

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipuperf.lowering.convolution_bounds import least_bytes, least_spread
-from ipuperf.lowering.convolution_candidates import Candidate
-from ipuperf.lowering.convolution_form import ONCE, Passes, Types, flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import _serial_counts
-from ipuperf.lowering.convolution_plan import Request
-from ipuperf.lowering.convolution_splits import _pairs, split_space
-from ipuperf.lowering.convolution_vertices import Kernel
+from ipuperf.lowering.planner.bounds import least_bytes, least_spread
+from ipuperf.lowering.planner.candidates import Candidate
+from ipuperf.lowering.planner.form import ONCE, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.planner.joint import _serial_counts
+from ipuperf.lowering.planner.plan import Request
+from ipuperf.lowering.planner.splits import _pairs, split_space
+from ipuperf.lowering.planner.vertices import Kernel
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip

@@ -9,12 +9,12 @@ import math
 import numpy as np
 import pytest
 
-from ipuperf.lowering import convolution_joint as joint
 from ipuperf.lowering import plan_matmul
-from ipuperf.lowering.convolution_form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import cheapest_splits, joint_plan, layer_passes
-from ipuperf.lowering.convolution_terms import operand_terms, with_reduction
-from ipuperf.lowering.convolution_vertices import Kernel, vertex_cycles
+from ipuperf.lowering.planner import joint
+from ipuperf.lowering.planner.form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.planner.joint import cheapest_splits, joint_plan, layer_passes
+from ipuperf.lowering.planner.terms import operand_terms, with_reduction
+from ipuperf.lowering.planner.vertices import Kernel, vertex_cycles
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip

@@ -11,13 +11,13 @@ import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT64
 from ipuperf.lowering import plan_convolution, plan_matmul
-from ipuperf.lowering.convolution_bounds import least_spread
-from ipuperf.lowering.convolution_candidates import Candidate
-from ipuperf.lowering.convolution_form import ONCE, Passes, forms
-from ipuperf.lowering.convolution_plan import ConvolutionPlan
-from ipuperf.lowering.convolution_splits import candidate_splits, field_grain, split_space, useful_splits
-from ipuperf.lowering.convolution_terms import least_transform, operand_terms, set_aside, with_reduction
-from ipuperf.lowering.convolution_vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
+from ipuperf.lowering.planner.bounds import least_spread
+from ipuperf.lowering.planner.candidates import Candidate
+from ipuperf.lowering.planner.form import ONCE, Passes, forms
+from ipuperf.lowering.planner.plan import ConvolutionPlan
+from ipuperf.lowering.planner.splits import candidate_splits, field_grain, split_space, useful_splits
+from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_aside, with_reduction
+from ipuperf.lowering.planner.vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
 # -- table 6.2 of cost-model.md ----------------------------------------------------------------------------------------

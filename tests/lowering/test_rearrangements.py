@@ -11,7 +11,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.convolution_planner import plan_convolution, plan_product
+from ipuperf.lowering.planner.works import plan_convolution, plan_product
 from ipuperf.lowering.rearrangements import (
     Runs,
     blocks,

@@ -1,7 +1,7 @@
 """What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
 
 Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
-:class:`~.convolution_splits.Grid` of candidates.
+:class:`~.splits.Grid` of candidates.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Form, Passes, Types
-from .convolution_reductions import reduction
-from .convolution_splits import Grid
-from .convolution_vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
+from .form import Form, Passes, Types
+from .reductions import reduction
+from .splits import Grid
+from .vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

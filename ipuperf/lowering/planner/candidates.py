@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .convolution_bounds import least_bytes, least_spread
-from .convolution_form import ONCE, Form, Passes, Types, forms
-from .convolution_plan import Request
-from .convolution_reductions import least_reductions
-from .convolution_splits import field_grain, useful_splits
-from .convolution_terms import SLICES_AT_LEAST, least_transform, set_aside
-from .convolution_vertices import Kernel, kernels, least_cycles, loop_cycles
+from .bounds import least_bytes, least_spread
+from .form import ONCE, Form, Passes, Types, forms
+from .plan import Request
+from .reductions import least_reductions
+from .splits import field_grain, useful_splits
+from .terms import SLICES_AT_LEAST, least_transform, set_aside
+from .vertices import Kernel, kernels, least_cycles, loop_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import POINT, Form
+from .form import POINT, Form
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

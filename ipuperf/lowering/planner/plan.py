@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import TRAINING, Form, Passes, Types
-from .convolution_splits import Grid
-from .convolution_vertices import Kernel
+from .form import TRAINING, Form, Passes, Types
+from .splits import Grid
+from .vertices import Kernel
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -131,7 +131,7 @@ class ConvolutionPlan:
     def next_best(self) -> ConvolutionPlan | None:
         """The cheapest plan with another vertex or form (None: no other fits); searched when asked. That of a joint
         plan is the plan of the pass alone."""
-        from .convolution_search import next_best, plan_once
+        from .search import next_best, plan_once
 
         if self.joint:
             return plan_once(self.request)
@@ -140,7 +140,7 @@ class ConvolutionPlan:
     def layer_cost(self) -> LayerCost | None:
         """What the layer costs jointly and apart (None: not a pass of a fully connected layer in training); searched
         when asked."""
-        from .convolution_layers import forward_of, layer_cost
+        from .layers import forward_of, layer_cost
 
         return layer_cost(forward_of(self.request)) if self.pass_ in TRAINING else None
 

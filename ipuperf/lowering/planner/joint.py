@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_bounds import least_bytes, least_reduction
-from .convolution_form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
-from .convolution_splits import Grid, parallel_rows
-from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
-from .convolution_vertices import (
+from .bounds import least_bytes, least_reduction
+from .form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .splits import Grid, parallel_rows
+from .terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
+from .vertices import (
     Kernel,
     Piece,
     amp_units,

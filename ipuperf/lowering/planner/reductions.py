@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_vertices import ceil
+from .vertices import ceil
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

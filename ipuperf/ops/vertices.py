@@ -45,15 +45,18 @@ UNARY: Mapping[str, Mapping[str, Loop]] = {
     "SIN": {"float": (2300, SCALAR), "half": (25, 1)},
     "ERF": {"float": (41, 1), "half": (13, 1)},
     "EXPONENT": {"float": (6, 2), "half": (4, 4)},
+    "EXPONENT_MINUS_ONE": {"float": (4, SCALAR), "half": (5, VECTOR)},
     "GELU_ERF": {"float": (22, 1), "half": (16, 1)},
     "INVERSE": {"float": (6, 2), "half": (15, 4)},
     "IS_FINITE": {"float": (5, VECTOR), "half": (5, VECTOR)},
     "IS_INF": {"float": (3, VECTOR), "half": (5, VECTOR)},
     "IS_NAN": {"float": (3, VECTOR), "half": (3, VECTOR)},
     "LOGARITHM": {"float": (12, 2), "half": (4, 4)},
+    "LOGARITHM_ONE_PLUS": {"float": (180, VECTOR), "half": (180, VECTOR)},
     "LOGICAL_NOT": {"bool": (17, SCALAR)},
     "NEGATE": {"float": (2, 2), "half": (2, 4), "int": (2, SCALAR)},
     "RELU": {"float": (3, 2), "half": (3, 4)},
+    "ROUND": {"float": (2, VECTOR), "half": (2, VECTOR)},
     "RSQRT": {"float": (8, 2), "half": (19, 4)},
     "SIGMOID": {"float": (12, 2), "half": (6, 4)},
     "SIGNUM": {"float": (5, VECTOR), "half": (5, VECTOR), "int": (5, SCALAR)},
@@ -340,6 +343,13 @@ def cast(source: DType, target: DType, elements: int) -> Vertices:
 
     vertex = f"popops::Cast1D<{poplar_type(source)},{poplar_type(target)}>"
     return Vertices(vertex, elements, tile_cycles(thread, 12))
+
+
+def planned_cast_cycles(elements: np.ndarray, widest: int, chip: Chip) -> np.ndarray:
+    """Cast1D as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): ``W * (26 + ceil(m / v))`` with
+    v of the wider type (``widest`` bytes). It differs from :func:`cast` on purpose, as plans are compared with it."""
+    worker = ceil_div(elements, chip.workers)
+    return chip.workers * (26 + ceil_div(worker, chip.vector_width(widest)))
 
 
 def fill_thread(elements: np.ndarray, dtype: DType) -> np.ndarray:

@@ -248,7 +248,7 @@ def plan_once(request: Request) -> ConvolutionPlan:
 
 
 @lru_cache(maxsize=512)
-def next_best(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
+def plan_without(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
     """The best plan that does without this vertex on a form changed so; None when nothing else fits."""
     found = _plan(request, (vertex, changes))
     return explained(request, found) if found and found.terms["temp_bytes"][0] <= request.limit else None

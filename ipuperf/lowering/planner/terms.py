@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.ir import FLOAT16, FLOAT32
+from ipuperf.ops.dynamic import planned_slice_cycles
+from ipuperf.ops.vertices import binary, planned_cast_cycles
+
 from .form import Form, Passes, Types
 from .reductions import reduction
 from .splits import Grid
@@ -20,6 +24,9 @@ from .vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+
+#: Types of partial sums by their bytes.
+_FLOATS = {2: FLOAT16, 4: FLOAT32}
 
 # -- rearrangement of operands and result --------------------------------------------------------------------------
 
@@ -206,12 +213,6 @@ def _zero_padding(
 SLICES_AT_LEAST = 750
 
 
-def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
-    each = ceil(elements, chip.workers)
-    return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
-
-
 # -- all terms ---------------------------------------------------------------------------------------------------------
 
 
@@ -340,12 +341,12 @@ def _serial_terms(
         return {}
     results = ceil(sums, grid.depth)
     inputs, weights = _whole_operands(form, kernel)
-    taken = slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
+    taken = planned_slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
     if passes.inner == 1:
-        written = slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
+        written = planned_slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
     else:
-        taken = taken + slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
-        written = add_in_place_cycles(results, kernel.partial_size, chip)
+        taken = taken + planned_slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
+        written = binary("ADD", _FLOATS[kernel.partial_size], 1, in_place=True).cycles(results, chip)
     return {"dynamic_slice": taken, "dynamic_update": written}
 
 
@@ -362,16 +363,9 @@ def _serial_ends(
         prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
         results = ceil(sums, grid.depth)
-        each = ceil(results, chip.workers)
-        loads = ceil(each, chip.vector_width(max(kernel.partial_size, types.output)))
-        finish, added = chip.workers * (26 + loads), results * kernel.partial_size
+        finish = planned_cast_cycles(results, max(kernel.partial_size, types.output), chip)
+        added = results * kernel.partial_size
     return prepare, kept, finish, added
-
-
-def add_in_place_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """``BinaryOp1DInPlace`` ADD of ``elements`` on a tile (reference 2.2)."""
-    each = ceil(elements, chip.workers)
-    return 11 + chip.workers * (58 + 3 * ceil(each, chip.vector_width(size)))
 
 
 def with_reduction(

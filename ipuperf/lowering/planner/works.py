@@ -1,17 +1,4 @@
-"""The convolution planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
-
-As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
-(:mod:`form`) is tried with every vertex (:mod:`vertices`) and every useful split of batch,
-field, groups, kernel and channels (:mod:`splits`); the cheapest plan whose temporary memory fits wins
-(:mod:`terms` says what it costs).
-
-What is searched and how: :mod:`candidates`, :mod:`search`. Serial passes go over output or
-input channels. Passes of a fully connected layer in training are planned jointly when that is cheaper for all three
-(:mod:`layers`, :mod:`joint`).
-
-Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
-with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
-"""
+"""Plans of works: what lowering asks the planner for."""
 
 from __future__ import annotations
 

@@ -368,6 +368,29 @@ def fill(dtype: DType, elements: int) -> Vertices:
     return Vertices(f"popops::Fill<{poplar_type(dtype)}>", elements, cycles)
 
 
+def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:
+    """Tile cycles of transposing ``count`` blocks of ``rows`` x ``columns`` elements of ``size`` bytes.
+
+    2 bytes: the vertex that works in 4 x 4 blocks, all workers of a tile sharing the blocks; 4 bytes: one vertex for
+    each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor, TransposeWorkerCycles and
+    Transpose2d; the fast paths, whose limits of stride and repeat count no grouping here reaches). The vertices that
+    split up to three blocks over workers are not modelled.
+    """
+    if not count:
+        return 0
+    each = -(-count // chip.workers)
+    if size == 4:
+        return chip.workers * (27 + each * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
+    down, across = rows // 4, columns // 4
+    if down == across == 1:
+        worker = 29 if each == 1 else 37 + 4 * (each - 2)
+    elif across == 1:
+        worker = 27 + each * (35 + 4 * (down - 2))
+    else:
+        worker = 29 + each * (18 + down * (12 + 4 * (across - 2)))
+    return 7 + chip.workers * worker
+
+
 def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
     """EncodeOneHot (``cost-model.md`` 2.6): 11 + 74 cycles per index on one thread; a tile that holds ``n`` of the
     one-hot elements handles ``ceil(n / classes)`` indices."""

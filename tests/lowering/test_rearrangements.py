@@ -19,10 +19,10 @@ from ipuperf.lowering.rearrangements import (
     laid_by_batch,
     rearranged,
     stages,
-    transpose_cycles,
     turned_parameter,
 )
 from ipuperf.machine import load_machine
+from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution, MatMul
 
 GC200 = load_machine("gc200-1")

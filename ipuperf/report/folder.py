@@ -48,7 +48,8 @@ def _operations(trace: Trace, path: Path) -> None:
     trace.operations()[columns].to_csv(path, index=False, float_format="%.6g")
 
 
-def _drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
+def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
+    """Who writes a figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
 
 
@@ -89,11 +90,11 @@ VIEWS: tuple[View, ...] = (
     View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
     View("operations.csv", "cost of each op over the whole trace, all stored IPUs together", _operations),
-    View("timeline.png", "execution timeline of every IPU", _drawn(timeline_figure), "instances"),
+    View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
     View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
          lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),
-    View("liveness.png", "live memory over program steps", _drawn(liveness_figure), "liveness"),
-    View("tile_memory.png", "bytes on every tile by category", _drawn(tile_memory_figure), "tile_memory"),
+    View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),
+    View("tile_memory.png", "bytes on every tile by category", drawn(tile_memory_figure), "tile_memory"),
 )  # fmt: skip
 """The files of a report, in the order of its index; all else about them follows from here."""
 

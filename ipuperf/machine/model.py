@@ -246,12 +246,6 @@ class Machine:
     absences: Mapping[str, Absence] = field(compare=False, repr=False)
     racks: int = 1
 
-    def ipu_machine_of(self, ipu: int) -> int:
-        """The number of the IPU-Machine this IPU is in."""
-        if not 0 <= ipu < self.num_ipus:
-            raise MachineError(f"{self.name}: there is no IPU {ipu}, the IPUs are 0 to {self.num_ipus - 1}")
-        return ipu // self.ipu_machine.ipus
-
     def place(self, replicas: int, ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
         """The IPUs of each replica: replica r has ``ipus_per_replica`` consecutive IPUs from ``r * ipus_per_replica``.
 

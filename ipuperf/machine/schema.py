@@ -99,14 +99,6 @@ STREAMING_MEMORY = (
 )
 """The figures of the IPU-Gateway and its DDR: all given or all explicitly absent."""
 
-SEVERAL_RACKS = (
-    "system.racks",
-    "ipu_machine.gw_links",
-    "ipu_machine.gw_link_bandwidth",
-    "ipu_machine.gw_link_latency",
-)
-"""Figures that only a machine of several racks needs."""
-
 TEXTS = (
     "name",
     "description",

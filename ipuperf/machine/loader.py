@@ -252,6 +252,7 @@ def _chip(reader: _Reader) -> Chip:
         amp_units_f16_f16=reader.whole("chip.amp_units_f16_f16"),
         amp_units_f16_f32=reader.whole("chip.amp_units_f16_f32"),
         amp_units_f32_f32=reader.whole("chip.amp_units_f32_f32"),
+        amp_unit_bytes=reader.whole("chip.amp_unit_weights"),
         weight_load_bytes_per_cycle=reader.whole("chip.weight_load_rate"),
         alignment_bytes=reader.whole("chip.alignment"),
         copy_setup_cycles=reader.cycles("chip.copy_setup", clock),

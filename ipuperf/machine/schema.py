@@ -45,6 +45,7 @@ FIGURES: Mapping[str, str] = {
     "chip.amp_units_f16_f16": "count",
     "chip.amp_units_f16_f32": "count",
     "chip.amp_units_f32_f32": "count",
+    "chip.amp_unit_weights": "size",
     "chip.weight_load_rate": "rate",
     "chip.alignment": "size",
     "chip.copy_setup": "latency",

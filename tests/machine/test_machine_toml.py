@@ -111,7 +111,7 @@ WRONG = [
     ('[ipu_machine]\nddr_bandwidth = { absent = "no" }\n', "ddr_bandwidth: missing 'source' in a figure"),
     (
         f"[chip]\nclok = {CLOCK}\n",
-        "chip.clok: unknown key (did you mean clock or code?), allowed here: alignment,",
+        "chip.clok: unknown key (did you mean clock or code?), allowed here: alignment, amp_unit_weights,",
     ),
     ("[chips]\nx = 1\n", "chips: unknown key (did you mean chip?), allowed here: chip, description, extends"),
     ("chip = 3\n", "chip: 3 is not a table, write [chip]"),

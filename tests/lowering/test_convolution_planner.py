@@ -12,8 +12,19 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.planner.form import POINT, Axis, Form, expand, flatten_field, form_of, forms, swap
+from ipuperf.lowering.planner.form import (
+    POINT,
+    Axis,
+    Form,
+    _without_late_dilation,
+    expand,
+    flatten_field,
+    form_of,
+    forms,
+    swap,
+)
 from ipuperf.lowering.planner.reductions import reduce_depths
+from ipuperf.lowering.planner.terms import _whole_operands
 from ipuperf.lowering.planner.vertices import Kernel, _spans, inner_cycles
 from ipuperf.lowering.planner.works import plan_convolution
 from ipuperf.lowering.rearrangements import stages
@@ -115,6 +126,19 @@ def test_gradients_are_convolutions_with_the_right_sizes(stride, dilation, pad):
         assert (b.size, b.kernel, b.output, b.input_dilation, b.kernel_dilation) == (o, 3, n, stride, dilation)
         assert (o - 1) * b.input_dilation + 1 + b.padding - 2 * dilation == n
         assert (u.size, u.kernel, u.output, u.stride, u.kernel_dilation) == (n, o, 3, dilation, stride)
+
+
+def test_a_single_kernel_element_is_dilated_late():
+    late = Axis(7, 1, 13, input_dilation=2)
+    kept = [dataclasses.replace(late, **change) for change in ({"kernel": 2}, {"stride": 2}, {"padding": 1})]
+    for axis, wanted in [(late, Axis(7, 1, 7)), (Axis(7, 1, 7), Axis(7, 1, 7)), *[(axis, axis) for axis in kept]]:
+        assert _without_late_dilation(Form(1, 1, 8, 8, (axis, axis), "bwd")).axes == (wanted, wanted)
+
+
+def test_operands_are_filled_up_to_whole_groupings():
+    """5 x 7 elements, 2 of a batch, 20 channels in 2 x 16, 3 groups; weights of 3 x 3, 32 x 48 and 3 groups."""
+    form = Form(2, 3, 20, 40, (Axis(5, 3, 3), Axis(7, 3, 5)), "fwd")
+    assert _whole_operands(form, KERNELS[0]) == (35 * 2 * 32 * 3, 9 * 32 * 48 * 3)
 
 
 def test_reads_of_a_piece():

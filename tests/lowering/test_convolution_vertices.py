@@ -121,5 +121,15 @@ def test_vertical_macs(grouping, partial_size, groups, in_groups, wanted):
     assert outer_loops(kernel, [2, 1, 3, 14], groups, in_groups, (3, 5)) == wanted
 
 
+@pytest.mark.parametrize(
+    ("grouping", "size", "each", "row"),
+    [(4, 2, 10, 10 + 10), (16, 2, 10, 6 + 1), (14, 2, 10, 10 + 35), (2, 4, 11, 10 + 4), (8, 4, 11, 6 + 1)],
+)
+def test_outer_products(grouping, size, each, row):
+    """3 positions of a worker; a short row, or one of no whole vectors, takes 2.5 (float: 2) cycles an element."""
+    kernel = Kernel("OUTER", 0, 1, 1, grouping, 1, size, size)
+    assert outer_loops(kernel, [3], 2, 1, (1, 1)) == 6 * (25 + 2 * (each + 3 * row))
+
+
 def test_a_dot_product_vertex_starts_in_109_cycles():
     assert start_cycles(SQUARE, Kernel("HMAC", 0, 1, 4, 2, 1, 2, 2), CHIP) == 55 + 6 * 9

@@ -40,6 +40,8 @@ class Mutant:
     after: str
     importing: bool
     """Whether the line runs when the module is imported (constants, defaults, class bodies)."""
+    statement: int
+    """First line of the statement: literals inside one have no code of their own."""
 
 
 def mutants_of(file: str, root: Path) -> list[Mutant]:
@@ -53,7 +55,8 @@ def mutants_of(file: str, root: Path) -> list[Mutant]:
             first, last = (node.lineno, node.end_lineno) if hasattr(node, "lineno") else (statement.lineno, 0)
             kind, new = changed
             texts = ast.unparse(node), ast.unparse(new)
-            found.append(Mutant(file, numbers[id(node)], first, last or first, kind, *texts, importing))
+            place = (file, numbers[id(node)], first, last or first)
+            found.append(Mutant(*place, kind, *texts, importing, statement.lineno))
     return found
 
 

@@ -58,6 +58,7 @@ class Result:
     before: str
     after: str
     importing: bool
+    statement: int
     end: str
     test: str
     tests: int
@@ -176,12 +177,13 @@ class Record:
         return found
 
     def tests(self, mutant: Mutant, seconds: float) -> list[str]:
-        """The tests that run the line of a mutant (any line of the file, if it runs on import), the quickest case of
-        each function first, ``seconds`` in all."""
+        """The tests that run the line of a mutant (or else its statement; any line of the file, if it runs on import),
+        the quickest case of each function first, ``seconds`` in all."""
         lines = self._lines(mutant.file)
         wanted = lines if mutant.importing else range(mutant.line, mutant.last + 1)
+        running = {test for line in wanted for test in lines.get(line, ())} or lines.get(mutant.statement, set())
         chosen, left = [], seconds
-        for test in self._in_turns({test for line in wanted for test in lines.get(line, ())}):
+        for test in self._in_turns(running):
             if self.seconds[test] <= left or not chosen:
                 chosen.append(test)
                 left -= self.seconds[test]
@@ -314,7 +316,8 @@ def run(mutants: Sequence[Mutant], table: Path, seconds: float, budget: float) -
 
 def read(table: Path) -> list[Result]:
     """A table that :func:`run` has written."""
-    whole = {"number": int, "line": int, "last": int, "tests": int, "cpu": float, "importing": "True".__eq__}
+    whole = dict.fromkeys(("number", "line", "last", "statement", "tests"), int)
+    whole |= {"cpu": float, "importing": "True".__eq__}
     with table.open(newline="") as file:
         return [Result(**{k: whole.get(k, str)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
 

@@ -292,3 +292,10 @@ def test_dtype_errors(bench):
         bench.op(ops.MaxPool, f32(2, 3, 8, 8).astype(np.int32), kernel_size=2)
     with pytest.raises(DTypeError, match="different dtypes"):
         bench.op(ops.MaxPoolGrad, f32(2, 3, 4, 4).astype(np.float16), f32(2, 3, 4, 4), f32(2, 3, 8, 8), kernel_size=2)
+
+
+def test_operations_of_the_gradient_of_an_average(bench):
+    """Each of 16 elements belongs to one window of 2 x 2: one addition and one multiplication each."""
+    grad = np.ones((1, 1, 1, 2, 2), np.float32)
+    (work,) = bench.op(ops.AveragePoolGrad, grad, kernel_size=2, input_size=(4, 4)).work()
+    assert work.flops == 16 + 16

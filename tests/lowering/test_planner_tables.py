@@ -17,7 +17,7 @@ from ipuperf.lowering.planner.candidates import Candidate
 from ipuperf.lowering.planner.form import ONCE, Passes, forms
 from ipuperf.lowering.planner.plan import ConvolutionPlan
 from ipuperf.lowering.planner.splits import candidate_splits, field_grain, split_space, useful_splits
-from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_aside, with_reduction
+from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_aside, slices_at_least, with_reduction
 from ipuperf.lowering.planner.vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
@@ -157,7 +157,8 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
             terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
             terms = with_reduction(terms, kernel, grid, types, passes, chip)
             whole, each = least_cycles(form, kernel, chip)
-            candidate = Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
+            moved = least_transform(form, kernel, types, chip)
+            candidate = Candidate(whole, each, *moved, form, kernel, slices_at_least(chip))
             assert candidate.least(passes) <= terms["total"].min()
             spread = least_spread(form, kernel, types, passes, chip)
             assert max(spread, space.least.min()) + candidate.moved(passes) <= terms["total"].min()

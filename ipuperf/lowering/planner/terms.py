@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -209,8 +210,13 @@ def _zero_padding(
     return weights, inputs
 
 
-#: Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least.
-SLICES_AT_LEAST = 750
+@lru_cache(maxsize=64)
+def slices_at_least(chip: Chip) -> int:
+    """Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least: a slice and an
+    ADD in place of one element."""
+    one = np.ones(1, dtype=np.int64)
+    adding = binary("ADD", FLOAT32, 1, in_place=True)
+    return int(planned_slice_cycles(one, FLOAT32.size, chip)[0] + adding.cycles(one, chip)[0])
 
 
 # -- all terms ---------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import numpy as np
 from ipuperf.ir import UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops import HostStore, Init
-from ipuperf.schedules import Timetable
+from ipuperf.schedules import Timetable, copies_of
 
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
@@ -88,7 +88,7 @@ def build_pipeline(
     offload: Offload = _NO_OFFLOAD,
     repeats: int = 1,
     seed: int = 0,
-    copies: str = "every step",
+    copies: str | None = None,
     recompute: str = "in one piece",
     host_io: HostIo = _PLAIN_IO,
 ) -> Pipeline:
@@ -97,7 +97,8 @@ def build_pipeline(
     Args:
         ir: holds the stage graphs, and variables, constants and streams in its main graph.
         parts: the stages; those of a stage number are concurrent.
-        timetable: from :mod:`ipuperf.schedules`, for as many stages; with training it must not be an inference one.
+        timetable: from :mod:`ipuperf.schedules` (:func:`~ipuperf.schedules.timetable_of` makes it by name), for as many
+            stages; with training it must not be an inference one.
         outputs: results for the host.
         training: None for inference.
         offload: what lives in Streaming Memory or is sharded.
@@ -108,11 +109,13 @@ def build_pipeline(
             stages without repeated forward, too, do it up to their last checkpoint.
         copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
             PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
+            None: as the timetable's schedule is registered.
         host_io: overlapped or synthetic host I/O.
 
     Raises:
         PipelineError: parts that contradict the timetable or each other.
     """
+    copies = copies_of(timetable) if copies is None else copies
     check_options(copies, recompute, host_io)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))

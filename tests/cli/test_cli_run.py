@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ipuperf.report.folder import VIEWS
+
 DOUBLER = """
 import sys, time
 import numpy as np
@@ -225,17 +227,7 @@ def test_an_unknown_machine_is_one_line_before_the_script_starts(
 
 # -- reports -----------------------------------------------------------------------------------------------------------
 
-REPORT = {
-    "index.md",
-    "liveness.png",
-    "operations.csv",
-    "summary.json",
-    "summary.txt",
-    "tile_memory.png",
-    "timeline.png",
-    "trace.ipt",
-    "trace.pftrace",
-}
+REPORT = {"index.md", *(view.name for view in VIEWS)}
 
 
 def test_report_writes_a_folder_per_session(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:

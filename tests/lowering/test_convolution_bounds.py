@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ipuperf.lowering.convolution_bounds import least_bytes, least_spread
-from ipuperf.lowering.convolution_candidates import Candidate
-from ipuperf.lowering.convolution_form import ONCE, Passes, Types, flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import _serial_counts
-from ipuperf.lowering.convolution_plan import Request
-from ipuperf.lowering.convolution_splits import _pairs, split_space
-from ipuperf.lowering.convolution_vertices import Kernel
+from ipuperf.ir import FLOAT16, FLOAT32
+from ipuperf.lowering.planner.bounds import least_bytes, least_spread
+from ipuperf.lowering.planner.candidates import Candidate
+from ipuperf.lowering.planner.form import ONCE, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.planner.joint import _serial_counts
+from ipuperf.lowering.planner.plan import Request
+from ipuperf.lowering.planner.splits import _pairs, split_space
+from ipuperf.lowering.planner.terms import slices_at_least
+from ipuperf.lowering.planner.vertices import Kernel
 from ipuperf.machine import load_machine
+from ipuperf.ops.dynamic import planned_slice_cycles
+from ipuperf.ops.vertices import binary
 
 CHIP = load_machine("gc200-1").chip
 HALF = Types(2, 2, 2)
@@ -56,7 +62,7 @@ def test_no_share_of_a_product_holds_less(groups, m, k, n):
 
 def test_passes_over_input_channels_hold_two_copies_of_the_sums():
     form = flatten_field(swap(product_form(1, 4096, 4, 4096)))
-    candidate = Candidate(0.0, 0.0, 0, 0, 0, form, WIDE)
+    candidate = Candidate(0.0, 0.0, 0, 0, 0, form, WIDE, 0)
     found = [candidate.least_bytes(passes, Request(CHIP, form, HALF, 0.6)) for passes in (Passes(inner=2), Passes(2))]
     assert found[0] == 2 * 4096 * 4096 * 2 // 1472 > found[1]
 
@@ -84,3 +90,15 @@ def test_pairs_of_splits_are_those_of_every_pair_there_is(slack):
 )  # fmt: skip
 def test_serial_passes_that_are_tried_grow_by_half(channels, counts):
     assert _serial_counts(channels) == counts
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 6, 12])
+def test_slices_of_a_serial_pass_take_no_less_on_any_chip(workers):
+    """A slice, and a second one or an addition in place, of any few elements of either type."""
+    chip = replace(CHIP, workers=workers)
+    few = np.arange(1, 9)
+    for dtype in (FLOAT16, FLOAT32):
+        cut = planned_slice_cycles(few, dtype.size, chip).min()
+        added = binary("ADD", dtype, 1, in_place=True).cycles(few, chip).min()
+        assert slices_at_least(chip) <= cut + min(cut, added)
+    assert slices_at_least(CHIP) == 25 + 6 * 63 + 11 + 6 * 61

@@ -12,7 +12,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.convolution_form import (
+from ipuperf.lowering.planner.form import (
     POINT,
     Axis,
     Form,
@@ -23,10 +23,10 @@ from ipuperf.lowering.convolution_form import (
     forms,
     swap,
 )
-from ipuperf.lowering.convolution_planner import plan_convolution
-from ipuperf.lowering.convolution_reductions import reduce_depths
-from ipuperf.lowering.convolution_terms import _whole_operands
-from ipuperf.lowering.convolution_vertices import Kernel, _spans, inner_cycles
+from ipuperf.lowering.planner.reductions import reduce_depths
+from ipuperf.lowering.planner.terms import _whole_operands
+from ipuperf.lowering.planner.vertices import Kernel, _spans, inner_cycles
+from ipuperf.lowering.planner.works import plan_convolution
 from ipuperf.lowering.rearrangements import stages
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Convolution

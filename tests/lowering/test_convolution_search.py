@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from ipuperf.lowering.convolution_candidates import every_candidate
-from ipuperf.lowering.convolution_form import ONCE, Passes, Types, product_form
-from ipuperf.lowering.convolution_plan import Request
-from ipuperf.lowering.convolution_search import Search
+from ipuperf.lowering.planner.candidates import every_candidate
+from ipuperf.lowering.planner.form import ONCE, Passes, Types, product_form
+from ipuperf.lowering.planner.plan import Request
+from ipuperf.lowering.planner.search import Search
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipuperf.lowering.convolution_form import POINT, Axis, Form
-from ipuperf.lowering.convolution_vertices import (
+from ipuperf.lowering.planner.form import POINT, Axis, Form
+from ipuperf.lowering.planner.vertices import (
     Kernel,
     Piece,
     amp_kernels,

@@ -9,12 +9,13 @@ import math
 import numpy as np
 import pytest
 
-from ipuperf.lowering import convolution_joint as joint
 from ipuperf.lowering import plan_matmul
-from ipuperf.lowering.convolution_form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
-from ipuperf.lowering.convolution_joint import cheapest_splits, joint_plan, layer_passes
-from ipuperf.lowering.convolution_terms import operand_terms, with_reduction
-from ipuperf.lowering.convolution_vertices import Kernel, vertex_cycles
+from ipuperf.lowering.planner import joint
+from ipuperf.lowering.planner.alternatives import layer_cost, next_best
+from ipuperf.lowering.planner.form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.planner.joint import cheapest_splits, joint_plan, layer_passes
+from ipuperf.lowering.planner.terms import operand_terms, with_reduction
+from ipuperf.lowering.planner.vertices import Kernel, vertex_cycles
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip
@@ -127,10 +128,10 @@ def passes(target: str, dtype: str, partials: str, m: int, k: int, n: int, group
 @pytest.mark.parametrize("row", LAYERS, ids=lambda r: "-".join(map(str, r)))
 def test_jointly_only_where_that_is_no_dearer(row):
     plans = passes(*row)
-    cost = plans[0].layer_cost()
-    assert [plan.layer_cost() for plan in plans] == [cost] * 3
+    cost = layer_cost(plans[0])
+    assert [layer_cost(plan) for plan in plans] == [cost] * 3
     assert [plan.joint for plan in plans] == [cost.joint] * 3
-    alone = [plan.next_best() if plan.joint else plan for plan in plans]
+    alone = [next_best(plan) if plan.joint else plan for plan in plans]
     assert cost.apart == sum(plan.total for plan in alone)
     limit = plans[0].request.limit
     if all(plan.temp_bytes <= limit for plan in alone):
@@ -152,15 +153,15 @@ def test_splits_of_the_other_passes_follow_from_the_forward_pass():
     assert forward.tiles == backward.tiles == update.tiles
     assert (update.in_grouping, update.out_grouping) == (forward.out_grouping, forward.in_grouping)
     assert forward.rearrangement == backward.rearrangement == 0 < update.rearrangement
-    assert backward.next_best().rearrangement > 0
-    assert backward.next_best().joint is False
+    assert next_best(backward).rearrangement > 0
+    assert next_best(backward).joint is False
 
 
 def test_no_joint_plan_for_other_result_types_or_inference():
     assert not passes(*LAYERS[0], output="f32")[0].joint
     plan = plan_matmul("mk2", 1, 16, 1024, 4096, "f16", "f16", "fcinf")
-    assert (plan.joint, plan.layer_cost()) == (False, None)
-    assert plan_matmul("mk2", 1, 16, 1024, 4096, "f16", "f16").layer_cost() is None
+    assert (plan.joint, layer_cost(plan)) == (False, None)
+    assert layer_cost(plan_matmul("mk2", 1, 16, 1024, 4096, "f16", "f16")) is None
 
 
 # -- serial passes -----------------------------------------------------------------------------------------------------

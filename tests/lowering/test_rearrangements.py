@@ -11,7 +11,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.convolution_planner import plan_convolution, plan_product
+from ipuperf.lowering.planner.works import plan_convolution, plan_product
 from ipuperf.lowering.rearrangements import (
     Runs,
     blocks,
@@ -19,10 +19,10 @@ from ipuperf.lowering.rearrangements import (
     laid_by_batch,
     rearranged,
     stages,
-    transpose_cycles,
     turned_parameter,
 )
 from ipuperf.machine import load_machine
+from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution, MatMul
 
 GC200 = load_machine("gc200-1")

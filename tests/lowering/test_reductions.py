@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipuperf.lowering.code import (
-    EXCHANGE_FIXED_INSTRUCTIONS,
-    INSTRUCTION_BYTES,
-    SEND_BYTES,
-    exchange_code,
-)
+from ipuperf.lowering.code import exchange_code
 from ipuperf.lowering.reductions import plan_reduction
 from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
@@ -49,11 +44,12 @@ def test_runs_that_stay_on_their_tiles_are_complete():
 def test_instructions_of_an_exchange(sent, moves):
     """1,000 bytes arrive in 4 sends of 256; a broadcast is sent once, and received in pieces of what each tile sends,
     unless pieces of one send are fewer."""
-    assert (SEND_BYTES, EXCHANGE_FIXED_INSTRUCTIONS, INSTRUCTION_BYTES) == (256, 8, 4)
-    code = exchange_code(TileVector.uniform(1000, 3, 2), sent).parts["internalExchangeCode"]
+    sizes = CHIP.code
+    assert (sizes.send_bytes, sizes.exchange_instructions, sizes.instruction_bytes) == (256, 8, 4)
+    code = exchange_code(CHIP, TileVector.uniform(1000, 3, 2), sent).parts["internalExchangeCode"]
     assert code.tolist() == [4 * (8 + moves), 4 * (8 + moves), 4 * 4]
 
 
 def test_one_byte_is_an_exchange_too():
-    code = exchange_code(TileVector.uniform(1, 2, 1)).parts["internalExchangeCode"]
+    code = exchange_code(CHIP, TileVector.uniform(1, 2, 1)).parts["internalExchangeCode"]
     assert code.tolist() == [4 * (8 + 2), 4 * 4]

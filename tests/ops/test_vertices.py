@@ -7,8 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32
+from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, Ir, TensorSpec
+from ipuperf.machine import load_machine
 from ipuperf.ops import vertices
+from ipuperf.ops.functions import Expm1, Log1p, Round
 from ipuperf.ops.update_vertices import scaled_add_cycles
 
 EVERY = [
@@ -135,3 +137,33 @@ def test_scaled_additions_of_whole_vectors(mk2):
 def test_reductions_by_hand(mk2, name, dtype, cycles, flops):
     work = vertices.reduction(name, dtype, 100, 4)
     assert (work.cycles(np.array([100]), mk2).tolist(), work.flops) == ([cycles], 100 * flops)
+
+
+def test_the_planner_expects_a_cast_of_the_wider_vectors():
+    """12 elements of a tile are 2 for each of 6 workers: one vector of floats, 6 (26 + 1); 7 are 2 as well. A vector of
+    halves holds four. The vertex itself takes 12 + 6 (37 + 6)."""
+    chip = load_machine("gc200-1").chip
+    count = np.array([12, 7, 13, 96])
+    assert vertices.planned_cast_cycles(count, 4, chip).tolist() == [162, 162, 168, 6 * (26 + 8)]
+    assert vertices.planned_cast_cycles(count, 2, chip).tolist() == [162, 162, 162, 6 * (26 + 4)]
+    assert vertices.cast(FLOAT32, FLOAT16, 12).cycles(count[:1], chip).tolist() == [270]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "loop"),
+    [
+        (Log1p, FLOAT32, 184 * 10),  # vectors of two: 10 for the 20 elements of a worker
+        (Log1p, FLOAT16, 184 * 5),
+        (Expm1, FLOAT32, 8 * 20),  # one element at a time
+        (Expm1, FLOAT16, 9 * 5),
+        (Round, FLOAT32, 6 * 10),
+        (Round, FLOAT16, 6 * 5),
+    ],
+)
+def test_functions_whose_loop_stands_in_the_table(op, dtype, loop):
+    """PopLibs' UnaryOp1D: W (17 + loop) + 20, a natural loop with 4 cycles of overhead; 120 elements, W = 6."""
+    graph = Ir().main_graph
+    (work,) = graph.create(op, [graph.intermediate(TensorSpec((120,), dtype), "x")], ["y"]).work()
+    assert work == vertices.unary(op.vertex, dtype, 120)
+    assert work.cycles(np.array([120]), load_machine("gc200-1").chip).tolist() == [6 * (17 + loop) + 20]
+    assert not work.low_confidence

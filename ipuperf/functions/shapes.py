@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
-from ipuperf.ir import DType, Tensor
+from ipuperf.ir import DType, Tensor, TensorSpec
 
 from .making import make, many
 
@@ -203,6 +203,11 @@ def init(
         init=INIT_TYPES[init_type],
         meta_shape=tuple(meta_shape or ()),
     )
+
+
+def undefined(spec: TensorSpec, name: str = "undefined") -> Tensor:
+    """A new tensor of ``spec`` with no particular contents, which something will be written to."""
+    return init(spec.shape, spec.dtype, name, "undef", spec.meta_shape)
 
 
 # -- indexing ----------------------------------------------------------------------------------------------------------

@@ -63,12 +63,12 @@ def flatten_(t: Tensor) -> Tensor:
     return reshape_(t, (-1,))
 
 
-def squeeze(t: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+def squeeze(t: Tensor, axes: int | Sequence[int] | None = None) -> Tensor:
     """``t`` without axes of length 1 (all, or those in ``axes``)."""
     if axes is None:
         kept = [n for n in t.shape if n != 1]
     else:
-        drop = {a + len(t.shape) if a < 0 else a for a in axes}
+        drop = {a + len(t.shape) if a < 0 else a for a in many(axes) or ()}
         wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
         if wrong:
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
@@ -181,6 +181,22 @@ def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
     return make(_k.ConcatInplace, *ts, axis=axis)
 
 
+def expand_dims(t: Tensor, axis: int = -1) -> Tensor:
+    """``t`` with a new axis of length 1."""
+    position = axis + len(t.shape) + 1 if axis < 0 else axis
+    return reshape(t, (*t.shape[:position], 1, *t.shape[position:]))
+
+
+def stack(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors behind each other along a new axis."""
+    return concat([expand_dims(t, axis) for t in ts], axis)
+
+
+def unstack(t: Tensor, axis: int = 0) -> list[Tensor]:
+    """The slices of ``t`` along ``axis``, without that axis."""
+    return [squeeze(part, [axis]) for part in split(t, t.shape[axis], axis)]
+
+
 def init(
     shape: Sequence[int],
     dtype: DType,
@@ -253,7 +269,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
             squeezed.append(axis)
         else:
             raise TypeError(
-                f"index of {t.id!r}: {type(part).__name__} is not supported by ipuperf yet; allowed: int, slice, ..."
+                f"index of {t.id!r}: {type(part).__name__} is not allowed; allowed: int, slice, ...; to index by a "
+                "tensor use gather"
             )
         starts.append(start)
         stops.append(stop)

@@ -230,22 +230,23 @@ def undefined(spec: TensorSpec, name: str = "undefined") -> Tensor:
 
 
 def _expanded(t: Tensor, key: Any) -> list[Any]:
-    """One entry per axis."""
+    """One entry per axis, and None for each new one."""
     parts = list(key) if isinstance(key, tuple) else [key]
     if sum(part is Ellipsis for part in parts) > 1:
         raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
     if not any(part is Ellipsis for part in parts):
         parts.append(Ellipsis)
     at = next(i for i, part in enumerate(parts) if part is Ellipsis)
-    missing = len(t.shape) - (len(parts) - 1)
+    given = sum(part is not None for part in parts) - 1
+    missing = len(t.shape) - given
     if missing < 0:
-        raise IndexError(f"index of {t.id!r}: {len(parts) - 1} indices for {len(t.shape)} axes")
+        raise IndexError(f"index of {t.id!r}: {given} indices for {len(t.shape)} axes")
     everything = PySlice(None)
     return parts[:at] + [everything] * missing + parts[at + 1 :]
 
 
 def getitem(t: Tensor, key: Any) -> Tensor:
-    """``t[key]``: always a copy, also where every index is a full slice.
+    """``t[key]``, None being a new axis: always a copy, also where every index is a full slice.
 
     Raises:
         IndexError: an integer outside of its axis, too many indices; TypeError: another kind of index.
@@ -254,8 +255,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     stops: list[Any] = []
     steps: list[Any] = []
     axes: list[int] = []
-    squeezed: list[int] = []
-    for axis, part in enumerate(_expanded(t, key)):
+    parts = _expanded(t, key)
+    for axis, part in enumerate(part for part in parts if part is not None):
         size = t.shape[axis]
         if isinstance(part, PySlice):
             if part == PySlice(None):
@@ -266,7 +267,6 @@ def getitem(t: Tensor, key: Any) -> Tensor:
                 raise IndexError(f"index {part} of {t.id!r}: axis {axis} has {size} elements")
             start = int(part) % size
             stop, step = start + 1, 1
-            squeezed.append(axis)
         else:
             raise TypeError(
                 f"index of {t.id!r}: {type(part).__name__} is not allowed; allowed: int, slice, ...; to index by a "
@@ -277,6 +277,7 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         steps.append(step)
         axes.append(axis)
     result = slice(t, starts, stops, steps, axes)
-    if squeezed:
-        result = reshape(result, [n for i, n in enumerate(result.shape) if i not in squeezed])
-    return result
+    lengths = iter(result.shape)
+    shape = [1 if part is None else next(lengths) for part in parts]
+    kept = [n for n, part in zip(shape, parts, strict=True) if part is None or isinstance(part, PySlice)]
+    return result if kept == list(result.shape) else reshape(result, kept)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -135,18 +134,10 @@ class Array(Operators):
 
     def __getitem__(self, key: Any) -> Array:
         """Indexing by integers, slices, ``None`` (a new axis) and ``...``; to index by an array use ``tf.gather``."""
-        keys = key if isinstance(key, tuple) else (key,)
-        if not any(k is Ellipsis for k in keys):
-            keys = (*keys, Ellipsis)
-        old = tuple(k for k in keys if k is not None)
-        found = self if all(_is_full(k) for k in old) else lifted(shapes.getitem)(self, old)
-        if len(old) == len(keys):
-            return found
-        rest, lengths = found.ndim - sum(isinstance(k, slice) for k in old), iter(found.shape)
-        counts = [1 if isinstance(k, slice) else rest if k is Ellipsis else 0 for k in keys]
-        return found.reshape(
-            [n for k, count in zip(keys, counts) for n in ([1] if k is None else islice(lengths, count))]
-        )
+        if all(k is None or k is Ellipsis or (isinstance(k, slice) and k == slice(None)) for k in _tuple(key)):
+            shape = np.broadcast_to(0, self.shape)[key].shape
+            return self if shape == self.shape else self.reshape(shape)
+        return lifted(shapes.getitem)(self, key)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -205,8 +196,8 @@ NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """NumPy functions that work on traced arrays (with their positional arguments, and axis and keepdims by name)."""
 
 
-def _is_full(key: Any) -> bool:
-    return key is Ellipsis or (isinstance(key, slice) and key == slice(None))
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
 
 
 def is_traced(value: Any) -> bool:

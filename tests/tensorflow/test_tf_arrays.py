@@ -36,6 +36,8 @@ def run(function, *arguments):
         lambda x, y: x[:, 1:3][..., ::-1],
         lambda x, y: x[None, -1, 0:2],
         lambda x, y: x[2, 3],
+        lambda x, y: x[:, None, 1][..., None],
+        lambda x, y: x[None, ...] + y[:],
         lambda x, y: np.exp(x) + np.tanh(y),
         lambda x, y: np.matmul(x, y.T),
         lambda x, y: np.concatenate([x, y], 1),
@@ -234,3 +236,16 @@ def test_gradients_and_the_tape():
     np.testing.assert_allclose(dx, slope @ W.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dw, X.T @ slope, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(again, dw, rtol=1e-6)
+
+
+def test_gradients_of_compositions_that_name_their_ops():
+    """``%`` and ``**`` write their gradients as formulas with named parts."""
+    slopes = run(lambda x, p: tf.gradients(tf.reduce_sum(x % 0.7 + p**2.5), [x, p]), X, P)
+    np.testing.assert_array_equal(slopes[0], np.ones_like(X))
+    np.testing.assert_allclose(slopes[1], 2.5 * P**1.5, rtol=1e-5)
+
+
+def test_results_are_called_as_the_program_says():
+    found = []
+    run(lambda x, y: found.append(tf.add(x=x, y=y, name="total")) or found[0], X, Y)
+    assert found[0].name == "total"

@@ -35,7 +35,7 @@ PYTHON: dict[str, Callable[..., Any]] = {
 class Operators:
     """Arithmetic, comparison and logic by operators. Equality stays identity."""
 
-    __array_ufunc__ = None
+    __array_ufunc__: Any = None
 
     def operate(self, function: str, *operands: Any) -> Any:
         """The value of ``function`` for ``operands``; ``NotImplemented`` for operands of a foreign type."""

@@ -117,12 +117,12 @@ def build_pipeline(
     check_options(copies, recompute, host_io)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
-    builder = Builder(ir, parts, timetable, training, offload, seed, host_io,
+    builder = PipelineWriter(ir, parts, timetable, training, offload, seed, host_io,
                       every_step=copies == "every step", periods=periods, recompute=recompute)  # fmt: skip
     return builder.build(outputs, repeats)
 
 
-class Builder:
+class PipelineWriter:
     """State of one :func:`build_pipeline`; the other modules of the room ask it for buffers and variables."""
 
     def __init__(

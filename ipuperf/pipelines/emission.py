@@ -17,7 +17,7 @@ from .stages import Stage
 from .windows import Window
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 Values = dict[tuple[str, int, Hashable], Tensor]
 """Results of routines: by kind, part and what they are."""
@@ -28,7 +28,7 @@ class Emitter:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: PipelineWriter,
         stages: Sequence[Stage],
         outputs: Sequence[StageOutput],
         anchors: Mapping[StageOutput, Tensor],

@@ -19,7 +19,7 @@ from ipuperf.ir import CONTEXT, Stream, Tensor
 from ipuperf.ops import HostLoad, HostStore, IoTileCopy
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .scope import Scope
 
 
@@ -31,7 +31,7 @@ class HostTraffic:
         last: number of the last micro-batch of a run of the schedule.
     """
 
-    def __init__(self, builder: Builder, last: int) -> None:
+    def __init__(self, builder: PipelineWriter, last: int) -> None:
         self._builder = builder
         self._io = builder.host_io
         self._last = last

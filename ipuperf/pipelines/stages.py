@@ -31,7 +31,7 @@ from .routine import Routine
 from .stashes import Stash, Stashes
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 
 _FORMS = (Cast, Reshape, Transpose)
@@ -89,7 +89,7 @@ class StageWriter:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: PipelineWriter,
         stage: Stage,
         slots: int,
         *,

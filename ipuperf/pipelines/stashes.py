@@ -16,7 +16,7 @@ from .remote import remote_load, remote_store
 from .routine import Routine
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Stashes:
         held: filled with the stashes.
     """
 
-    def __init__(self, builder: Builder, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
+    def __init__(self, builder: PipelineWriter, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
         self.builder = builder
         self.name = name
         self.ipu = ipu

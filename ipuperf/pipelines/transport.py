@@ -26,7 +26,7 @@ from .model import Activation, StageGraph
 from .scope import Scope
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .stages import Stage
 
 
@@ -68,7 +68,7 @@ class Transport:
     """
 
     def __init__(
-        self, builder: Builder, parts: Sequence[StageGraph], *, every_step: bool, gradients_wait: bool
+        self, builder: PipelineWriter, parts: Sequence[StageGraph], *, every_step: bool, gradients_wait: bool
     ) -> None:
         self._builder = builder
         self._parts = parts

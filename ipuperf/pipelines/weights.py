@@ -36,7 +36,7 @@ from .remote import remote_load, remote_store
 from .routine import Routine
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .scope import Scope
 
 REDUCTIONS = ("sum", "mean", "running_mean")
@@ -61,7 +61,7 @@ class Weights:
         training: how to train.
     """
 
-    def __init__(self, builder: Builder, training: Training) -> None:
+    def __init__(self, builder: PipelineWriter, training: Training) -> None:
         if training.reduction not in REDUCTIONS:
             raise PipelineError(f"reduction {training.reduction!r}; allowed are {', '.join(REDUCTIONS)}")
         check_limit(training.max_grad_norm)
@@ -105,16 +105,16 @@ class Weights:
                 how["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
             with routine.floating(stored is None):
                 op = routine.create(Accumulate, operands, ["t"], **how)
-            for before in made.setdefault(variable, []):
-                routine.graph.constrain(before, op)
+            for earlier in made.setdefault(variable, []):
+                routine.graph.constrain(earlier, op)
             made[variable].append(op)
             if stored is not None:
                 remote_store(stored, 0, op.outputs[0])
         if made and mean:
             one = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
             counted = routine.create(AddLhsInplace, [self._count(ipu), one], ["t"])
-            for op in (op for ops in made.values() for op in ops):
-                routine.graph.constrain(op, counted)
+            for before in (op for ops in made.values() for op in ops):
+                routine.graph.constrain(before, counted)
 
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""

@@ -181,7 +181,8 @@ class Program:
     def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
         """Attributes of products and convolutions: the options of the active pipeline stage over those of the
         configuration. None for other ops."""
-        config, own = state().config, {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}.get(op_class)
+        options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
+        config, own = state().config, options.get(op_class)
         if own is None:
             return {}
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions

@@ -286,34 +286,45 @@ def lifted(function: Callable[..., Any], names: str = "", called: str = "", **de
         called: what results are called; the argument ``name`` goes before.
         defaults: arguments that TensorFlow has a default for.
     """
-    own = inspect.signature(function)
-    kinds = {p.name: str(p.annotation) for p in own.parameters.values()}
-    renamed = dict(zip(names.split(), own.parameters))
+    shown, kinds = _signature(function, names.split(), defaults)
 
     @wraps(function)
     def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        if any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
-            args, kwargs = (*args, *kwargs.values()), {}
-        given = own.bind_partial(*args, **{renamed.get(k, k): v for k, v in kwargs.items()})
-        for key, value in defaults.items():
-            given.arguments.setdefault(key, value)
+        try:
+            given = shown.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{called or function.__name__}{shown}: {error}") from None
+        given.apply_defaults()
         with current_frame().named(name or called or function.__name__):
-            _lower(given, kinds)
-            return raised(function(*given.args, **given.kwargs))
+            return raised(function(*_lowered(given.args, kinds)))
 
+    call.__signature__ = shown  # type: ignore[attr-defined]
     return call
 
 
-def _lower(given: inspect.BoundArguments, kinds: dict[str, str]) -> None:
-    """Put tensors of the IR in the place of arrays and host data."""
-    operands = [key for key in given.arguments if kinds[key] == "Operand"]
-    values = [given.arguments[key] for key in operands]
-    variadic = len(values) == 1 and isinstance(values[0], tuple)
-    tensors = [a.tensor for a in together(values[0] if variadic else values)] if values else []
-    given.arguments.update(zip(operands, [tuple(tensors)] if variadic else tensors))
-    for key, value in given.arguments.items():
-        if kinds[key] in _LOWERED:
-            given.arguments[key] = _LOWERED[kinds[key]](value)
+def _signature(
+    function: Callable[..., Any], names: Sequence[str], defaults: dict[str, Any]
+) -> tuple[inspect.Signature, list[str]]:
+    """Parameters as TensorFlow has them, without types, and the types that the function library states."""
+    own = list(inspect.signature(function).parameters.values())
+    if own[0].kind is own[0].VAR_POSITIONAL:
+        own = [own[0].replace(kind=own[0].POSITIONAL_OR_KEYWORD)] * len(names)
+    called = [*names, *(p.name for p in own[len(names) :])]
+    shown = [
+        p.replace(name=name, default=defaults.get(p.name, p.default), annotation=p.empty)
+        for p, name in zip(own, called, strict=True)
+    ]
+    return inspect.Signature(shown), [str(p.annotation) for p in own]
+
+
+def _lowered(values: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
+    """Tensors of the IR in the place of arrays and host data."""
+    operands = [value for value, kind in zip(values, kinds, strict=True) if kind == "Operand"]
+    converted = iter(together(operands)) if operands else iter(())
+    return [
+        next(converted).tensor if kind == "Operand" else _LOWERED[kind](value) if kind in _LOWERED else value
+        for value, kind in zip(values, kinds, strict=True)
+    ]
 
 
 def raised(value: Any) -> Any:

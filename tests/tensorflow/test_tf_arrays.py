@@ -148,6 +148,8 @@ def test_conv2d_and_pools_in_both_layouts():
         (lambda x: np.asarray(x), "has no value while the program is built"),
         (lambda x: tf.cast(x, "complex64"), "not an element type of the IPU"),
         (lambda x: tf.split(x, 3, 1), "along axis 1: 3 does not divide 4 elements"),
+        (lambda x: tf.subtract(x), r"sub\(x, y\): missing a required argument: 'y'"),
+        (lambda x: tf.nn.softmax(x, axes=1), r"softmax\(logits, axis=-1\): got an unexpected keyword argument 'axes'"),
         (lambda x: tf.argmax(x, 0) + 0.5, "a fraction does not fit an integer type"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import CONTEXT, Builder, Constant, GradientBuilder, Op, Tensor
+from ipuperf.ir import CONTEXT, Constant, Derivative, GradientBuilder, Op, Tensor
 from ipuperf.ops import Add
 
 from .array import Array, convert
@@ -23,10 +23,7 @@ class _InlineBuilder(GradientBuilder):
     """Builds gradient ops in the forward's own graph, where forward values are at hand."""
 
     def __init__(self, frame: Frame) -> None:
-        Builder.__init__(self, frame.graph)
-        self.add_class = Add
-        self.known = {}
-        self._forward = {}
+        super().__init__(Derivative(frame.graph, frame.graph), Add, {})
 
     def forward(self, tensor: Tensor) -> Tensor:
         return tensor

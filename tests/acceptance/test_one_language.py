@@ -97,7 +97,7 @@ def test_ops_are_made_by_builders(sources: list[Source]) -> None:
         for inside in [_methods_of(source, builders)]
         for call in _calls_of_create(source)
         if isinstance(call.func, ast.Attribute)
-        and _last(call.func.value) not in builders | BUILDERS
+        and _last(call.func.value).lstrip("_") not in builders | BUILDERS
         and not (call in inside and _last(call.func.value) in ("self", "graph") and _own(source, call))
         and source.path not in CALLS_OF_GRAPHS
     ]

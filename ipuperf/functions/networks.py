@@ -17,6 +17,11 @@ def softmax(t: Tensor, axis: int) -> Tensor:
     return make(_k.Softmax, t, axis=axis)
 
 
+def log_softmax(t: Tensor, axis: int) -> Tensor:
+    """Logarithm of the softmax along ``axis``."""
+    return make(_k.LogSoftmax, t, axis=axis)
+
+
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
     """``t`` (N, C, ...) normalised over groups of channels, times ``weight`` (C,), plus ``bias`` (C,).
 

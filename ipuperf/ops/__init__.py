@@ -68,7 +68,15 @@ from .optimiser import (
     ScaledAddLhsInplace,
 )
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
-from .pooling import AdaptiveAveragePool, AveragePool, AveragePoolGrad, GlobalAveragePool, MaxPool, MaxPoolGrad
+from .pooling import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolGrad,
+    AveragePool,
+    AveragePoolGrad,
+    GlobalAveragePool,
+    MaxPool,
+    MaxPoolGrad,
+)
 from .randomness import (
     Dropout,
     DropoutGrad,
@@ -137,6 +145,7 @@ __all__ = [
     "AccumulatorZero",
     "AdamUpdater",
     "AdaptiveAveragePool",
+    "AdaptiveAveragePoolGrad",
     "Add",
     "AddBias",
     "AddLhsInplace",

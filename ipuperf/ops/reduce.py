@@ -13,9 +13,11 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_many, optional
 
 from . import elementwise as ew
 from . import half, shape, unary, vertices
+from .axes import axes_of, axis_of
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
@@ -33,28 +35,18 @@ class Reduce(Op):
     vertex: ClassVar[str]
     needs_float: ClassVar[bool] = False
 
-    def axes(self) -> tuple[int, ...]:
-        """The reduced axes, not negative, in ascending order."""
-        rank = len(self.inputs[0].shape)
-        axes = self.attributes.get("axes")
-        if axes is None:
-            return tuple(range(rank))
-        wanted = (axes,) if isinstance(axes, int) else tuple(int(a) for a in axes)
-        for axis in wanted:
-            self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-        found = tuple(sorted({a % rank for a in wanted}))
-        self.require(len(found) == len(wanted), f"axes {wanted} name an axis twice")
-        return found
+    axes = Attribute(optional(one_or_many(INTEGER)), None, settle=axes_of)
+    keepdims = Attribute(FLAG, False)
 
     def kept_shape(self) -> tuple[int, ...]:
         """The operand's shape with reduced axes of length 1."""
-        axes = self.axes()
+        axes = self.axes
         return tuple(1 if i in axes else n for i, n in enumerate(self.inputs[0].shape))
 
     @property
     def count(self) -> int:
         """Elements that go into one result."""
-        return math.prod(self.inputs[0].shape[i] for i in self.axes())
+        return math.prod(self.inputs[0].shape[i] for i in self.axes)
 
     def infer(self) -> list[TensorSpec]:
         """The reduced shape, the operand's dtype."""
@@ -63,8 +55,8 @@ class Reduce(Op):
             self.floating(tensor)
         elif tensor.dtype == BOOL:
             raise DTypeError(f"{self.where()}: {tensor.id!r} is bool; a number type is needed")
-        axes = self.axes()
-        if self.attributes.get("keepdims", False):
+        axes = self.axes
+        if self.keepdims:
             return [TensorSpec(self.kept_shape(), tensor.dtype)]
         return [TensorSpec(tuple(n for i, n in enumerate(tensor.shape) if i not in axes), tensor.dtype)]
 
@@ -73,7 +65,7 @@ class Reduce(Op):
         source, before = self.prepare(inputs[0], env)
         out = outputs[0]
         dtype = working_dtype(out.dtype)
-        axes = self.axes()
+        axes = self.axes
         if not axes:
             return sequence([*before, *self._plain(source, out, env)])
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
@@ -91,7 +83,7 @@ class Reduce(Op):
         return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *after]
 
     def _reduced_shape(self) -> tuple[int, ...]:
-        axes = self.axes()
+        axes = self.axes
         return tuple(n for i, n in enumerate(self.inputs[0].shape) if i not in axes)
 
     def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
@@ -126,7 +118,7 @@ class Reduce(Op):
     def run_length(self) -> int:
         """Neighbouring elements of the operand that go into one result: the product of the last axes that are
         reduced."""
-        shape_, run, axes = self.inputs[0].shape, 1, self.axes()
+        shape_, run, axes = self.inputs[0].shape, 1, self.axes
         for axis in reversed(range(len(shape_))):
             if axis not in axes:
                 break
@@ -207,13 +199,15 @@ class ReduceProd(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` times the product of the other elements (exact where elements are 0)."""
         grad = self.keep(builder, given(grads))
-        return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes())]
+        return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes)]
 
 
 class ReduceProdGrad(Op):
     """``(grad with reduced axes of length 1, x) -> grad * product of the other elements`` over ``axes`` (attribute)."""
 
     type = "ReduceProdGrad"
+
+    axes = Attribute(INTEGERS)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -224,7 +218,7 @@ class ReduceProdGrad(Op):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Products of all elements before and after each one, along the reduced axes taken as one."""
         grad, x = inputs
-        reduced = [a + 1 for a in self.attributes["axes"]]
+        reduced = [a + 1 for a in self.axes]
         order = [i for i in range(x.ndim) if i not in reduced] + reduced
         kept = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
         count = math.prod(x.shape[i] for i in reduced)
@@ -338,21 +332,19 @@ class ArgMax(Op):
     type = "ArgMax"
     largest: ClassVar[bool] = True
 
+    axis = Attribute(INTEGER, 0, settle=axis_of)
+    keepdim = Attribute(FLAG, False)
+
     def infer(self) -> list[TensorSpec]:
         """The shape without the axis (or with length 1)."""
-        tensor = self.inputs[0]
-        rank = len(tensor.shape)
-        axis = self.attributes.get("axis", 0)
-        self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-        axis %= rank
-        self.attributes["axis"] = axis
+        tensor, axis = self.inputs[0], self.axis
         self.require(tensor.shape[axis] > 0, f"axis {axis} of {tensor.shape} has no elements")
-        kept = (1,) if self.attributes.get("keepdim", False) else ()
+        kept = (1,) if self.keepdim else ()
         return [TensorSpec((*tensor.shape[:axis], *kept, *tensor.shape[axis + 1 :]), INT32)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One search into int64, one narrowing copy."""
-        source, axis = inputs[0], self.attributes["axis"] + 1
+        source, axis = inputs[0], self.axis + 1
         found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(

@@ -49,7 +49,7 @@ from .elementwise import (
     Sub,
     Where,
 )
-from .extrema import Maximum, Minimum
+from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot
 from .gradients import autodiff
@@ -87,11 +87,10 @@ from .randomness import (
 from .reduce import (
     ArgMax,
     ArgMin,
+    Expand,
     ReduceL1,
     ReduceL2,
-    ReduceMax,
     ReduceMean,
-    ReduceMin,
     ReduceProd,
     ReduceProdGrad,
     ReduceSum,
@@ -102,7 +101,6 @@ from .scatter import ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
     ConcatInplace,
-    Expand,
     Init,
     Reshape,
     ReshapeInplace,

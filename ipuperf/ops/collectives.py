@@ -20,6 +20,7 @@ from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, Tensor
 from ipuperf.ir.attributes import FLAG, INTEGERS, Attribute, choice, instance
 
 from .base import Environment, Kernel, Op
+from .shape import Reshape
 from .work import Collective, Copy, Work
 
 _UFUNCS: dict[str, np.ufunc] = {
@@ -306,8 +307,6 @@ class ReplicatedAllGather(_Collective):
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
         )
         if shard.shape != self.inputs[0].shape:  # a shard that is not flat: the same elements in the operand's shape
-            from .shape import Reshape
-
             shard = builder.op(Reshape, [shard], f"{grad.name}_reshaped", shape=self.inputs[0].shape)
         return [shard]
 

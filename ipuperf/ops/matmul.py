@@ -16,8 +16,7 @@ import numpy as np
 from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 
-from . import elementwise as ew
-from . import shape, unary
+from . import reduce, shape, unary
 from . import work as works
 from .base import Environment, Kernel, Op
 from .binding import align, given, result_buffer, sequence, widened
@@ -109,7 +108,7 @@ class MatMul(Op):
         grad = _shaped(builder, grad, (*batch, rows, columns))
         d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, other)), "fcbwd")
         d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, two)), grad, "fcwu")
-        d_lhs, d_rhs = ew.sum_to(builder, d_lhs, two), ew.sum_to(builder, d_rhs, other)
+        d_lhs, d_rhs = reduce.sum_to(builder, d_lhs, two), reduce.sum_to(builder, d_rhs, other)
         return [_shaped(builder, d_lhs, lhs_shape), _shaped(builder, d_rhs, rhs_shape)]
 
     def _product(self, builder: GradientBuilder, lhs: Tensor, rhs: Tensor, pass_: str) -> Tensor:

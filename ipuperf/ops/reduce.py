@@ -1,4 +1,6 @@
-"""Reductions over axes, and positions of extremes.
+"""Reductions over axes, Expand (its gradient is a sum, and it is the gradient of one), and positions of extremes.
+
+Reductions to the extreme itself stand in :mod:`.extrema`.
 
 Attributes ``axes`` (tuple, or None for all) and ``keepdims``. fp16 is accumulated in float32 and rounded once.
 """
@@ -15,11 +17,10 @@ import numpy as np
 from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_many, optional
 
-from . import elementwise as ew
 from . import half, shape, unary, vertices
 from .axes import axes_of, axis_of
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
+from .binding import Step, align, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
 
 
@@ -100,7 +101,7 @@ class Reduce(Op):
         if tensor.shape != kept:
             tensor = builder.op(shape.Reshape, [tensor], shape=kept)
         full = self.inputs[0].shape
-        return tensor if kept == full else builder.op(shape.Expand, [tensor], shape=full)
+        return tensor if kept == full else builder.op(Expand, [tensor], shape=full)
 
     def keep(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
         """A reduced tensor of the gradient graph with reduced axes of length 1."""
@@ -138,6 +139,44 @@ class ReduceSum(Reduce):
         return [self.spread(builder, given(grads))]
 
 
+def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
+    """Sum ``grad`` over the axes along which an operand of shape ``target`` was broadcast."""
+    target = tuple(target)
+    if grad.shape == target:
+        return grad
+    extra = len(grad.shape) - len(target)
+    axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
+    if axes:
+        grad = builder.op(ReduceSum, [grad], axes=axes, keepdims=False)
+    return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
+
+
+class Expand(shape.Rearrangement):
+    """Broadcast to ``shape`` (attribute) by NumPy's rules."""
+
+    type = "Expand"
+
+    shape = Attribute(INTEGERS)
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape, to which the operand must broadcast."""
+        tensor, wanted = self.inputs[0], self.shape
+        try:
+            fits = np.broadcast_shapes(tensor.shape, wanted) == wanted
+        except ValueError:
+            fits = False
+        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {wanted}")
+        return [TensorSpec(wanted, tensor.dtype)]
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """The broadcast view (read-only)."""
+        return np.broadcast_to(align(array, len(self.shape) + 1), (array.shape[0], *self.shape))
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient summed to the operand's shape."""
+        return [sum_to(builder, given(grads), self.inputs[0].shape)]
+
+
 class ReduceMean(Reduce):
     """Arithmetic mean (floating point); on the device a sum whose vertex also scales."""
 
@@ -155,38 +194,6 @@ class ReduceMean(Reduce):
         grad = given(grads)
         scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
-
-
-class _Extreme(Reduce):
-    """Base of ReduceMax and ReduceMin."""
-
-    def infer(self) -> list[TensorSpec]:
-        """As :class:`Reduce`; there must be something to choose from."""
-        self.require(self.count > 0, "there is no extreme of no elements")
-        return super().infer()
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` at elements equal to the extreme, 0 elsewhere; ties all receive it, as upstream."""
-        grad = given(grads)
-        out = self.keep(builder, builder.forward(self.outputs[0]))
-        chosen = builder.op(ew.Equal, [builder.forward(self.inputs[0]), out])
-        return [builder.op(ew.Where, [chosen, self.keep(builder, grad), ew.zero(builder, grad.dtype)])]
-
-
-class ReduceMax(_Extreme):
-    """Largest element."""
-
-    type = "ReduceMax"
-    ufunc = np.maximum
-    vertex = "MAX"
-
-
-class ReduceMin(_Extreme):
-    """Smallest element."""
-
-    type = "ReduceMin"
-    ufunc = np.minimum
-    vertex = "MIN"
 
 
 class ReduceProd(Reduce):

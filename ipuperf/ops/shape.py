@@ -1,4 +1,4 @@
-"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Expand, Init.
+"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
 Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that
 only a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell
@@ -18,11 +18,10 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, one_or_many, optional
 
-from . import elementwise as ew
 from . import vertices
 from .axes import axis_of, wrapped
 from .base import Environment, Kernel, Op
-from .binding import align, changers, given, sequence, shares_safely, storage_of
+from .binding import changers, given, sequence, shares_safely, storage_of
 from .work import Copy, Work
 
 
@@ -31,7 +30,7 @@ def copy_work(tensor: Tensor) -> list[Work]:
     return [Copy(tensor.spec.bytes)] if tensor.spec.bytes else []
 
 
-class _Rearrangement(Op):
+class Rearrangement(Op):
     """Base of ops whose value is a view of their operand; :meth:`arrange` makes it."""
 
     rearranges = True
@@ -86,7 +85,7 @@ def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     return wanted
 
 
-class Reshape(_Rearrangement):
+class Reshape(Rearrangement):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
     type = "Reshape"
@@ -133,7 +132,7 @@ def _order(op: Op, given_order: tuple[int, ...] | None) -> tuple[int, ...]:
     return found
 
 
-class Transpose(_Rearrangement):
+class Transpose(Rearrangement):
     """Axes in the order ``permutation`` (attribute; None reverses them)."""
 
     type = "Transpose"
@@ -209,7 +208,7 @@ class _Sliced(Op):
         return (slice(None), *(parts.get(i, slice(None)) for i in range(len(self.sliced_shape))))
 
 
-class Slice(_Sliced, _Rearrangement):
+class Slice(_Sliced, Rearrangement):
     """The elements ``start:stop:step`` along ``axis``."""
 
     type = "Slice"
@@ -334,32 +333,6 @@ class ConcatInplace(Concat):
     def work(self) -> list[Work]:
         """Nothing."""
         return []
-
-
-class Expand(_Rearrangement):
-    """Broadcast to ``shape`` (attribute) by NumPy's rules."""
-
-    type = "Expand"
-
-    shape = Attribute(INTEGERS)
-
-    def infer(self) -> list[TensorSpec]:
-        """The given shape, to which the operand must broadcast."""
-        tensor, wanted = self.inputs[0], self.shape
-        try:
-            fits = np.broadcast_shapes(tensor.shape, wanted) == wanted
-        except ValueError:
-            fits = False
-        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {wanted}")
-        return [TensorSpec(wanted, tensor.dtype)]
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """The broadcast view (read-only)."""
-        return np.broadcast_to(align(array, len(self.shape) + 1), (array.shape[0], *self.shape))
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradient summed to the operand's shape."""
-        return [ew.sum_to(builder, given(grads), self.inputs[0].shape)]
 
 
 class Init(Op):

@@ -429,7 +429,8 @@ class Superstepper:
         if first.reduce == "mean":
             result = chunk if first.kind == "reduce_scatter" else held
             scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)
-            self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=result.total)
+            flops = chunk.total if first.kind == "reduce_scatter" else elements  # a view has its storage's layout
+            self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=flops)
         self.out.need(chunk.times(dtype.size))
         rounds = (size - 1) * (2 if first.kind == "all_reduce" else 1)
         self.out.code += code.collective_code(chunk, dtype.size, rounds)

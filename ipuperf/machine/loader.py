@@ -59,9 +59,14 @@ def _built_in(name: str) -> Machine:
 
 def preset_ipus() -> dict[str, int]:
     """Name of every preset -> its number of IPUs, smallest first."""
-    chains = {name: tuple(_chain(_preset(name, "machine", "presets"), "machine")) for name in list_machines()}
-    sizes = {name: _Reader(_Stack(chain, chain)).whole("system.ipus") for name, chain in chains.items()}
-    return dict(sorted(sizes.items(), key=lambda item: item[1]))
+    return dict(sorted(((name, _ipus_of_preset(name)) for name in list_machines()), key=lambda item: item[1]))
+
+
+@cache
+def _ipus_of_preset(name: str) -> int:
+    """IPUs of a preset: every program that is too large for the smallest machine asks, so the files are read once."""
+    chain = tuple(_chain(_preset(name, "machine", "presets"), "machine"))
+    return _Reader(_Stack(chain, chain)).whole("system.ipus")
 
 
 @dataclass(frozen=True)

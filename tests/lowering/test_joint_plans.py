@@ -220,3 +220,33 @@ def test_splits_take_no_less_than_what_they_are_cut_by(types, m, k, n, passes):
             assert (free <= (total - every[-1]["exchange_operands"]) * (1 + 1e-9)).all()
         seen += len(total)
     assert seen > 20 or m < 4  # too few rows for two serial passes
+
+
+@pytest.mark.parametrize(
+    ("groups", "m", "k", "n"), [(1, 8, 24, 40), (1, 64, 1, 300), (900, 16, 16, 32), (3000, 4, 6, 10)]
+)
+@pytest.mark.parametrize("types", [HALF, Types(2, 4, 2), Types(4, 4, 4)])
+def test_least_exchange_is_that_of_the_best_split(types, groups, m, k, n):
+    """Of f parts of the outputs and i of the inputs, f i at most tiles / groups, tried in small steps: one part sends
+    all sums of a tile and receives nothing, more receive half of their operands. Outputs come in whole groupings."""
+    form = flatten_field(swap(product_form(groups, m, k, n, "fcfwd")))
+    parts = next(p for kernel in joint._forward_kernels(form, CHIP, types, np.inf)
+                 if (p := layer_passes(form, kernel, CHIP, types)))  # fmt: skip
+    n = math.ceil(n / parts[0].kernel.in_grouping) * parts[0].kernel.in_grouping
+    share, wanted = groups / CHIP.tiles, 0.0
+    fields = np.geomspace(1 / CHIP.tiles, CHIP.tiles**2, 20000)
+    for part, outer, inner in ((parts[0], n, k), (parts[1], k, n)):
+        sums = m * outer * part.kernel.partial_size
+        split = (m * inner * types.input / 2 * fields * share + sums / fields).min()
+        wanted += min(split, sums * max(1.0, share)) / CHIP.exchange_bytes_per_cycle
+    assert joint._least_exchange(parts, types, CHIP) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(16, 16, 16), (16, 1024, 4096), (4, 777, 501), (64, 784, 128), (3, 1, 5)])
+@pytest.mark.parametrize("groups", [1, 40, 2000])
+def test_no_joint_plan_takes_less_than_what_its_vertices_promise(groups, m, k, n):
+    form = flatten_field(swap(product_form(groups, m, k, n, "fcfwd")))
+    for kernel in joint._forward_kernels(form, CHIP, HALF, np.inf):
+        parts = layer_passes(form, kernel, CHIP, HALF)
+        _, found = cheapest_splits(parts, ONCE, HALF, np.inf, (np.inf, np.inf), CHIP) if parts else (0, None)
+        assert found is None or joint._least(parts, HALF, CHIP) <= found.total * (1 + 1e-9)

@@ -256,6 +256,9 @@ def test_turned_weights():
     assert (gather.tiles, gather.bytes) == (1152, 16 * 4 * 2)
     assert turn.cycles == 7 + 6 * (27 + 15 + 20 + 4 * 2)
     assert scatter.bytes == math.ceil(9 * 64 * 128 / plan.tiles) * 2
+    # 6 blocks on each tile, of 16 outputs x 8 inputs: 4 x 2 blocks of 4 x 4
+    _, turn, _ = turned_parameter(6 * 1472 * 16 * 8, (8, 16), 2, plan)
+    assert turn.cycles == 7 + 6 * (29 + 18 + 4 * 12)
     (single,) = turned_parameter(25 * 10 * 3, (3, 10), 4, plan)
     assert single.exchange + single.cycles == 587 + 3200 * 4 // 1024
 

@@ -13,6 +13,8 @@ from ipuperf.report import summary_text, write_report
 from ipuperf.report.text import duration, size
 from ipuperf.trace import Trace
 
+pytestmark = pytest.mark.xdist_group("report_folder")
+
 
 @pytest.fixture(scope="module")
 def folder(trace, tmp_path_factory):

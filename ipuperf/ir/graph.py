@@ -166,14 +166,14 @@ class Graph:
         """Append an op: number it, apply its shape rule, create its outputs (named by ``names``), order and place it.
 
         Raises:
-            IrError: an operand belongs to another graph; ShapeError / DTypeError from the op's rule.
+            IrError: an operand belongs to another graph, an attribute that is unknown, missing or of a wrong type
+                (:mod:`.attributes`); ShapeError / DTypeError from the op's rule.
         """
         for tensor in inputs:
             if tensor.graph is not self:
                 raise IrError(self._foreign(op_class.type, tensor))
         self._thawed()
-        op = op_class(self, self.ir.peek_op_id(), inputs, attributes)
-        op.location = user_location()
+        op = op_class(self, self.ir.peek_op_id(), inputs, attributes, user_location())
         specs = op.infer()
         self.ir.take_op_id()
         for tensor in inputs:

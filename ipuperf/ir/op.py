@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .attributes import Attribute, declared, give
 from .errors import IrError
 from .tensor import OPERATIONS, Tensor, TensorSpec, describe
 
@@ -24,12 +25,13 @@ class Op:
     Class attributes:
         type: name that ``print_schedule`` shows (the upstream operation type).
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
+        declared: its attributes by name (:mod:`.attributes`).
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
         graph: the graph that holds it.
         inputs, outputs: operands in order.
-        attributes: the op's static parameters, by name.
+        attributes: the op's static parameters by name, settled; each is also a Python attribute with its type.
         ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
         scope: name scope when it was created, for reports.
         location: ``file:line`` of the user's code that created it, or ``""``.
@@ -39,23 +41,28 @@ class Op:
 
     type: ClassVar[str] = "Op"
     operator: ClassVar[str] = ""
+    declared: ClassVar[Mapping[str, Attribute[Any]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.declared = declared(cls)
         if "operator" in vars(cls):
             OPERATIONS[cls.operator] = cls
 
-    def __init__(self, graph: Graph, op_id: int, inputs: Sequence[Tensor], attributes: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: Graph, op_id: int, inputs: Sequence[Tensor], attributes: Mapping[str, Any], location: str = ""
+    ) -> None:
         self.graph = graph
         self.id = op_id
         self.inputs: list[Tensor] = list(inputs)
         self.outputs: list[Tensor] = []
-        self.attributes: dict[str, Any] = dict(attributes)
+        self.attributes: dict[str, Any] = {}
         self.ipu: int | None = None
         self.tile_set = "compute"
         self.scope = ""
-        self.location = ""
+        self.location = location
         self.phase: Phase | None = None
+        give(self, attributes)
 
     # -- rules that subclasses state -------------------------------------------------------------------------------
 

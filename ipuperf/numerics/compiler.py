@@ -293,11 +293,8 @@ class _Frame:
 
     def _views(self, op: base.Op, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """The outputs as views of the inputs, or None when the op computes them."""
-        arrange = getattr(op, "arrange", None)
-        if (
-            op in self.plan.elided and arrange is not None
-        ):  # the plan knows the order: safe where the op alone cannot tell
-            views: list[np.ndarray] | None = [arrange(inputs[0])]
+        if op in self.plan.elided and op.rearranges:  # the plan knows the order: safe where the op alone cannot tell
+            views: list[np.ndarray] | None = [op.arrange(inputs[0])]
         else:
             views = op.view(inputs, self.compiler)
         if views is None:
@@ -318,11 +315,10 @@ class _Frame:
                     raise EvaluationError(f"{op.where()}: an in-place result must have its operand's shape")
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
-            overwrites = getattr(op, "overwrites", False)
-            if overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
+            if op.overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
-            if not overwrites and tensor in self.plan.written:
+            if not op.overwrites and tensor in self.plan.written:
                 raise EvaluationError(
                     f"{op.where()}: its result cannot be a view of {operand.id!r} as it lies in memory, but that "
                     "storage is changed in place; use the copying form of the op"
@@ -374,7 +370,7 @@ class _Frame:
                 copies.append(held)
         for copy in copies:
             compiler.pool.release(copy)
-        self.code.append(_repeat(body, op.trips))
+        self.code.append(_repeat(body, op.trip_count))
 
 
 def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:

@@ -72,10 +72,14 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
     return plan
 
 
+def _overwrites(op: Op) -> bool:
+    return isinstance(op, base.Op) and op.overwrites
+
+
 def _is_overwritten(tensor: Tensor) -> bool:
     """True when the only op that uses the tensor overwrites all of it."""
     consumers = tensor.consumers
-    return len(consumers) == 1 and getattr(consumers[0], "overwrites", False) and tensor not in tensor.graph.outputs
+    return len(consumers) == 1 and _overwrites(consumers[0]) and tensor not in tensor.graph.outputs
 
 
 def _copies_a_view(op: Op) -> bool:

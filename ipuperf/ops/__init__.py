@@ -49,7 +49,7 @@ from .elementwise import (
     Sub,
     Where,
 )
-from .extrema import Maximum, Minimum
+from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot
 from .gradients import autodiff
@@ -68,7 +68,15 @@ from .optimiser import (
     ScaledAddLhsInplace,
 )
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
-from .pooling import AdaptiveAveragePool, AveragePool, AveragePoolGrad, GlobalAveragePool, MaxPool, MaxPoolGrad
+from .pooling import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolGrad,
+    AveragePool,
+    AveragePoolGrad,
+    GlobalAveragePool,
+    MaxPool,
+    MaxPoolGrad,
+)
 from .randomness import (
     Dropout,
     DropoutGrad,
@@ -79,11 +87,10 @@ from .randomness import (
 from .reduce import (
     ArgMax,
     ArgMin,
+    Expand,
     ReduceL1,
     ReduceL2,
-    ReduceMax,
     ReduceMean,
-    ReduceMin,
     ReduceProd,
     ReduceProdGrad,
     ReduceSum,
@@ -94,7 +101,6 @@ from .scatter import ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
     ConcatInplace,
-    Expand,
     Init,
     Reshape,
     ReshapeInplace,
@@ -137,6 +143,7 @@ __all__ = [
     "AccumulatorZero",
     "AdamUpdater",
     "AdaptiveAveragePool",
+    "AdaptiveAveragePoolGrad",
     "Add",
     "AddBias",
     "AddLhsInplace",

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, FLOAT64, DType, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -141,22 +142,24 @@ class Clip(Unary):
 
     type = "Clip"
 
+    min = Attribute(NUMBER)
+    max = Attribute(NUMBER)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; ``min`` must not exceed ``max``."""
-        low, high = self.attributes["min"], self.attributes["max"]
-        self.require(low <= high, f"min={low} exceeds max={high}")
+        self.require(self.min <= self.max, f"min={self.min} exceeds max={self.max}")
         return super().infer()
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Two passes."""
         (array,), out = operands(inputs, outputs[0])
-        low, high = scalar(self.attributes["min"], out.dtype), scalar(self.attributes["max"], out.dtype)
+        low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out)])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` inside the limits (bounds included)."""
         inputs = [given(grads), builder.forward(self.inputs[0])]
-        return [builder.op(ClipGrad, inputs, min=self.attributes["min"], max=self.attributes["max"])]
+        return [builder.op(ClipGrad, inputs, min=self.min, max=self.max)]
 
     def work(self) -> list[Work]:
         """One Clamp compute set."""
@@ -169,11 +172,14 @@ class ClipGrad(ActivationGrad):
 
     type = "ClipGrad"
 
+    min = Attribute(NUMBER)
+    max = Attribute(NUMBER)
+
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Two comparisons, clear, masked copy."""
         (grad, value), out = operands(inputs, outputs[0])
         inside, below = env.scratch(out.shape, np.bool_), env.scratch(out.shape, np.bool_, slot=1)
-        low, high = scalar(self.attributes["min"], out.dtype), scalar(self.attributes["max"], out.dtype)
+        low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence(
             [
                 partial(np.greater_equal, value, low, inside),

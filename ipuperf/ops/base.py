@@ -9,7 +9,7 @@ nothing to look up and nothing to allocate.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -65,7 +65,15 @@ def rows(array: np.ndarray) -> list[np.ndarray]:
 
 
 class Op(ir.Op):
-    """Base of the ops: shape rule, value, gradient and cost stand together in each subclass."""
+    """Base of the ops: shape rule, value, gradient and cost stand together in each subclass.
+
+    Class attributes:
+        overwrites: the op overwrites all of its first operand; what that held before does not matter.
+        rearranges: the op's value is a view of its first operand, which :meth:`arrange` makes.
+    """
+
+    overwrites: ClassVar[bool] = False
+    rearranges: ClassVar[bool] = False
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says
@@ -75,6 +83,10 @@ class Op(ir.Op):
     def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
         """For ops whose outputs are views of inputs: the views (then :meth:`kernel` is not used); otherwise None."""
         return None
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """The result for an operand array of an op that :attr:`rearranges`: a view where the strides allow it."""
+        raise IrError(f"{self.where()}: {type(self).__name__} is no rearrangement of its operand")
 
     def work(self) -> Sequence[Work]:
         """What the op asks of the machine, in order. An empty list means that it moves and computes nothing, and has

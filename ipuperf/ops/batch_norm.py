@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import DType, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
 
 from . import elementwise as ew
 from . import unary, vertices
@@ -48,10 +49,7 @@ class BatchNormalization(Normalisation):
 
     type = "BatchNormalization"
 
-    @property
-    def momentum(self) -> float:
-        """Weight of the batch's statistics in the new running ones."""
-        return float(self.attributes["momentum"])
+    momentum = Attribute(NUMBER, 0.1)
 
     @property
     def count(self) -> int:
@@ -61,7 +59,6 @@ class BatchNormalization(Normalisation):
     def infer(self) -> list[TensorSpec]:
         """y like x; running statistics as given, saved ones in float32 for fp16."""
         self.check(BATCH_OPERANDS, 2)
-        self.attributes.setdefault("momentum", 0.1)
         if not 0 <= self.momentum <= 1:
             raise IrError(f"{self.where()}: momentum={self.momentum}; a number from 0 to 1 is needed")
         self.require(
@@ -147,13 +144,15 @@ class BatchNormalizationGrad(Op):
 
     type = "BatchNormalizationGrad"
 
+    frozen = Attribute(FLAG)
+
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
         return gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`gradient_kernel`."""
-        return gradient_kernel(None, inputs, outputs, env, frozen=self.attributes["frozen"])
+        return gradient_kernel(None, inputs, outputs, env, frozen=self.frozen)
 
     def work(self) -> list[Work]:
         """See :func:`gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""
@@ -161,7 +160,7 @@ class BatchNormalizationGrad(Op):
         dtype, count, channels = x.dtype, x.elements, x.shape[1]
         if not count:
             return [vertices.fill(dtype, 2 * channels)]
-        if not self.attributes["frozen"]:
+        if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
             return [convert, *gradient_work(dtype, count, channels, channels, grouped=False)]
         return [

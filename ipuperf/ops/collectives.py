@@ -17,8 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGERS, Attribute, choice, instance
 
 from .base import Environment, Kernel, Op
+from .shape import Reshape
 from .work import Collective, Copy, Work
 
 _UFUNCS: dict[str, np.ufunc] = {
@@ -73,27 +75,17 @@ class _Collective(Op):
     def movable(self) -> bool:
         return False
 
-    @property
-    def group(self) -> ReplicaGrouping:
-        """The groups of replicas."""
-        return self.attributes["group"]
+    group = Attribute(instance(ReplicaGrouping))
+    op = Attribute(choice(*_UFUNCS), "add")
 
-    @property
-    def reduce(self) -> str:
-        """The operator."""
-        return self.attributes.get("op", "add")
-
-    def check(self, extra: Sequence[str] = ()) -> Tensor:
+    def check(self) -> Tensor:
         """Raise unless group and operator fit the program and the tensor; returns the tensor."""
         tensor, replicas = self.inputs[0], self.graph.ir.replication_factor
         if self.group.replicas != replicas:
             raise IrError(
                 f"{self.where()}: the group is over {self.group.replicas} replicas, the program has {replicas}"
             )
-        allowed = (*_UFUNCS, *extra)
-        if self.reduce not in allowed:
-            raise IrError(f"{self.where()}: op {self.reduce!r}; allowed are {', '.join(allowed)}")
-        if self.reduce == "mean":
+        if self.op == "mean":
             self.floating(tensor)
         return tensor
 
@@ -102,7 +94,7 @@ class _Collective(Op):
         spec = full.spec if isinstance(full, Tensor) else full
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]
-        reduce = "" if kind == "all_gather" else self.reduce
+        reduce = "" if kind == "all_gather" else self.op
         return [Collective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
 
 
@@ -126,10 +118,10 @@ class ReplicatedAllReduce(_Collective):
             return (lambda: None) if out is value else (lambda: np.copyto(out, value))
         source, target = by_group(value, group), by_group(out, group)
         if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):
-            return _through_copies(value, out, group, self.reduce, env)
+            return _through_copies(value, out, group, self.op, env)
         shape = (source.shape[0], *source.shape[2:])
         result = env.scratch(shape, _wide(value.dtype))
-        combine, spread = _reducer(source, result, self.reduce, group.group_size), result[:, np.newaxis]
+        combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
 
         def run() -> None:
             combine()
@@ -139,12 +131,12 @@ class ReplicatedAllReduce(_Collective):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
-        if self.reduce not in ("add", "mean"):
-            raise IrError(f"{self.where()}: an all-reduce with op {self.reduce!r} has no gradient; add and mean have")
+        if self.op not in ("add", "mean"):
+            raise IrError(f"{self.where()}: an all-reduce with op {self.op!r} has no gradient; add and mean have")
         grad = grads[0]
         if grad is None:
             return [None]
-        return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.reduce, group=self.group)]
+        return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.op, group=self.group)]
 
     def work(self) -> Sequence[Work]:
         """An all-reduce of the whole tensor; a copy in groups of one."""
@@ -196,11 +188,14 @@ class ReplicatedReduceScatter(_Collective):
 
     type: ClassVar[str] = "ReplicatedReduceScatter"
 
+    op = Attribute(choice(*_UFUNCS, "local"), "add")
+    rts = Attribute(FLAG, False)
+
     def infer(self) -> list[TensorSpec]:
         """One shard, ``(ceil(elements / group size),)``, with the whole shape as meta shape if ``rts``."""
-        tensor = self.check(("local",))
+        tensor = self.check()
         shard = shard_elements(tensor.spec.elements, self.group.group_size)
-        return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.attributes.get("rts") else ())]
+        return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.rts else ())]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Write to each member its stretch of the reduced elements (float16 reduced in float32), zeros behind the
@@ -213,11 +208,11 @@ class ReplicatedReduceScatter(_Collective):
         for member in range(group.group_size):
             start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
             goal, pad = target[:, member, :, : stop - start], target[:, member, :, stop - start :]
-            if self.reduce == "local":
+            if self.op == "local":
                 parts.append(_copier(goal, source[:, member, :, start:stop]))
             elif stop > start:
                 result = env.scratch(goal.shape, _wide(out.dtype))
-                parts.append(_reducer(source[..., start:stop], result, self.reduce, group.group_size))
+                parts.append(_reducer(source[..., start:stop], result, self.op, group.group_size))
                 parts.append(_copier(goal, result))
             if pad.size:
                 parts.append(_filler(pad))
@@ -231,8 +226,8 @@ class ReplicatedReduceScatter(_Collective):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
         (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
-        if self.reduce != "local":
-            raise IrError(f"{self.where()}: a reduce-scatter with op {self.reduce!r} has no gradient; 'local' has one")
+        if self.op != "local":
+            raise IrError(f"{self.where()}: a reduce-scatter with op {self.op!r} has no gradient; 'local' has one")
         grad = grads[0]
         if grad is None:
             return [None]
@@ -241,7 +236,7 @@ class ReplicatedReduceScatter(_Collective):
 
     def work(self) -> Sequence[Work]:
         """A reduce-scatter of the whole tensor; a copy of the shard for ``local``."""
-        if self.reduce == "local":
+        if self.op == "local":
             return [Copy(self.outputs[0].spec.bytes)]
         return self.collective("reduce_scatter", self.inputs[0])
 
@@ -265,15 +260,16 @@ class ReplicatedAllGather(_Collective):
 
     type: ClassVar[str] = "ReplicatedAllGather"
 
+    mode = Attribute(choice("flat", "meta_shape", "shape"), "flat")
+    shape = Attribute(INTEGERS, ())
+
     def infer(self) -> list[TensorSpec]:
         """The gathered shape as ``mode`` says; raises for another mode and for a shard of the wrong size."""
         tensor = self.check()
-        mode, size = self.attributes.get("mode", "flat"), self.group.group_size
+        mode, size = self.mode, self.group.group_size
         if mode == "flat":
             return [TensorSpec((tensor.spec.elements * size,), tensor.dtype)]
-        if mode not in ("meta_shape", "shape"):
-            raise IrError(f"{self.where()}: mode {mode!r}; allowed are flat, meta_shape, shape")
-        whole = tuple(self.attributes["shape"]) if mode == "shape" else tensor.meta_shape
+        whole = self.shape if mode == "shape" else tensor.meta_shape
         if mode == "meta_shape" and not whole:
             raise IrError(f"{self.where()}: {tensor.id!r} has no meta_shape; use mode 'flat'")
         expected = shard_elements(math.prod(whole), size)
@@ -311,8 +307,6 @@ class ReplicatedAllGather(_Collective):
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
         )
         if shard.shape != self.inputs[0].shape:  # a shard that is not flat: the same elements in the operand's shape
-            from .shape import Reshape
-
             shard = builder.op(Reshape, [shard], f"{grad.name}_reshaped", shape=self.inputs[0].shape)
         return [shard]
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from ipuperf.ir import GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, derived, roots
+from ipuperf.ir.attributes import INTEGER, INTEGERS, Attribute, instance
 
 from .base import Op
 from .work import CallGraph, Copy, Work
@@ -34,17 +35,15 @@ def modified_graph_inputs(graph: Graph) -> set[int]:
 class _Control(Op):
     """Base of ops that execute ``callee``."""
 
-    @property
-    def callee(self) -> Graph:
-        """The subgraph."""
-        return self.attributes["callee"]
+    callee = Attribute(instance(Graph))
+    by_ref = Attribute(INTEGERS, ())
 
     def called_graphs(self) -> tuple[Graph, ...]:
         return (self.callee,)
 
     def by_reference(self, index: int) -> bool:
         """Whether changes of input ``index`` inside the callee are meant for the caller's tensor."""
-        return self.callee.inputs[index].by_ref or index in self.attributes.get("by_ref", ())
+        return self.callee.inputs[index].by_ref or index in self.by_ref
 
     def unseen_changes(self) -> tuple[int, ...]:
         """Changed inputs that the callee does not also give back as an output."""
@@ -173,22 +172,18 @@ class Loop(_Control):
 
     type: ClassVar[str] = "Loop"
 
+    trip_count = Attribute(INTEGER)
+
     def infer(self) -> list[TensorSpec]:
         """The specs of the callee's outputs; raises for the main graph, a bad trip count and operands that do not
         fit."""
         if self.callee.is_main:
             raise IrError(f"{self.where()}: the main graph cannot be repeated")
-        trips = self.trips
-        if not isinstance(trips, int) or trips < 0:
-            raise IrError(f"{self.where()}: trip_count is {trips!r}; a whole number of at least 0 is needed")
+        if self.trip_count < 0:
+            raise IrError(f"{self.where()}: trip_count={self.trip_count}; a whole number of at least 0 is needed")
         self.check_operands()
         self.check_carried()
         return [t.spec for t in self.callee.outputs]
-
-    @property
-    def trips(self) -> int:
-        """How often the callee runs."""
-        return self.attributes["trip_count"]
 
     @property
     def carried(self) -> int:
@@ -223,4 +218,4 @@ class Loop(_Control):
         """A copy of the operands passed by value, then for each trip the callee and a copy of the carried values."""
         carried = sum(t.spec.bytes for t in self.inputs[: self.carried])
         before = self.copied_bytes(range(len(self.inputs)))
-        return [*_copies(before), CallGraph(self.callee, self.trips), *_copies(carried * self.trips)]
+        return [*_copies(before), CallGraph(self.callee, self.trip_count), *_copies(carried * self.trip_count)]

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLOATING, INTEGER, NUMBER, REQUIRED, Attribute, Kind, optional
 
 from . import half, reduce, vertices
 from . import work as works
@@ -34,22 +35,45 @@ FEWEST_COLUMNS = 64
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
+#: One value for all spatial axes, or one for each; how many there are only the op knows.
+SPATIAL: Kind[Any] = Kind(lambda value: value, "an integer, or one for each spatial axis, is needed")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def per_axis(op: Op, name: str, value: Any, axes: int, least: int = 1) -> tuple[int, ...]:
     """``value`` (one integer, or one for each of ``axes`` spatial axes) as a tuple of integers from ``least`` up."""
-    values = (value,) * axes if isinstance(value, (int, np.integer)) else tuple(value)
-    fits = len(values) == axes and all(isinstance(v, (int, np.integer)) and v >= least for v in values)
+    values = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else (value,) * axes
+    fits = len(values) == axes and all(_is_whole(v) and v >= least for v in values)
     op.require(fits, f"{name}={value!r}; an integer of at least {least} is needed for each of {axes} spatial axes")
     return tuple(int(v) for v in values)
 
 
 def padding_pairs(op: Op, value: Any, axes: int) -> Padding:
     """``padding`` (one integer, or a pair (before, after) for each spatial axis) as a tuple of pairs."""
-    pairs = [(value, value)] * axes if isinstance(value, (int, np.integer)) else list(value)
-    fits = len(pairs) == axes and all(not isinstance(p, (int, np.integer)) and len(p) == 2 for p in pairs)
+    pairs = list(value) if isinstance(value, (tuple, list, np.ndarray)) else [(value, value)] * axes
+    fits = len(pairs) == axes and all(isinstance(p, (tuple, list, np.ndarray)) and len(p) == 2 for p in pairs)
     op.require(fits, f"padding={value!r}; a pair (before, after) is needed for each of {axes} spatial axes")
-    fits = all(isinstance(n, (int, np.integer)) and n >= 0 for p in pairs for n in p)
+    fits = all(_is_whole(n) and n >= 0 for p in pairs for n in p)
     op.require(fits, f"padding={value!r}; integers that are not negative are needed")
     return tuple((int(p[0]), int(p[1])) for p in pairs)
+
+
+def spatial_axes(op: Op) -> int:
+    """How many axes follow batch and channels in the first operand."""
+    return max(0, len(op.inputs[0].shape) - 2)
+
+
+def spatial(name: str, default: Any = REQUIRED, *, least: int = 1) -> Attribute[tuple[int, ...]]:
+    """An attribute with one integer for each spatial axis; one integer stands for all of them."""
+    return Attribute(SPATIAL, default, settle=lambda op, value: per_axis(op, name, value, spatial_axes(op), least))
+
+
+def spatial_padding() -> Attribute[Padding]:
+    """The attribute ``padding``: a pair for each spatial axis, none by default."""
+    return Attribute(SPATIAL, 0, settle=lambda op, value: padding_pairs(op, value, spatial_axes(op)))
 
 
 # -- ops ---------------------------------------------------------------------------------------------------------------
@@ -68,33 +92,25 @@ class _Convolutional(Op):
 
     pass_: ClassVar[str]
 
+    strides = spatial("strides", 1)
+    dilation = spatial("dilation", 1)
+    padding = spatial_padding()
+    groups = Attribute(INTEGER, 1)
+    partials_dtype = Attribute(optional(FLOATING), None, settle=lambda op, given: given or FLOAT32)
+    available_memory_proportion = Attribute(optional(NUMBER), None)
+
     def convolution(self) -> works.Convolution:
         """The forward convolution that this op is a pass of; shared by shape rule, value and cost."""
         raise NotImplementedError
 
-    def normalise(self, axes: int) -> None:
-        """Check the attributes and bring them into full form."""
-        self.require(axes >= 1, "a convolution needs at least 1 spatial axis: (N, C, *spatial)")
-        found = self.attributes
-        for name in ("strides", "dilation"):
-            found[name] = per_axis(self, name, found.get(name, 1), axes)
-        found["padding"] = padding_pairs(self, found.get("padding", 0), axes)
-        groups = found.setdefault("groups", 1)
-        self.require(isinstance(groups, int) and groups >= 1, f"groups={groups!r}; a positive integer is needed")
-        partials = found["partials_dtype"] = found.get("partials_dtype") or FLOAT32
-        if not (isinstance(partials, DType) and partials.is_floating_point):
-            raise DTypeError(f"{self.where()}: partials_dtype={partials!r}; a floating-point DType or None is needed")
-        if not 0 < self.memory <= 1:
-            raise IrError(f"{self.where()}: available_memory_proportion={self.memory}; allowed: above 0, up to 1")
-
     @property
     def memory(self) -> float:
         """Share of tile memory that the plan may use."""
-        stated = self.attributes.get("available_memory_proportion")
+        stated = self.available_memory_proportion
         return 0.6 if stated is None else stated
 
-    def operands(self, count: int) -> int:
-        """Check number, types and ranks of the operands; the number of spatial axes."""
+    def operands(self, count: int) -> None:
+        """Check number, types and ranks of the operands, and the attributes that stand for themselves."""
         found = len(self.inputs)
         self.require(found == count, f"needs {count} operands, got {found}; a bias is added by AddBias")
         self.same_dtype(*self.inputs)
@@ -102,7 +118,10 @@ class _Convolutional(Op):
         ranks = {len(t.shape) for t in self.inputs}
         shapes = " and ".join(str(t.shape) for t in self.inputs)
         self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
-        return ranks.pop() - 2
+        self.require(ranks.pop() > 2, "a convolution needs at least 1 spatial axis: (N, C, *spatial)")
+        self.require(self.groups >= 1, f"groups={self.groups}; a positive integer is needed")
+        if not 0 < self.memory <= 1:
+            raise IrError(f"{self.where()}: available_memory_proportion={self.memory}; allowed: above 0, up to 1")
 
     def check(self) -> works.Convolution:
         """Check that channels, groups and sizes fit together."""
@@ -127,20 +146,19 @@ class _Convolutional(Op):
         self, batch: int, channels: tuple[int, int], size: Sequence[int], kernel: Sequence[int]
     ) -> works.Convolution:
         """The :class:`~ipuperf.ops.work.Convolution` with this op's attributes."""
-        found = self.attributes
         return works.Convolution(
             batch=batch,
             channels_in=channels[0],
             channels_out=channels[1],
             input_size=tuple(size),
             kernel_size=tuple(kernel),
-            strides=found["strides"],
-            padding=found["padding"],
-            dilation=found["dilation"],
-            groups=found["groups"],
+            strides=self.strides,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
             input_dtype=self.inputs[0].dtype,
             output_dtype=self.inputs[0].dtype,
-            partials_dtype=found["partials_dtype"],
+            partials_dtype=self.partials_dtype,
             pass_=self.pass_,
             available_memory_proportion=self.memory,
         )
@@ -148,7 +166,7 @@ class _Convolutional(Op):
     def options(self) -> dict[str, Any]:
         """The attributes that the passes of a convolution share."""
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
-        return {name: self.attributes.get(name) for name in names}
+        return {name: self.attributes[name] for name in names}
 
     def work(self) -> list[works.Work]:
         """One planned pass."""
@@ -168,7 +186,7 @@ class Conv(_Convolutional):
 
     def infer(self) -> list[TensorSpec]:
         """``(N, O, *output size)``."""
-        self.normalise(self.operands(2))
+        self.operands(2)
         conv = self.check()
         x, w = self.inputs
         self.require(
@@ -201,28 +219,23 @@ class Conv(_Convolutional):
         ]
 
 
-class ConvInputGrad(_Convolutional):
-    """``(grad, w) -> dx``: gradient of a convolution with respect to its input of spatial size ``input_size``
-    (attribute).
+class _InputPass(_Convolutional):
+    """Base of the two ops ``(grad, w) -> dx`` that run the pass of a convolution's input gradient."""
 
-    Upstream ConvDataGrad becomes ConvFlipWeights and a Conv; here the rearrangement of the weights belongs to the
-    planned ``bwd`` pass. All other attributes are those of the forward convolution.
-    """
-
-    type = "ConvDataGrad"
     pass_ = "bwd"
+
+    def size(self) -> tuple[int, ...]:
+        """Spatial size of the result."""
+        raise NotImplementedError
 
     def convolution(self) -> works.Convolution:
         """The forward convolution whose gradient this is."""
         grad, w = (t.shape for t in self.inputs)
-        channels = (w[1] * self.attributes["groups"], grad[1])
-        return self.describe(grad[0], channels, self.attributes["input_size"], w[2:])
+        return self.describe(grad[0], (w[1] * self.groups, grad[1]), self.size(), w[2:])
 
     def infer(self) -> list[TensorSpec]:
-        """``(N, C, *input_size)``."""
-        axes = self.operands(2)
-        self.normalise(axes)
-        self.attributes["input_size"] = per_axis(self, "input_size", self.attributes.get("input_size", ()), axes)
+        """``(N, C, *size)``."""
+        self.operands(2)
         conv = self.check()
         grad, w = self.inputs
         self.require(w.shape[0] == grad.shape[1], f"gradient {grad.shape} and weights {w.shape} differ in channels")
@@ -257,7 +270,24 @@ class ConvInputGrad(_Convolutional):
         ]
 
 
-class ConvTranspose(ConvInputGrad):
+class ConvInputGrad(_InputPass):
+    """``(grad, w) -> dx``: gradient of a convolution with respect to its input of spatial size ``input_size``
+    (attribute).
+
+    Upstream ConvDataGrad becomes ConvFlipWeights and a Conv; here the rearrangement of the weights belongs to the
+    planned ``bwd`` pass. All other attributes are those of the forward convolution.
+    """
+
+    type = "ConvDataGrad"
+
+    input_size = spatial("input_size")
+
+    def size(self) -> tuple[int, ...]:
+        """As given."""
+        return self.input_size
+
+
+class ConvTranspose(_InputPass):
     """``(x, w) -> y``: transposed convolution, that is the input gradient of a convolution as a forward op.
 
     ``w`` is (C, O / groups, *kernel) for an input of C and an output of O channels, ``padding`` is taken away from the
@@ -268,23 +298,27 @@ class ConvTranspose(ConvInputGrad):
 
     type = "ConvTranspose"
 
-    def infer(self) -> list[TensorSpec]:
-        """``(N, O, *size)``, ``size = (n - 1) stride - padding + dilation (kernel - 1) + 1 + output_padding``."""
-        axes = self.operands(2)
-        self.normalise(axes)
-        extra = per_axis(self, "output_padding", self.attributes.get("output_padding", 0), axes, least=0)
-        self.attributes["output_padding"] = extra
-        data, w = self.inputs
-        strides, dilation, padding = (self.attributes[name] for name in ("strides", "dilation", "padding"))
-        for e, s in zip(extra, strides, strict=True):
-            self.require(e < s, f"output_padding={extra} has to be smaller than strides={strides}")
-        size = tuple(
-            (n - 1) * s - sum(p) + d * (k - 1) + 1 + e
-            for n, s, p, d, k, e in zip(data.shape[2:], strides, padding, dilation, w.shape[2:], extra, strict=True)
+    output_padding = spatial("output_padding", 0, least=0)
+
+    def size(self) -> tuple[int, ...]:
+        """``(n - 1) stride - padding + dilation (kernel - 1) + 1 + output_padding``."""
+        sizes = zip(self.inputs[0].shape[2:], self.inputs[1].shape[2:], strict=True)
+        options = zip(self.strides, self.padding, self.dilation, self.output_padding, strict=True)
+        return tuple(
+            (n - 1) * s - sum(p) + d * (k - 1) + 1 + e for (n, k), (s, p, d, e) in zip(sizes, options, strict=True)
         )
-        self.require(min(size) > 0, f"the output would have spatial size {size}; padding={padding} takes away too much")
-        self.attributes["input_size"] = size
-        return super().infer()
+
+    def operands(self, count: int) -> None:
+        """Also that ``output_padding`` and ``padding`` leave a size that the convolution has."""
+        super().operands(count)
+        for extra, stride in zip(self.output_padding, self.strides, strict=True):
+            self.require(
+                extra < stride, f"output_padding={self.output_padding} has to be smaller than strides={self.strides}"
+            )
+        size = self.size()
+        self.require(
+            min(size) > 0, f"the output would have spatial size {size}; padding={self.padding} takes away too much"
+        )
 
 
 class ConvWeightGrad(_Convolutional):
@@ -294,16 +328,16 @@ class ConvWeightGrad(_Convolutional):
     type = "ConvWeightsGrad"
     pass_ = "wu"
 
+    kernel_size = spatial("kernel_size")
+
     def convolution(self) -> works.Convolution:
         """The forward convolution whose gradient this is."""
         grad, x = (t.shape for t in self.inputs)
-        return self.describe(x[0], (x[1], grad[1]), x[2:], self.attributes["kernel_size"])
+        return self.describe(x[0], (x[1], grad[1]), x[2:], self.kernel_size)
 
     def infer(self) -> list[TensorSpec]:
         """``(O, C / groups, *kernel_size)``."""
-        axes = self.operands(2)
-        self.normalise(axes)
-        self.attributes["kernel_size"] = per_axis(self, "kernel_size", self.attributes.get("kernel_size", ()), axes)
+        self.operands(2)
         conv = self.check()
         grad, x = self.inputs
         self.require(

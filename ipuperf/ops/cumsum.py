@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ipuperf.ir import FLOAT32, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import shape
+from .axes import axis_of
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, sequence
-from .gather import axis_of
 from .work import MatMul, Work
 
 
@@ -26,22 +26,25 @@ class CumSum(Op):
 
     type = "CumSum"
 
+    axis = Attribute(INTEGER, 0, settle=axis_of)
+    exclusive = Attribute(FLAG, False)
+    reverse = Attribute(FLAG, False)
+
     def infer(self) -> list[TensorSpec]:
         """Like the operand."""
         tensor = self.inputs[0]
         self.floating(tensor)
-        axis_of(self, len(tensor.shape))
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One accumulation over the (turned) axis, shifted by one when exclusive."""
-        axis = self.attributes["axis"] + 1
+        axis = self.axis + 1
         source, before = contiguous(inputs[0], env, slot=0)
         out, after = result_buffer(outputs[0], env, slot=1)
         line, target = (np.moveaxis(a, axis, 0) for a in (source, out))
-        if self.attributes.get("reverse", False):
+        if self.reverse:
             line, target = line[::-1], target[::-1]
-        if not self.attributes.get("exclusive", False):
+        if not self.exclusive:
             return sequence([*before, partial(np.add.accumulate, line, 0, None, target), *after])
         steps: list[Step] = [*before, partial(target[:1].fill, 0)]
         if len(line) > 1:
@@ -50,17 +53,13 @@ class CumSum(Op):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Running sums of the gradient from the other end."""
-        attributes: dict[str, Any] = {
-            "axis": self.attributes["axis"],
-            "exclusive": bool(self.attributes.get("exclusive", False)),
-            "reverse": not self.attributes.get("reverse", False),
-        }
-        return [builder.op(CumSum, [given(grads)], **attributes)]
+        grad, other = given(grads), not self.reverse
+        return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=other)]
 
     def work(self) -> list[Work]:
         """A product with a triangular matrix of ones (PopART popx/op/cumsumx.cpp; its constant is not counted as
         memory), and copies when the axis is not the last."""
-        spec, axis = self.outputs[0].spec, self.attributes["axis"]
+        spec, axis = self.outputs[0].spec, self.axis
         if not spec.elements:
             return []
         length = spec.shape[axis]

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ipuperf.ir import DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGERS, WHOLE, Attribute
 
 from . import vertices
+from .axes import wrapped
 from .base import Environment, Kernel, Op, rows
 from .binding import given
 from .shape import copy_work
@@ -81,21 +83,21 @@ def planned_slice_cycles(elements: np.ndarray, dtype_size: int, chip: Chip) -> n
     return 25 + chip.workers * (39 + 24 + 2 * (worker // chip.vector_width(dtype_size)))
 
 
+def _sliced_axes(op: Dynamic, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of the base that are sliced, not negative."""
+    found = tuple(wrapped(op, axis, len(op.base_shape())) for axis in axes)
+    op.require(len(set(found)) == len(found), f"axes {found} name an axis twice")
+    return found
+
+
 class Dynamic(Op):
     """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``.
 
     PopART's ``no_overlap`` (slices never overlap), a hint for its gradients, would change neither values nor cost.
     """
 
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """Axes that are sliced."""
-        return self.attributes["axes"]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Length of the slice on each of :attr:`axes`."""
-        return self.attributes["sizes"]
+    axes = Attribute(INTEGERS, settle=_sliced_axes)
+    sizes = Attribute(INTEGERS)
 
     def base_shape(self) -> tuple[int, ...]:
         """Shape of the tensor that is sliced."""
@@ -119,20 +121,15 @@ class Dynamic(Op):
         return None
 
     def check(self) -> None:
-        """Normalise the axes; raise for axes, sizes or an index that do not fit the base."""
-        shape, rank = self.base_shape(), len(self.base_shape())
-        axes, sizes = (tuple(int(n) for n in self.attributes[key]) for key in ("axes", "sizes"))
+        """Raise for sizes or an index that do not fit the base."""
+        shape, axes, sizes = self.base_shape(), self.axes, self.sizes
         self.require(
             0 < len(axes) == len(sizes), f"axes {axes} and sizes {sizes} need the same number of entries, at least 1"
         )
-        self.require(all(-rank <= a < rank for a in axes), f"axes {axes} are out of range for rank {rank}")
-        axes = tuple(a % rank for a in axes)
-        self.require(len(set(axes)) == len(axes), f"axes {axes} name an axis twice")
         for axis, size in zip(axes, sizes, strict=True):
             self.require(
                 0 < size <= shape[axis], f"size {size} on axis {axis}; allowed are 1 to {shape[axis]} for {shape}"
             )
-        self.attributes.update(axes=axes, sizes=sizes)
         index = self.inputs[1]
         if index.dtype.name not in ("uint32", "int32"):
             raise DTypeError(f"{self.where()}: the index {index.id!r} is {index.dtype.name}; allowed are uint32, int32")
@@ -257,6 +254,9 @@ class DynamicSlicePadGrad(Dynamic):
 
     type: ClassVar[str] = "DynamicSlicePadGrad"
 
+    shape = Attribute(INTEGERS)
+    axes = Attribute(INTEGERS, settle=_sliced_axes)
+
     @property
     def base(self) -> Tensor:
         """The result."""
@@ -269,7 +269,7 @@ class DynamicSlicePadGrad(Dynamic):
 
     def base_shape(self) -> tuple[int, ...]:
         """The given shape."""
-        return self.attributes["shape"]
+        return self.shape
 
     def infer(self) -> list[TensorSpec]:
         """The given shape."""
@@ -402,26 +402,27 @@ class IncrementMod(Op):
     type: ClassVar[str] = "IncrementMod"
     in_place: ClassVar[bool] = False
 
+    increment = Attribute(WHOLE)
+    modulus = Attribute(WHOLE)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         tensor = self.inputs[0]
         if tensor.dtype.name not in ("uint32", "int32"):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are uint32, int32")
         bounds = np.iinfo(tensor.dtype.numpy)
-        for name, least in (("increment", int(bounds.min)), ("modulus", 1)):
-            value = self.attributes[name]
-            if float(value) != int(value) or not least <= int(value) <= bounds.max:
+        for name, value, least in (("increment", self.increment, int(bounds.min)), ("modulus", self.modulus, 1)):
+            if not least <= value <= bounds.max:
                 raise IrError(
                     f"{self.where()}: {name}={value!r}; a whole number from {least} to {bounds.max} is needed "
                     f"({tensor.dtype.name})"
                 )
-            self.attributes[name] = int(value)
         return [self.like(tensor)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Add, then take the remainder."""
         source, out = inputs[0], outputs[0]
-        increment, modulus = (source.dtype.type(self.attributes[name]) for name in ("increment", "modulus"))
+        increment, modulus = (source.dtype.type(number) for number in (self.increment, self.modulus))
 
         def run() -> None:
             np.add(source, increment, out=out)

@@ -15,22 +15,11 @@ import numpy as np
 
 from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
-from . import reduce, shape, unary, vertices
+from . import unary, vertices
 from .base import Environment, Kernel, Op
 from .binding import align, given, one_pass, operands, sequence
+from .reduce import sum_to
 from .work import Work
-
-
-def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
-    """Sum ``grad`` over the axes along which an operand of shape ``target`` was broadcast."""
-    target = tuple(target)
-    if grad.shape == target:
-        return grad
-    extra = len(grad.shape) - len(target)
-    axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
-    if axes:
-        grad = builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)
-    return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
 
 
 def zero(builder: GradientBuilder, dtype: DType) -> Tensor:

@@ -1,4 +1,4 @@
-"""The element-wise minimum and maximum."""
+"""The minimum and maximum: element-wise, and over axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from . import shape
 from .base import Environment, Kernel, Op
 from .binding import Step, given, operands, sequence
-from .elementwise import Equal, Where, elementwise_work, meta_shape_of, sum_to, zero
+from .elementwise import Equal, Where, elementwise_work, meta_shape_of, zero
+from .reduce import Reduce, sum_to
 from .work import Work
 
 
@@ -77,3 +78,38 @@ class Maximum(_Extremum):
     type = "Max"
     ufunc = np.maximum
     vertex = "MAXIMUM"
+
+
+# -- over axes ---------------------------------------------------------------------------------------------------------
+
+
+class _ReducedExtremum(Reduce):
+    """Base of ReduceMax and ReduceMin."""
+
+    def infer(self) -> list[TensorSpec]:
+        """As :class:`Reduce`; there must be something to choose from."""
+        self.require(self.count > 0, "there is no extreme of no elements")
+        return super().infer()
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """``g`` at elements equal to the extreme, 0 elsewhere; ties all receive it, as upstream."""
+        grad = given(grads)
+        out = self.keep(builder, builder.forward(self.outputs[0]))
+        chosen = builder.op(Equal, [builder.forward(self.inputs[0]), out])
+        return [builder.op(Where, [chosen, self.keep(builder, grad), zero(builder, grad.dtype)])]
+
+
+class ReduceMax(_ReducedExtremum):
+    """Largest element."""
+
+    type = "ReduceMax"
+    ufunc = np.maximum
+    vertex = "MAX"
+
+
+class ReduceMin(_ReducedExtremum):
+    """Smallest element."""
+
+    type = "ReduceMin"
+    ufunc = np.minimum
+    vertex = "MIN"

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, optional
 
 from . import reduce, shape, vertices
+from .axes import axis_of, wrapped
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
@@ -84,6 +86,12 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Verti
 # -- indices -----------------------------------------------------------------------------------------------------------
 
 
+class Indexed(Op):
+    """Base of ops that find slices along ``axis`` by indices."""
+
+    axis = Attribute(INTEGER, 0, settle=axis_of)
+
+
 def check_indices(op: Op, tensor: Tensor) -> None:
     """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, is of a type that indices may have."""
     if tensor.dtype.name not in INDEX_TYPES:
@@ -92,26 +100,12 @@ def check_indices(op: Op, tensor: Tensor) -> None:
         )
 
 
-def axis_of(op: Op, rank: int) -> int:
-    """The attribute ``axis`` (default 0), not negative."""
-    axis = int(op.attributes.get("axis", 0))
-    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-    op.attributes["axis"] = axis % rank
-    return axis % rank
-
-
-def _padding(op: Op, size: int) -> int | None:
-    """The attribute ``padding_idx``, not negative."""
-    padding = op.attributes.get("padding_idx")
+def _padding(op: Op, padding: int | None, size: int) -> int | None:
+    """The position ``padding`` of ``size``, not negative."""
     if padding is None:
         return None
     op.require(-size <= padding < size, f"padding_idx {padding} is out of range; allowed: {-size} to {size - 1}")
-    op.attributes["padding_idx"] = int(padding) % size
-    return int(padding) % size
-
-
-def _zeroing(op: Op) -> bool:
-    return bool(op.attributes.get("zero_out_of_range", False))
+    return padding % size
 
 
 def raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
@@ -123,7 +117,7 @@ def raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.n
 
 
 def bind_indices(
-    op: Op, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool
+    op: Indexed, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool
 ) -> tuple[np.ndarray, list[Step]]:
     """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range."""
     rows = env.scratch(indices.shape, np.int64, slot=slot)
@@ -133,19 +127,19 @@ def bind_indices(
     return rows, steps
 
 
-def _check_range(op: Op, rows: np.ndarray, unsigned: np.ndarray, size: int) -> None:
+def _check_range(op: Indexed, rows: np.ndarray, unsigned: np.ndarray, size: int) -> None:
     """Raise unless all indices are in range (negative ones look huge when unsigned)."""
     if unsigned.max() >= size:
         bad = int(rows[(rows < 0) | (rows >= size)][0])
         raise DynamicIndexError(
-            f"{op.where()}: index {bad} is out of range on axis {op.attributes['axis']}; allowed: 0 to {size - 1}"
+            f"{op.where()}: index {bad} is out of range on axis {op.axis}; allowed: 0 to {size - 1}"
         )
 
 
 # -- gather ------------------------------------------------------------------------------------------------------------
 
 
-class Gather(Op):
+class Gather(Indexed):
     """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
 
     The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
@@ -155,25 +149,29 @@ class Gather(Op):
 
     type = "Gather"
 
+    padding_idx = Attribute(
+        optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.inputs[0].shape[op.axis])
+    )
+    zero_out_of_range = Attribute(FLAG, False)
+
     def infer(self) -> list[TensorSpec]:
         """The data's shape with the indices' shape in the place of the axis."""
         self.require(len(self.inputs) == 2, f"needs data and indices, got {len(self.inputs)} operands")
         data, indices = self.inputs
         check_indices(self, indices)
-        axis = axis_of(self, len(data.shape))
-        _padding(self, data.shape[axis])
+        axis = self.axis
         return [TensorSpec(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.dtype)]
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """Elements before the axis, on it, after it, and indices."""
-        data, axis = self.inputs[0].shape, self.attributes["axis"]
+        data, axis = self.inputs[0].shape, self.axis
         return math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]), self.inputs[1].spec.elements
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ``take`` per replica."""
         before, size, after, count = self.sizes
-        zeroing, out = _zeroing(self), outputs[0]
+        zeroing, out = self.zero_out_of_range, outputs[0]
         data, steps = raw_contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
@@ -195,10 +193,8 @@ class Gather(Op):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient's slices added up at the indices."""
-        attributes: dict[str, Any] = {k: self.attributes.get(k) for k in ("padding_idx", "zero_out_of_range")}
         inputs = [given(grads), builder.forward(self.inputs[1])]
-        axis = self.attributes["axis"]
-        return [builder.op(GatherGrad, inputs, axis=axis, size=self.sizes[1], **attributes), None]
+        return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
 
     def work(self) -> list[Work]:
         """One MultiSlice compute set; with ``zero_out_of_range`` also a mask and a product with it
@@ -208,7 +204,7 @@ class Gather(Op):
             return []
         before, _, after, count = self.sizes
         works: list[Work] = [multi_slice(out.dtype, count, before * after)]
-        return [*works, *_mask_work(index, out)] if _zeroing(self) else works
+        return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
 
 
 def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
@@ -222,7 +218,7 @@ def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
     ]
 
 
-class GatherGrad(Op):
+class GatherGrad(Indexed):
     """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
 
     Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
@@ -231,27 +227,36 @@ class GatherGrad(Op):
 
     type = "GatherGrad"
 
+    axis = Attribute(INTEGER, 0, settle=lambda op, axis: wrapped(op, axis, op.rank))
+    size = Attribute(INTEGER)
+    padding_idx = Attribute(optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.size))
+    zero_out_of_range = Attribute(FLAG, False)
+
+    @property
+    def rank(self) -> int:
+        """Axes of the gathered tensor."""
+        grad, indices = self.inputs
+        rank = len(grad.shape) - len(indices.shape) + 1
+        self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
+        return rank
+
     def infer(self) -> list[TensorSpec]:
         """The gathered tensor's shape."""
         grad, indices = self.inputs
         self.floating(grad)
         check_indices(self, indices)
-        rank = len(grad.shape) - len(indices.shape) + 1
-        self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
-        axis = axis_of(self, rank)
+        axis = self.axis
         found = grad.shape[axis : axis + len(indices.shape)]
         self.require(
             found == indices.shape,
             f"gradient {grad.shape} has {found} from axis {axis} on; the indices' shape {indices.shape} is needed",
         )
-        size = int(self.attributes["size"])
-        _padding(self, size)
-        return [TensorSpec((*grad.shape[:axis], size, *grad.shape[axis + len(indices.shape) :]), grad.dtype)]
+        return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(indices.shape) :]), grad.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Clear, then add the slices in order; in float32 for fp16."""
-        axis, size, count = self.attributes["axis"], self.attributes["size"], self.inputs[1].spec.elements
-        zeroing, replicas = _zeroing(self), len(inputs[0])
+        axis, size, count = self.axis, self.size, self.inputs[1].spec.elements
+        zeroing, replicas = self.zero_out_of_range, len(inputs[0])
         grad, steps = contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         out, after = result_buffer(outputs[0], env, slot=2)
@@ -267,32 +272,31 @@ class GatherGrad(Op):
         steps += [partial(table.fill, 0), *_add_rows(table, grad.reshape(replicas, before, count, width), flat, env)]
         if zeroing:
             steps.append(partial(np.copyto, result, table[:, :, :size]))
-        padding = self.attributes.get("padding_idx")
-        if padding is not None:
-            steps.append(partial(result[:, :, padding].fill, 0))
+        if self.padding_idx is not None:
+            steps.append(partial(result[:, :, self.padding_idx].fill, 0))
         return sequence([*steps, *after])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """A gather (without the padding's slices, which gave nothing)."""
-        if self.attributes.get("padding_idx") is not None:
+        if self.padding_idx is not None:
             return super().gradient(builder, grads)
         inputs = [given(grads), builder.forward(self.inputs[1])]
-        zeroing = _zeroing(self)
-        return [builder.op(Gather, inputs, axis=self.attributes["axis"], zero_out_of_range=zeroing), None]
+        zeroing = self.zero_out_of_range
+        return [builder.op(Gather, inputs, axis=self.axis, zero_out_of_range=zeroing), None]
 
     def work(self) -> list[Work]:
         """Zeros, then one MultiUpdateAdd compute set (PopART popx/op/gatherx.cpp)."""
         grad, index = (t.spec for t in self.inputs)
-        out, size = self.outputs[0].spec, self.attributes["size"]
+        out, size = self.outputs[0].spec, self.size
         if not out.elements:
             return []
         works: list[Work] = [vertices.fill(out.dtype, out.elements)]
         if not grad.elements:
             return works
-        if _zeroing(self):
+        if self.zero_out_of_range:
             works += _mask_work(index, grad)
         works.append(multi_update_add(out.dtype, index.elements, size, out.elements // size))
-        if self.attributes.get("padding_idx") is not None:
+        if self.padding_idx is not None:
             works.append(vertices.fill(out.dtype, out.elements // size))
         return works
 
@@ -338,21 +342,22 @@ class OneHot(Op):
 
     type = "OneHot"
 
+    depth = Attribute(INTEGER)
+    axis = Attribute(INTEGER, -1, settle=lambda op, axis: wrapped(op, axis, len(op.inputs[0].shape) + 1))
+
     def infer(self) -> list[TensorSpec]:
         """The indices' shape with the new axis, the values' type."""
         indices, values = self.inputs
         check_indices(self, indices)
         self.require(values.shape == (2,), f"values have shape {values.shape}; (2,) is needed: off, on")
-        depth = int(self.attributes["depth"])
+        axis, depth = self.axis, self.depth
         self.require(depth >= 1, f"depth {depth}; at least 1 is needed")
-        self.attributes.setdefault("axis", -1)
-        axis = axis_of(self, len(indices.shape) + 1)
         return [TensorSpec((*indices.shape[:axis], depth, *indices.shape[axis:]), values.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Compare with the positions, write off, then on."""
         (indices, values), out = inputs, outputs[0]
-        axis, depth = self.attributes["axis"] + 1, self.attributes["depth"]
+        axis, depth = self.axis + 1, self.depth
         line = np.arange(depth, dtype=indices.dtype).reshape(-1, *([1] * (out.ndim - axis - 1)))
         mask = env.scratch(out.shape, np.bool_, slot=0)
         off, on = (align(values[:, i], out.ndim) for i in range(2))
@@ -370,7 +375,7 @@ class OneHot(Op):
         sums = []
         for chosen in ((1, 0), (0, 1)):
             values = builder.constant(np.array(chosen), grad.dtype, "values")
-            mask = builder.op(OneHot, [index, values], depth=self.attributes["depth"], axis=self.attributes["axis"])
+            mask = builder.op(OneHot, [index, values], depth=self.depth, axis=self.axis)
             total = builder.op(reduce.ReduceSum, [grad * mask], axes=None, keepdims=False)
             sums.append(builder.op(shape.Reshape, [total], shape=(1,)))
         return [None, builder.op(shape.Concat, sums, axis=0)]
@@ -378,4 +383,4 @@ class OneHot(Op):
     def work(self) -> list[Work]:
         """One EncodeOneHot compute set."""
         index, out = self.inputs[0].spec, self.outputs[0].spec
-        return [vertices.one_hot(out.dtype, index.elements, self.attributes["depth"])] if out.elements else []
+        return [vertices.one_hot(out.dtype, index.elements, self.depth)] if out.elements else []

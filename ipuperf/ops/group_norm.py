@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -41,20 +42,17 @@ class GroupNormalization(Normalisation):
 
     type = "GroupNormalization"
 
-    @property
-    def groups(self) -> int:
-        """Groups of channels."""
-        return int(self.attributes["num_groups"])
+    num_groups = Attribute(INTEGER)
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics per sample and group."""
         self.check(("x", "scale", "bias"), 2)
         self.require(
-            self.groups >= 1 and self.channels % self.groups == 0,
-            f"num_groups={self.groups} must be at least 1 and divide the {self.channels} channels",
+            self.num_groups >= 1 and self.channels % self.num_groups == 0,
+            f"num_groups={self.num_groups} must be at least 1 and divide the {self.channels} channels",
         )
         x = self.inputs[0]
-        saved = TensorSpec((x.shape[0] * self.groups,), statistics_dtype(x.dtype))
+        saved = TensorSpec((x.shape[0] * self.num_groups,), statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -66,9 +64,9 @@ class GroupNormalization(Normalisation):
         )
         steps: list[Step] = [step for _, fill in bound for step in fill]
         for r, samples in sample_blocks(x):
-            one, rows = slice(r, r + 1), slice(samples.start * self.groups, samples.stop * self.groups)
+            one, rows = slice(r, r + 1), slice(samples.start * self.num_groups, samples.stop * self.num_groups)
             block, result = x[one, samples], y[one, samples]
-            over = Statistics(1, block.shape[1:], self.groups)
+            over = Statistics(1, block.shape[1:], self.num_groups)
             squares = env.scratch(over.form, x.dtype, slot=6)
             view, spread = over.view(result), over.spread(inverse[one, rows])
             steps += [
@@ -84,7 +82,8 @@ class GroupNormalization(Normalisation):
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[1:])
-        return create_gradient(builder, GroupNormalizationGrad, [x, scale, mean, inverse, grad], num_groups=self.groups)
+        inputs = [x, scale, mean, inverse, grad]
+        return create_gradient(builder, GroupNormalizationGrad, inputs, num_groups=self.num_groups)
 
     def work(self) -> list[Work]:
         """lib/poplin/Norms.cpp:127-250: sums of values and squares, inverse deviation, whiten, scale, offset."""
@@ -108,13 +107,15 @@ class GroupNormalizationGrad(Op):
 
     type = "GroupNormalizationGrad"
 
+    num_groups = Attribute(INTEGER)
+
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
         return gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`gradient_kernel`."""
-        return gradient_kernel(int(self.attributes["num_groups"]), inputs, outputs, env)
+        return gradient_kernel(self.num_groups, inputs, outputs, env)
 
     def work(self) -> list[Work]:
         """See :func:`gradient_work`."""

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import Attribute, choice
 
 from .base import Environment, Kernel, Op
 from .binding import given
@@ -43,10 +44,7 @@ class IoTileCopy(Op):
 
     type: ClassVar[str] = "IoTileCopy"
 
-    @property
-    def destination(self) -> str:
-        """The tile set that receives."""
-        return self.attributes["destination"]
+    destination = Attribute(choice(*TILE_SETS))
 
     @property
     def source(self) -> str:
@@ -56,9 +54,6 @@ class IoTileCopy(Op):
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
-        found = self.attributes.get("destination")
-        if found not in TILE_SETS:
-            raise IrError(f"{self.where()}: destination={found!r}; allowed: {', '.join(TILE_SETS)}")
         if len(self.inputs) == 2:
             self.same_dtype(*self.inputs)
             shapes = [tensor.shape for tensor in self.inputs]

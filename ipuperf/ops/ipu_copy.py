@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute, instance, optional
 
 from .base import Environment, Kernel, Op
 from .binding import given, shares_safely
@@ -44,25 +45,17 @@ class IpuCopy(Op):
 
     type: ClassVar[str] = "IpuCopy"
 
-    @property
-    def source(self) -> int:
-        """IPU that sends."""
-        return self.attributes["source"]
-
-    @property
-    def destination(self) -> int:
-        """IPU that receives."""
-        return self.attributes["destination"]
+    source = Attribute(INTEGER)
+    destination = Attribute(INTEGER)
+    exchange = Attribute(optional(instance(str)), None)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
-        ends = (self.attributes.get("source"), self.attributes.get("destination"))
-        whole = all(isinstance(end, (int, np.integer)) and not isinstance(end, bool) and end >= 0 for end in ends)
-        if not whole or ends[0] == ends[1]:
+        if min(self.source, self.destination) < 0 or self.source == self.destination:
             raise IrError(
-                f"{self.where()}: source={ends[0]!r}, destination={ends[1]!r}; allowed are two different IPU numbers "
-                "of 0 or more"
+                f"{self.where()}: source={self.source}, destination={self.destination}; allowed are two different IPU "
+                "numbers of 0 or more"
             )
         self._check_place(self.inputs[0], self.source, "source")
         if len(self.inputs) == 2:

@@ -8,18 +8,13 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute
 
 from . import vertices
+from .axes import axis_of
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .work import Work
-
-
-def _axis(op: Op, tensor: Tensor) -> int:
-    rank = len(tensor.shape)
-    axis = op.attributes.get("axis", -1)
-    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-    return axis % rank
 
 
 class LogSoftmax(Op):
@@ -27,16 +22,17 @@ class LogSoftmax(Op):
 
     type = "LogSoftmax"
 
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         tensor = self.inputs[0]
         self.floating(tensor)
-        self.attributes["axis"] = _axis(self, tensor)
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
-        axis = self.attributes["axis"] + 1
+        axis = self.axis + 1
         x, before = contiguous(inputs[0], env, slot=0)
         out, after = result_buffer(outputs[0], env, slot=1)
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
@@ -57,15 +53,15 @@ class LogSoftmax(Op):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """From the operand: ``g - softmax(x) sum(g)``."""
         inputs = [given(grads), builder.forward(self.inputs[0])]
-        return [builder.op(LogSoftmaxGrad, inputs, axis=self.attributes["axis"])]
+        return [builder.op(LogSoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:
         """popnn ``logSoftmax``: maximum, subtract, exponential, sum, logarithm, subtract (the softmax passes of
         PopLibs lib/popnn/NonLinearity.cpp with a logarithm and a subtraction at the end)."""
         spec = self.outputs[0].spec
-        classes = spec.shape[self.attributes["axis"]]
+        classes = spec.shape[self.axis]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
+        run = classes if self.axis == len(spec.shape) - 1 else 1
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
@@ -81,17 +77,18 @@ class LogSoftmaxGrad(Op):
 
     type = "LogSoftmaxGrad"
 
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         grad, x = self.inputs
         self.same_dtype(grad, x)
         self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
-        self.attributes["axis"] = _axis(self, x)
         return [TensorSpec(x.shape, x.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Softmax, then the scaled difference."""
-        axis = self.attributes["axis"] + 1
+        axis = self.axis + 1
         grad, fill_grad = contiguous(inputs[0], env, slot=0)
         x, fill_x = contiguous(inputs[1], env, slot=1)
         out, after = result_buffer(outputs[0], env, slot=2)
@@ -114,9 +111,9 @@ class LogSoftmaxGrad(Op):
         """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply
         (priced as the two broadcast passes)."""
         spec = self.outputs[0].spec
-        classes = spec.shape[self.attributes["axis"]]
+        classes = spec.shape[self.axis]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
+        run = classes if self.axis == len(spec.shape) - 1 else 1
         return [
             vertices.reduction("MAX", dtype, count, rows, operand=1, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),

@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 
-from . import elementwise as ew
-from . import shape, unary
+from . import reduce, shape, unary
 from . import work as works
 from .base import Environment, Kernel, Op
 from .binding import align, given, result_buffer, sequence, widened
@@ -37,13 +37,19 @@ class MatMul(Op):
     type = "MatMul"
     operator = "matmul"
 
+    partials_dtype = Attribute(optional(FLOATING), None)
+    output_dtype = Attribute(optional(FLOATING), None)
+    available_memory_proportion = Attribute(optional(NUMBER), None)
+    pass_ = Attribute(choice(*PASSES), "nonemm")
+
     def infer(self) -> list[TensorSpec]:
         """The product's shape by NumPy's rules."""
         self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
         lhs, rhs = self.inputs
         dtype = self.same_dtype(lhs, rhs)
         self.floating(lhs)
-        self._check_attributes()
+        if not 0 < self._memory() <= 1:
+            raise IrError(f"{self.where()}: available_memory_proportion={self._memory()}; allowed: above 0, up to 1")
         a, b = lhs.shape, rhs.shape
         self.require(len(a) > 0 and len(b) > 0, "operands of a matrix product need at least 1 axis")
         inner = b[0] if len(b) == 1 else b[-2]
@@ -53,21 +59,11 @@ class MatMul(Op):
         except ValueError:
             self.require(False, f"batch dimensions {a[:-2]} and {b[:-2]} cannot be broadcast together")
         rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
-        return [TensorSpec((*batch, *rows, *columns), self.attributes.get("output_dtype") or dtype)]
-
-    def _check_attributes(self) -> None:
-        for key in ("partials_dtype", "output_dtype"):
-            value = self.attributes.get(key)
-            if value is not None and not (isinstance(value, DType) and value.is_floating_point):
-                raise DTypeError(f"{self.where()}: {key}={value!r}; a floating-point DType or None is needed")
-        if self.attributes.get("pass_", "nonemm") not in PASSES:
-            raise IrError(f"{self.where()}: pass_={self.attributes['pass_']!r}; allowed: {', '.join(PASSES)}")
-        if not 0 < self._memory() <= 1:
-            raise IrError(f"{self.where()}: available_memory_proportion={self._memory()}; allowed: above 0, up to 1")
+        return [TensorSpec((*batch, *rows, *columns), self.output_dtype or dtype)]
 
     def _memory(self) -> float:
-        value = self.attributes.get("available_memory_proportion")
-        return 0.6 if value is None else value
+        stated = self.available_memory_proportion
+        return 0.6 if stated is None else stated
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One call of BLAS per replica and batch; rows of all batches together when ``rhs`` is shared by them."""
@@ -112,7 +108,7 @@ class MatMul(Op):
         grad = _shaped(builder, grad, (*batch, rows, columns))
         d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, other)), "fcbwd")
         d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, two)), grad, "fcwu")
-        d_lhs, d_rhs = ew.sum_to(builder, d_lhs, two), ew.sum_to(builder, d_rhs, other)
+        d_lhs, d_rhs = reduce.sum_to(builder, d_lhs, two), reduce.sum_to(builder, d_rhs, other)
         return [_shaped(builder, d_lhs, lhs_shape), _shaped(builder, d_rhs, rhs_shape)]
 
     def _product(self, builder: GradientBuilder, lhs: Tensor, rhs: Tensor, pass_: str) -> Tensor:
@@ -120,10 +116,10 @@ class MatMul(Op):
         return builder.op(
             MatMul,
             [lhs, rhs],
-            partials_dtype=self.attributes.get("partials_dtype"),
+            partials_dtype=self.partials_dtype,
             output_dtype=None,
             available_memory_proportion=self._memory(),
-            pass_=pass_ if self.attributes.get("pass_", "nonemm") == "fcfwd" else "nonemm",
+            pass_=pass_ if self.pass_ == "fcfwd" else "nonemm",
         )
 
     # -- cost ------------------------------------------------------------------------------------------------------
@@ -149,8 +145,8 @@ class MatMul(Op):
                 columns,
                 lhs.dtype,
                 self.outputs[0].dtype,
-                self.attributes.get("partials_dtype") or FLOAT32,
-                self.attributes.get("pass_", "nonemm"),
+                self.partials_dtype or FLOAT32,
+                self.pass_,
                 self._memory(),
             )
         ]

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -98,10 +99,7 @@ def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grou
 class Normalisation(Op):
     """Base: operands ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``, ...; attribute ``epsilon``."""
 
-    @property
-    def epsilon(self) -> float:
-        """What is added to the variance."""
-        return float(self.attributes["epsilon"])
+    epsilon = Attribute(NUMBER, 1e-5)
 
     @property
     def channels(self) -> int:
@@ -127,7 +125,6 @@ class Normalisation(Op):
             if tensor.dtype not in (x.dtype, statistics_dtype(x.dtype)):
                 allowed = " or ".join(sorted({x.dtype.name, statistics_dtype(x.dtype).name}))
                 raise DTypeError(f"{self.where()}: {name} {tensor.id!r} is {tensor.dtype.name}; allowed: {allowed}")
-        self.attributes.setdefault("epsilon", 1e-5)
         if not self.epsilon >= 0:
             raise IrError(f"{self.where()}: epsilon={self.epsilon}; a number of at least 0 is needed")
 

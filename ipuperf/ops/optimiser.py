@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import IrError, Phase, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, optional
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -29,7 +30,10 @@ def _scratch(env: Environment) -> Callable[[int, int], np.ndarray]:
 
 
 class _Update(Op):
-    """Base of updates with scalar factors that are either Python floats or scalar tensors."""
+    """Base of updates with scalar factors that are either Python floats or scalar tensors.
+
+    A factor ``f`` is the attribute ``f``, or, where a class has it, ``f_input``: the index of the input that holds it.
+    """
 
     def own_phase(self) -> Phase | None:
         """A weight update, wherever nobody says otherwise."""
@@ -37,7 +41,7 @@ class _Update(Op):
 
     def factor_index(self, name: str) -> int | None:
         """Index of the input that holds factor ``name``, or None when it is a float."""
-        return self.attributes.get(f"{name}_input")
+        return getattr(self, f"{name}_input", None)
 
     def has_tensor_factor(self, *names: str) -> bool:
         """True when any of the factors is read from a tensor."""
@@ -58,7 +62,7 @@ class _Update(Op):
         """A function giving the factor's value on a replica at the time of the call."""
         index = self.factor_index(name)
         if index is None:
-            value = self.attributes.get(name)
+            value = getattr(self, name)
             number = default if value is None else float(value)
             return lambda replica: number
         values = inputs[index]
@@ -86,6 +90,11 @@ class ScaledAdd(_Update):
 
     type: ClassVar[str] = "ScaledAdd"
 
+    a = Attribute(optional(NUMBER), None)
+    b = Attribute(optional(NUMBER), None)
+    a_input = Attribute(optional(INTEGER), None)
+    b_input = Attribute(optional(INTEGER), None)
+
     def own_phase(self) -> Phase | None:
         return None
 
@@ -108,7 +117,7 @@ class ScaledAdd(_Update):
         """The ScaledAdd or aX+bY compute set."""
         x, y = self.inputs[:2]
         tensor = self.has_tensor_factor("a", "b")
-        both = self.factor_index("a") is not None or self.attributes.get("a", 1.0) not in (None, 1.0)
+        both = self.factor_index("a") is not None or self.a not in (None, 1.0)
         name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
         return Vertices(
             f"popops::{name}<{type_names(x.dtype, y.dtype)},{str(not tensor).lower()}>",
@@ -169,27 +178,19 @@ class Accumulate(_Update):
 
     type: ClassVar[str] = "Accumulate"
 
+    kind = Attribute(choice(*_KINDS), "add")
+    factor = Attribute(optional(NUMBER), None)
+
     def infer(self) -> list[TensorSpec]:
         """The spec of ``t``; raises for an unknown kind, unequal shapes and a kind that lacks its factor."""
         target, value = self.inputs[:2]
         kind = self.kind
-        if kind not in _KINDS:
-            raise IrError(f"{self.where()}: kind {kind!r}; allowed are {', '.join(_KINDS)}")
         self.floating(target, value)
         self.same_shape(target, value)
         self.check_factor("factor")
-        if (
-            self.factor_index("factor") is None
-            and self.attributes.get("factor") is None
-            and kind not in ("add", "square")
-        ):
+        if self.factor_index("factor") is None and self.factor is None and kind not in ("add", "square"):
             raise IrError(f"{self.where()}: kind {kind!r} needs a factor (a float or a third input)")
         return [self.like(target)]
-
-    @property
-    def kind(self) -> str:
-        """Kind of accumulation."""
-        return self.attributes.get("kind", "add")
 
     def factor_index(self, name: str) -> int | None:
         """The third input, if there is one, is the factor."""
@@ -231,7 +232,7 @@ class Accumulate(_Update):
             formula = scaled_add_cycles(target.dtype, value.dtype, tensor, both)
             return [Vertices(vertex, count, formula, flops=(3 if both else 2) * count)]
         operations = _FUSED_OPERATIONS[kind][tensor]
-        if kind == "square" and not tensor and self.attributes.get("factor") in (None, 1.0):
+        if kind == "square" and not tensor and self.factor in (None, 1.0):
             operations = 2
         formula = fused_cycles(target.dtype, 2, int(tensor), operations)
         return [Vertices(f"popops::map::Accumulate_{kind}<{types}>", count, formula, flops=operations * count)]
@@ -245,11 +246,13 @@ class AccumulatorScale(_Update):
 
     type: ClassVar[str] = "AccumulatorScale"
 
+    factor = Attribute(optional(NUMBER), None)
+
     def infer(self) -> list[TensorSpec]:
         """The spec of ``t``; raises for integers and without a factor of one element."""
         self.floating(self.inputs[0])
         self.check_factor("factor")
-        if self.factor_index("factor") is None and self.attributes.get("factor") is None:
+        if self.factor_index("factor") is None and self.factor is None:
             raise IrError(f"{self.where()}: a factor is needed (a float or a second input)")
         return [self.like(self.inputs[0])]
 
@@ -260,7 +263,7 @@ class AccumulatorScale(_Update):
     @property
     def clears(self) -> bool:
         """True when the factor is the constant 0."""
-        return self.factor_index("factor") is None and float(self.attributes["factor"]) == 0.0
+        return self.factor_index("factor") is None and self.factor == 0.0
 
     def modified_inputs(self) -> tuple[int, ...]:
         """The accumulator."""
@@ -300,10 +303,7 @@ class AccumulatorScale(_Update):
 class AccumulatorZero(AccumulatorScale):
     """``t = 0`` in place; the output is ``t``. Printed as the upstream operation, an AccumulatorScale by 0."""
 
-    def infer(self) -> list[TensorSpec]:
-        """The spec of ``t``; sets the factor to 0."""
-        self.attributes["factor"] = 0.0
-        return super().infer()
+    factor = Attribute(choice(0.0), 0.0)
 
 
 class CopyVarUpdate(_Update):
@@ -355,21 +355,30 @@ class AdamUpdater(_Update):
 
     type: ClassVar[str] = "AdamUpdater"
 
+    mode = Attribute(choice(*_MODES), "adam")
+    has_weight = Attribute(FLAG, False)
+    has_step = Attribute(FLAG, False)
+    weight_decay = Attribute(optional(NUMBER), None)
+    beta1 = Attribute(optional(NUMBER), None)
+    beta2 = Attribute(optional(NUMBER), None)
+    epsilon = Attribute(optional(NUMBER), None)
+    weight_decay_input = Attribute(optional(INTEGER), None)
+    beta1_input = Attribute(optional(INTEGER), None)
+    beta2_input = Attribute(optional(INTEGER), None)
+    epsilon_input = Attribute(optional(INTEGER), None)
+
     def infer(self) -> list[TensorSpec]:
         """The spec of the weight, or of ``m``; raises for an unknown mode, unequal shapes and missing operands or
         factors."""
         m, v = self.inputs[:2]
-        if self.mode not in _MODES:
-            raise IrError(f"{self.where()}: mode {self.mode!r}; allowed are {', '.join(_MODES)}")
         self.floating(m, v)
         self.same_shape(m, v)
-        decay = self.factor_index("weight_decay") is not None or bool(self.attributes.get("weight_decay"))
-        if decay and not self.has_weight:
+        if self._decays and not self.has_weight:
             raise IrError(f"{self.where()}: weight decay needs the weight as an input")
         for name in ("weight_decay", "epsilon", *self._betas()):
             self.check_factor(name)
         for name in self._betas():
-            if self.factor_index(name) is None and self.attributes.get(name) is None:
+            if self.factor_index(name) is None and getattr(self, name) is None:
                 raise IrError(f"{self.where()}: bias correction (a time step) needs {name}")
         if self.has_step:
             step = self.inputs[self.step_index]
@@ -382,21 +391,6 @@ class AdamUpdater(_Update):
         self.floating(weight)
         self.same_shape(m, weight)
         return [self.like(weight)]
-
-    @property
-    def mode(self) -> str:
-        """``adam``, ``adamax`` or ``lamb``."""
-        return self.attributes.get("mode", "adam")
-
-    @property
-    def has_weight(self) -> bool:
-        """Whether input 2 is the weight."""
-        return bool(self.attributes.get("has_weight", False))
-
-    @property
-    def has_step(self) -> bool:
-        """Whether there is a time step."""
-        return bool(self.attributes.get("has_step", False))
 
     @property
     def step_index(self) -> int:
@@ -470,7 +464,7 @@ class AdamUpdater(_Update):
 
     @property
     def _decays(self) -> bool:
-        return self.factor_index("weight_decay") is not None or bool(self.attributes.get("weight_decay"))
+        return self.factor_index("weight_decay") is not None or bool(self.weight_decay)
 
     def _moment_operations(self) -> int:
         """Divide, subtract and power per corrected moment, a lone divide otherwise; and the square root."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ir.attributes import NUMBER, Attribute
 
 from .activations import Activation, ActivationGrad
 from .binding import given
@@ -19,10 +20,7 @@ class Elu(Activation):
     type = "Elu"
     vertex = "ELU"
 
-    @property
-    def alpha(self) -> float:
-        """Limit for very negative x, negated."""
-        return float(self.attributes.get("alpha", 1.0))
+    alpha = Attribute(NUMBER, 1.0)
 
     def value(self, x: Term) -> Term:
         """Five passes."""
@@ -42,9 +40,11 @@ class EluGrad(ActivationGrad):
 
     type = "EluGrad"
 
+    alpha = Attribute(NUMBER, 1.0)
+
     def value(self, grad: Term, x: Term) -> Term:
         """Nine passes: 1 above 0 and the slope elsewhere, times ``grad``."""
-        slope = exp(minimum(x, 0)) * self.attributes.get("alpha", 1.0)
+        slope = exp(minimum(x, 0)) * self.alpha
         return ((slope - 1) * (1 - heaviside(x, 0)) + 1) * grad
 
     def work(self) -> list[Work]:
@@ -58,10 +58,7 @@ class LeakyRelu(Activation):
     type = "LeakyRelu"
     vertex = "LEAKY_RELU"
 
-    @property
-    def alpha(self) -> float:
-        """Slope below 0."""
-        return float(self.attributes.get("alpha", 0.01))
+    alpha = Attribute(NUMBER, 0.01)
 
     def value(self, x: Term) -> Term:
         """Four passes."""
@@ -81,10 +78,11 @@ class LeakyReluGrad(ActivationGrad):
 
     type = "LeakyReluGrad"
 
+    alpha = Attribute(NUMBER, 0.01)
+
     def value(self, grad: Term, x: Term) -> Term:
         """Four passes."""
-        alpha = float(self.attributes.get("alpha", 0.01))
-        return (heaviside(x, 0) * (1 - alpha) + alpha) * grad
+        return (heaviside(x, 0) * (1 - self.alpha) + self.alpha) * grad
 
     def work(self) -> list[Work]:
         """One fused expression: compare, select, multiply."""
@@ -97,20 +95,17 @@ class HardSigmoid(Activation):
     type = "HardSigmoid"
     vertex = "HARD_SIGMOID"
 
-    @property
-    def slope(self) -> tuple[float, float]:
-        """alpha and beta."""
-        return float(self.attributes.get("alpha", 0.2)), float(self.attributes.get("beta", 0.5))
+    alpha = Attribute(NUMBER, 0.2)
+    beta = Attribute(NUMBER, 0.5)
 
     def value(self, x: Term) -> Term:
         """Four passes."""
-        alpha, beta = self.slope
-        return minimum(maximum(x * alpha + beta, 0), 1)
+        return minimum(maximum(x * self.alpha + self.beta, 0), 1)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``alpha g`` between the limits."""
-        alpha, beta = self.slope
-        return [builder.op(HardSigmoidGrad, [given(grads), builder.forward(self.inputs[0])], alpha=alpha, beta=beta)]
+        inputs = [given(grads), builder.forward(self.inputs[0])]
+        return [builder.op(HardSigmoidGrad, inputs, alpha=self.alpha, beta=self.beta)]
 
     def work(self) -> list[Work]:
         """One fused expression: multiply, add, maximum, minimum."""
@@ -122,11 +117,13 @@ class HardSigmoidGrad(ActivationGrad):
 
     type = "HardSigmoidGrad"
 
+    alpha = Attribute(NUMBER, 0.2)
+    beta = Attribute(NUMBER, 0.5)
+
     def value(self, grad: Term, x: Term) -> Term:
         """Eight passes: the two conditions as steps of 0 and 1."""
-        alpha, beta = self.attributes["alpha"], self.attributes["beta"]
-        line = x * alpha + beta
-        return heaviside(line, 0) * heaviside(1 - line, 0) * alpha * grad
+        line = x * self.alpha + self.beta
+        return heaviside(line, 0) * heaviside(1 - line, 0) * self.alpha * grad
 
     def work(self) -> list[Work]:
         """One fused expression: multiply, add, two comparisons, and, select, multiply."""

@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, scalar, sequence
-from .convolution import padding_pairs, per_axis
+from .convolution import SPATIAL, per_axis, spatial, spatial_axes, spatial_padding
 from .work import TileCycles, Vertices, Work
 
 #: (outputs, inputs): which results take which elements at one position of the window.
@@ -159,18 +160,7 @@ def temporaries(
 
 
 class _Pooling(Op):
-    """Base of the ops over windows.
-
-    Attributes:
-        kernel_size: elements of a window along each spatial axis (one integer stands for all axes).
-        strides: between windows (default: ``kernel_size``).
-        padding: (before, after) per spatial axis (default none); at most half of what the window spans.
-        dilation: distance of the elements of a window (maximum only; default 1).
-        ceil_mode: also windows that reach past the end, if they begin before it (default False).
-        count_include_pad: averages count padding as zeros (average only; default False as in ONNX, PyTorch has True).
-    """
-
-    dilated: ClassVar[bool] = False
+    """Base of the ops over windows."""
 
     def operand(self) -> Tensor:
         """Check the first operand."""
@@ -179,44 +169,9 @@ class _Pooling(Op):
         self.require(len(tensor.shape) >= 3, f"{tensor.shape} needs at least 3 axes: (N, C, *spatial)")
         return tensor
 
-    def normalise(self, axes: int) -> None:
-        """Check the attributes and bring them into full form."""
-        found = self.attributes
-        self.require("kernel_size" in found, "kernel_size is needed")
-        found["kernel_size"] = per_axis(self, "kernel_size", found["kernel_size"], axes)
-        strides = found.get("strides")
-        found["strides"] = per_axis(self, "strides", found["kernel_size"] if strides is None else strides, axes)
-        found["padding"] = padding_pairs(self, found.get("padding", 0), axes)
-        dilation = found["dilation"] = per_axis(self, "dilation", found.get("dilation", 1), axes)
-        self.require(self.dilated or set(dilation) == {1}, f"dilation={dilation}; an average has no dilation")
-        for name in ("ceil_mode", "count_include_pad"):
-            found[name] = bool(found.get(name, False))
-        for pads, k, d in zip(found["padding"], found["kernel_size"], dilation, strict=True):
-            half = (d * (k - 1) + 1) // 2
-            self.require(max(pads) <= half, f"padding={pads}; at most {half}, half of what a window of {k} spans")
-
     def windows_of(self, size: Sequence[int]) -> list[Windows]:
         """Windows over an input of spatial shape ``size``."""
-        found = self.attributes
-        result = []
-        for axis, n in enumerate(size):
-            kernel, stride, dilation = (found[name][axis] for name in ("kernel_size", "strides", "dilation"))
-            before, after = found["padding"][axis]
-            spread = dilation * (kernel - 1) + 1
-            self.require(
-                spread <= n + before + after,
-                f"a window of {kernel} with dilation {dilation} spans {spread} elements, more than the padded input's "
-                f"{n} + {before} + {after} along spatial axis {axis}",
-            )
-            room = n + before + after - spread
-            outputs = room // stride + 1
-            if found["ceil_mode"]:
-                outputs = -(-room // stride) + 1
-                outputs -= (outputs - 1) * stride >= n + before
-            pads = (before, after)
-            include = found["count_include_pad"]
-            result.append(regular_windows(n, outputs, kernel, stride, pads, dilation, include))
-        return result
+        raise NotImplementedError
 
     def windows(self) -> list[Windows]:
         """Windows of this op, one for each spatial axis."""
@@ -229,11 +184,6 @@ class _Pooling(Op):
     def stages(self) -> list[Stage]:
         """The stages that do something, in order of the axes."""
         return [Stage(axis + 1, w) for axis, w in enumerate(self.windows()) if not w.identity]
-
-    def options(self) -> dict[str, Any]:
-        """The attributes, for a gradient op."""
-        names = ("kernel_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
-        return {name: self.attributes[name] for name in names}
 
     def vertex_work(self, vertex: str, spec: TensorSpec, kind: str, flops: int) -> list[Work]:
         """One compute set of pooling vertices that make ``spec``."""
@@ -259,6 +209,66 @@ class _Pooling(Op):
         return spec.shape[0] * spec.shape[1] * math.prod(w.visits for w in self.windows())
 
 
+def _strides(op: _Regular, value: Any) -> tuple[int, ...]:
+    """Distances of windows, the windows' sizes where none are given."""
+    return per_axis(op, "strides", op.kernel_size if value is None else value, spatial_axes(op))
+
+
+class _Regular(_Pooling):
+    """Base of the ops over windows of one size.
+
+    Attributes:
+        kernel_size: elements of a window along each spatial axis (one integer stands for all axes).
+        strides: between windows (default: ``kernel_size``).
+        padding: (before, after) per spatial axis (default none); at most half of what the window spans.
+        dilation: distance of the elements of a window (maximum only; default 1).
+        ceil_mode: also windows that reach past the end, if they begin before it (default False).
+        count_include_pad: averages count padding as zeros (average only; default False as in ONNX, PyTorch has True).
+    """
+
+    dilated: ClassVar[bool] = False
+
+    kernel_size = spatial("kernel_size")
+    strides = Attribute(SPATIAL, None, settle=_strides)
+    padding = spatial_padding()
+    dilation = spatial("dilation", 1)
+    ceil_mode = Attribute(FLAG, False)
+    count_include_pad = Attribute(FLAG, False)
+
+    def operand(self) -> Tensor:
+        """Check the first operand and how the windows lie."""
+        tensor = super().operand()
+        self.require(self.dilated or set(self.dilation) == {1}, f"dilation={self.dilation}; an average has no dilation")
+        for pads, k, d in zip(self.padding, self.kernel_size, self.dilation, strict=True):
+            half = (d * (k - 1) + 1) // 2
+            self.require(max(pads) <= half, f"padding={pads}; at most {half}, half of what a window of {k} spans")
+        return tensor
+
+    def windows_of(self, size: Sequence[int]) -> list[Windows]:
+        """Windows over an input of spatial shape ``size``."""
+        return [self._windows_on(axis, n) for axis, n in enumerate(size)]
+
+    def _windows_on(self, axis: int, n: int) -> Windows:
+        kernel, stride, dilation = self.kernel_size[axis], self.strides[axis], self.dilation[axis]
+        before, after = self.padding[axis]
+        spread = dilation * (kernel - 1) + 1
+        self.require(
+            spread <= n + before + after,
+            f"a window of {kernel} with dilation {dilation} spans {spread} elements, more than the padded input's "
+            f"{n} + {before} + {after} along spatial axis {axis}",
+        )
+        room = n + before + after - spread
+        outputs = room // stride + 1
+        if self.ceil_mode:
+            outputs = -(-room // stride) + 1
+            outputs -= (outputs - 1) * stride >= n + before
+        return regular_windows(n, outputs, kernel, stride, (before, after), dilation, self.count_include_pad)
+
+    def options(self) -> dict[str, Any]:
+        """The attributes, for a gradient op."""
+        return {name: self.attributes[name] for name in _Regular.declared}
+
+
 def flat(array: np.ndarray) -> np.ndarray:
     """``(R, N, C, *spatial)`` as ``(R * N * C, *spatial)``; the array is contiguous."""
     return array.reshape(math.prod(array.shape[:3]), *array.shape[3:])
@@ -267,7 +277,7 @@ def flat(array: np.ndarray) -> np.ndarray:
 # -- maximum -----------------------------------------------------------------------------------------------------------
 
 
-class MaxPool(_Pooling):
+class MaxPool(_Regular):
     """``x -> y``: largest element of each window; padding is never the largest."""
 
     type = "MaxPool"
@@ -276,7 +286,6 @@ class MaxPool(_Pooling):
     def infer(self) -> list[TensorSpec]:
         """``(N, C, *windows)``."""
         tensor = self.operand()
-        self.normalise(len(tensor.shape) - 2)
         return [TensorSpec(self.pooled(tensor), tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -295,7 +304,7 @@ class MaxPool(_Pooling):
         return self.vertex_work(name, spec, "max", self.visits(spec))
 
 
-class MaxPoolGrad(_Pooling):
+class MaxPoolGrad(_Regular):
     """``(grad, pooled, x) -> dx``: the gradient of each window goes to its first largest element (in the order of
     memory), as in PyTorch. Attributes as :class:`MaxPool`.
 
@@ -314,7 +323,6 @@ class MaxPoolGrad(_Pooling):
         self.operand()
         grad, pooled, x = self.inputs
         self.same_dtype(*self.inputs)
-        self.normalise(len(x.shape) - 2)
         expected = self.pooled(x)
         for name, tensor in (("gradient", grad), ("pooled tensor", pooled)):
             self.require(
@@ -416,15 +424,14 @@ def _give_shared(stage: Stage, lines: _Lines) -> list[Step]:
 # -- average -----------------------------------------------------------------------------------------------------------
 
 
-class AveragePool(_Pooling):
-    """``x -> y``: average of each window; see :class:`_Pooling` for what is counted."""
+class _Average(_Pooling):
+    """Base of the averages ``x -> y``."""
 
     type = "AveragePool"
 
     def infer(self) -> list[TensorSpec]:
         """``(N, C, *windows)``."""
         tensor = self.operand()
-        self.normalise(len(tensor.shape) - 2)
         return [TensorSpec(self.pooled(tensor), tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -434,8 +441,11 @@ class AveragePool(_Pooling):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
         to the gradient op but does not read them.)"""
-        size = self.inputs[0].shape[2:]
-        return [builder.op(AveragePoolGrad, [given(grads)], input_size=size, **self.options())]
+        return [self.gradient_op(builder, given(grads), self.inputs[0].shape[2:])]
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """The gradient of an input of spatial shape ``size``."""
+        raise NotImplementedError
 
     def work(self) -> list[Work]:
         """One compute set of sums that also scale."""
@@ -444,7 +454,28 @@ class AveragePool(_Pooling):
         return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
 
 
-class AdaptiveAveragePool(AveragePool):
+class AveragePool(_Regular, _Average):
+    """``x -> y``: average of each window; see :class:`_Regular` for what is counted."""
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AveragePoolGrad, [grad], input_size=size, **self.options())
+
+
+class _Adaptive(_Pooling):
+    """Base of the ops over as many windows as :meth:`wanted`, which PyTorch chooses."""
+
+    def wanted(self) -> tuple[int, ...]:
+        """Windows along each spatial axis."""
+        raise NotImplementedError
+
+    def windows_of(self, size: Sequence[int]) -> list[Windows]:
+        """Windows over an input of spatial shape ``size``."""
+        self.require(min(size) > 0, f"spatial shape {tuple(size)} has no elements")
+        return [adaptive_windows(n, o) for n, o in zip(size, self.wanted(), strict=True)]
+
+
+class AdaptiveAveragePool(_Adaptive, _Average):
     """``x -> y``: average over windows that give ``output_size`` (attribute: one integer, or one for each spatial axis)
     results, as PyTorch chooses them.
 
@@ -452,55 +483,49 @@ class AdaptiveAveragePool(AveragePool):
     values differ from PyTorch's and from this op's.
     """
 
-    def normalise(self, axes: int) -> None:
-        """Check ``output_size``."""
-        wanted = self.attributes.get("output_size", ())
-        self.attributes["output_size"] = per_axis(self, "output_size", wanted, axes)
+    output_size = spatial("output_size")
 
-    def windows_of(self, size: Sequence[int]) -> list[Windows]:
-        """Windows over an input of spatial shape ``size``."""
-        self.require(min(size) > 0, f"spatial shape {tuple(size)} has no elements")
-        return [adaptive_windows(n, o) for n, o in zip(size, self.attributes["output_size"], strict=True)]
+    def wanted(self) -> tuple[int, ...]:
+        """As given."""
+        return self.output_size
 
-    def options(self) -> dict[str, Any]:
-        """For the gradient op."""
-        return {"output_size": self.attributes["output_size"]}
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
 
 
-class GlobalAveragePool(AdaptiveAveragePool):
+class GlobalAveragePool(_Adaptive, _Average):
     """``x -> y``: average over all spatial axes, which are kept with length 1."""
 
     type = "GlobalAveragePool"
 
-    def normalise(self, axes: int) -> None:
+    def wanted(self) -> tuple[int, ...]:
         """One window for each axis."""
-        self.attributes["output_size"] = (1,) * axes
+        return (1,) * spatial_axes(self)
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
 
 
-class AveragePoolGrad(_Pooling):
-    """``grad -> dx``: gradient of an average over an input of spatial shape ``input_size`` (attribute); the other
-    attributes are those of :class:`AveragePool`, or ``output_size`` of :class:`AdaptiveAveragePool`."""
+class _AverageGrad(_Pooling):
+    """Base of ``grad -> dx``, the gradient of an average over an input of spatial shape ``input_size`` (attribute)."""
 
     type = "AveragePoolGrad"
     backward = True
 
+    input_size = spatial("input_size")
+
     def infer(self) -> list[TensorSpec]:
         """``(N, C, *input_size)``."""
         grad = self.operand()
-        axes = len(grad.shape) - 2
-        self.attributes["input_size"] = per_axis(self, "input_size", self.attributes.get("input_size", ()), axes)
-        if "output_size" not in self.attributes:
-            self.normalise(axes)
         size = tuple(w.outputs for w in self.windows())
         self.require(grad.shape[2:] == size, f"gradient {grad.shape}; a spatial shape of {size} follows from its input")
-        return [TensorSpec((*grad.shape[:2], *self.attributes["input_size"]), grad.dtype)]
+        return [TensorSpec((*grad.shape[:2], *self.input_size), grad.dtype)]
 
     def windows(self) -> list[Windows]:
         """Windows over the forward input."""
-        size, wanted = self.attributes["input_size"], self.attributes.get("output_size")
-        if wanted is None:
-            return self.windows_of(size)
-        return [adaptive_windows(n, o) for n, o in zip(size, wanted, strict=True)]
+        return self.windows_of(self.input_size)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Divide by the counts, then spread axis after axis."""
@@ -515,18 +540,34 @@ class AveragePoolGrad(_Pooling):
             steps += stages[index].spread(levels[index + 1], levels[index])
         return sequence([*steps, *after])
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The average itself."""
-        grad = given(grads)
-        if "output_size" in self.attributes:
-            return [builder.op(AdaptiveAveragePool, [grad], output_size=self.attributes["output_size"])]
-        return [builder.op(AveragePool, [grad], **self.options())]
-
     def work(self) -> list[Work]:
         """One compute set of scaled sums of the gradients of an element's windows."""
         spec = self.outputs[0].spec
         name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
         return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
+
+
+class AveragePoolGrad(_Regular, _AverageGrad):
+    """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The average itself."""
+        return [builder.op(AveragePool, [given(grads)], **self.options())]
+
+
+class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
+    """Gradient of :class:`AdaptiveAveragePool` and :class:`GlobalAveragePool`; attributes ``output_size``,
+    ``input_size``."""
+
+    output_size = spatial("output_size")
+
+    def wanted(self) -> tuple[int, ...]:
+        """As given."""
+        return self.output_size
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The average itself."""
+        return [builder.op(AdaptiveAveragePool, [given(grads)], output_size=self.output_size)]
 
 
 def _counts(windows: Sequence[Windows], dtype: np.dtype) -> np.ndarray:

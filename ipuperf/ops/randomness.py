@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import ALL_DTYPES, INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
 
 from . import half, vertices
 from .base import Environment, Kernel, Op, rows
@@ -100,12 +101,12 @@ def generator(seed: np.ndarray, key: int) -> np.random.Philox:
     return np.random.Philox(key=np.array([low | high << 32, key], dtype=np.uint64))
 
 
-def _key(op: Op) -> int:
-    """The attribute ``key`` (default: the op's number, fixed when the op is made)."""
-    key = op.attributes.setdefault("key", op.id)
-    if not isinstance(key, int) or not 0 <= key < 1 << 64:
+def _key(op: Op, key: int | None) -> int:
+    """The attribute ``key`` (None: the op's number)."""
+    found = op.id if key is None else key
+    if not 0 <= found < 1 << 64:
         raise IrError(f"{op.where()}: key={key!r}; a whole number from 0 to 2^64 - 1 is needed")
-    return key
+    return found
 
 
 def _check_seed(op: Op, tensor: Tensor) -> None:
@@ -114,6 +115,17 @@ def _check_seed(op: Op, tensor: Tensor) -> None:
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+def _mask_shape(op: Op, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of the decisions (None: x's), which has to broadcast to x's."""
+    whole = op.inputs[0].shape
+    shape = wanted or whole
+    op.require(
+        len(shape) == len(whole) and all(m in (1, n) for m, n in zip(shape, whole, strict=True)),
+        f"mask_shape {shape} does not broadcast to x {whole}: each axis must be as x's or 1",
+    )
+    return shape
 
 
 class Dropout(Op):
@@ -126,32 +138,28 @@ class Dropout(Op):
 
     type = "Dropout"
 
+    p = Attribute(NUMBER)
+    key = Attribute(optional(INTEGER), None, settle=_key)
+    mask_shape = Attribute(optional(INTEGERS), None, settle=_mask_shape)
+
     def infer(self) -> list[TensorSpec]:
         """Like x."""
         self.require(len(self.inputs) == 2, f"needs x and seed, got {len(self.inputs)} operands")
         x, seed = self.inputs
         self.floating(x)
         _check_seed(self, seed)
-        _key(self)
-        p = self.attributes["p"]
-        if not 0 <= p < 1:
-            raise IrError(f"{self.where()}: p={p}; a number of at least 0 and less than 1 is needed")
-        shape = tuple(int(n) for n in self.attributes.get("mask_shape") or x.shape)
-        self.require(
-            len(shape) == len(x.shape) and all(m in (1, n) for m, n in zip(shape, x.shape, strict=True)),
-            f"mask_shape {shape} does not broadcast to x {x.shape}: each axis must be as x's or 1",
-        )
-        self.attributes["mask_shape"] = shape
+        if not 0 <= self.p < 1:
+            raise IrError(f"{self.where()}: p={self.p}; a number of at least 0 and less than 1 is needed")
         return [TensorSpec(x.shape, x.dtype, x.meta_shape)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Scale, then clear what is dropped, replica by replica and piece by piece."""
         x, out, seed = inputs[0], outputs[0], inputs[1]
-        p, key = self.attributes["p"], _key(self)
+        p, key = self.p, self.key
         threshold = np.uint16(min(round(p * LEVELS), LEVELS - 1))
         scaled = compile_formula(lambda value: value * (1 / (1 - p)), 1)
         steps: list[Callable[[], Any]] = [elementwise(scaled, [x], out, env)]
-        shape = self.attributes["mask_shape"]
+        shape = self.mask_shape
         for part, own in zip(rows(out), rows(seed), strict=True):
             if shape == self.inputs[0].shape and out.flags.c_contiguous:
                 steps.append(partial(_drop, part.reshape(-1), own, key, threshold))
@@ -162,15 +170,14 @@ class Dropout(Op):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The same dropout of the gradient."""
         inputs = [given(grads), builder.forward(self.inputs[1])]
-        attributes = {name: self.attributes[name] for name in ("p", "key", "mask_shape")}
-        return [builder.op(DropoutGrad, inputs, **attributes), None]
+        return [builder.op(DropoutGrad, inputs, **self.attributes), None]
 
     def work(self) -> list[Work]:
         """One dropout vertex between setting and restoring seeds; for a shaped mask on the mask, then a product."""
         x = self.inputs[0].spec
         if not x.elements:
             return []
-        shape = self.attributes["mask_shape"]
+        shape = self.mask_shape
         if shape == x.shape:
             return seeded(dropout_vertex(x.dtype, x.elements))
         mask = math.prod(shape)
@@ -214,28 +221,20 @@ def _clear(out: np.ndarray, bits: np.ndarray, threshold: np.uint16) -> None:
 class _Random(Op):
     """Base: input ``seed`` (uint32[2]); attributes ``shape``, ``dtype`` (a :class:`DType` or its name), ``key``."""
 
-    #: Parameters of the distribution and their defaults.
-    parameters: tuple[tuple[str, float], ...] = ()
+    shape = Attribute(INTEGERS)
+    dtype = Attribute(NAMED_FLOATING, "float32")
+    key = Attribute(optional(INTEGER), None, settle=_key)
 
     def infer(self) -> list[TensorSpec]:
         """The given shape and type."""
         self.require(len(self.inputs) == 1, f"needs a seed, got {len(self.inputs)} operands")
         _check_seed(self, self.inputs[0])
-        _key(self)
-        dtype = self.attributes.setdefault("dtype", "float32")
-        found = ALL_DTYPES.get(dtype if isinstance(dtype, str) else dtype.name)
-        if found is None or not found.is_floating_point:
-            raise DTypeError(f"{self.where()}: dtype={dtype!r}; allowed: float16, float32, float64")
-        for name, default in self.parameters:
-            self.attributes[name] = float(self.attributes.get(name, default))
-        shape = tuple(int(n) for n in self.attributes["shape"])
-        self.require(all(n >= 0 for n in shape), f"shape {shape} has a negative length")
-        self.attributes["shape"] = shape
-        return [TensorSpec(shape, found)]
+        self.require(all(n >= 0 for n in self.shape), f"shape {self.shape} has a negative length")
+        return [TensorSpec(self.shape, self.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Draw in working type, scale and shift, round."""
-        out, seed, key = outputs[0], inputs[0], _key(self)
+        out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
         direct = out.dtype == dtype and out.flags.c_contiguous
         draws = out if direct else env.scratch(out.shape, dtype, slot=0)
@@ -265,18 +264,20 @@ class RandomNormal(_Random):
     """Normally distributed numbers; attributes ``mean`` (0), ``std`` (1, at least 0)."""
 
     type = "RandomNormal"
-    parameters = (("mean", 0.0), ("std", 1.0))
+
+    mean = Attribute(NUMBER, 0.0)
+    std = Attribute(NUMBER, 1.0)
 
     def infer(self) -> list[TensorSpec]:
         """The given shape and type."""
         specs = super().infer()
-        if not self.attributes["std"] >= 0:
-            raise IrError(f"{self.where()}: std={self.attributes['std']}; a number of at least 0 is needed")
+        if not self.std >= 0:
+            raise IrError(f"{self.where()}: std={self.std}; a number of at least 0 is needed")
         return specs
 
     def affine(self) -> tuple[float, float]:
         """Standard deviation and mean."""
-        return self.attributes["std"], self.attributes["mean"]
+        return self.std, self.mean
 
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Standard normal."""
@@ -293,21 +294,20 @@ class RandomUniform(_Random):
     only reached by rounding to the type."""
 
     type = "RandomUniform"
-    parameters = (("low", 0.0), ("high", 1.0))
+
+    low = Attribute(NUMBER, 0.0)
+    high = Attribute(NUMBER, 1.0)
 
     def infer(self) -> list[TensorSpec]:
         """The given shape and type."""
         specs = super().infer()
-        if not self.attributes["low"] <= self.attributes["high"]:
-            raise IrError(
-                f"{self.where()}: low={self.attributes['low']} is above high={self.attributes['high']}; "
-                "low <= high is needed"
-            )
+        if not self.low <= self.high:
+            raise IrError(f"{self.where()}: low={self.low} is above high={self.high}; low <= high is needed")
         return specs
 
     def affine(self) -> tuple[float, float]:
         """Width and lower end."""
-        return self.attributes["high"] - self.attributes["low"], self.attributes["low"]
+        return self.high - self.low, self.low
 
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Uniform in [0, 1)."""

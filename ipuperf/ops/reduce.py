@@ -1,4 +1,6 @@
-"""Reductions over axes, and positions of extremes.
+"""Reductions over axes, Expand (its gradient is a sum, and it is the gradient of one), and positions of extremes.
+
+Reductions to the extreme itself stand in :mod:`.extrema`.
 
 Attributes ``axes`` (tuple, or None for all) and ``keepdims``. fp16 is accumulated in float32 and rounded once.
 """
@@ -13,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_many, optional
 
-from . import elementwise as ew
 from . import half, shape, unary, vertices
+from .axes import axes_of, axis_of
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
+from .binding import Step, align, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
 
 
@@ -33,28 +36,18 @@ class Reduce(Op):
     vertex: ClassVar[str]
     needs_float: ClassVar[bool] = False
 
-    def axes(self) -> tuple[int, ...]:
-        """The reduced axes, not negative, in ascending order."""
-        rank = len(self.inputs[0].shape)
-        axes = self.attributes.get("axes")
-        if axes is None:
-            return tuple(range(rank))
-        wanted = (axes,) if isinstance(axes, int) else tuple(int(a) for a in axes)
-        for axis in wanted:
-            self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-        found = tuple(sorted({a % rank for a in wanted}))
-        self.require(len(found) == len(wanted), f"axes {wanted} name an axis twice")
-        return found
+    axes = Attribute(optional(one_or_many(INTEGER)), None, settle=axes_of)
+    keepdims = Attribute(FLAG, False)
 
     def kept_shape(self) -> tuple[int, ...]:
         """The operand's shape with reduced axes of length 1."""
-        axes = self.axes()
+        axes = self.axes
         return tuple(1 if i in axes else n for i, n in enumerate(self.inputs[0].shape))
 
     @property
     def count(self) -> int:
         """Elements that go into one result."""
-        return math.prod(self.inputs[0].shape[i] for i in self.axes())
+        return math.prod(self.inputs[0].shape[i] for i in self.axes)
 
     def infer(self) -> list[TensorSpec]:
         """The reduced shape, the operand's dtype."""
@@ -63,8 +56,8 @@ class Reduce(Op):
             self.floating(tensor)
         elif tensor.dtype == BOOL:
             raise DTypeError(f"{self.where()}: {tensor.id!r} is bool; a number type is needed")
-        axes = self.axes()
-        if self.attributes.get("keepdims", False):
+        axes = self.axes
+        if self.keepdims:
             return [TensorSpec(self.kept_shape(), tensor.dtype)]
         return [TensorSpec(tuple(n for i, n in enumerate(tensor.shape) if i not in axes), tensor.dtype)]
 
@@ -73,7 +66,7 @@ class Reduce(Op):
         source, before = self.prepare(inputs[0], env)
         out = outputs[0]
         dtype = working_dtype(out.dtype)
-        axes = self.axes()
+        axes = self.axes
         if not axes:
             return sequence([*before, *self._plain(source, out, env)])
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
@@ -91,7 +84,7 @@ class Reduce(Op):
         return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *after]
 
     def _reduced_shape(self) -> tuple[int, ...]:
-        axes = self.axes()
+        axes = self.axes
         return tuple(n for i, n in enumerate(self.inputs[0].shape) if i not in axes)
 
     def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
@@ -108,7 +101,7 @@ class Reduce(Op):
         if tensor.shape != kept:
             tensor = builder.op(shape.Reshape, [tensor], shape=kept)
         full = self.inputs[0].shape
-        return tensor if kept == full else builder.op(shape.Expand, [tensor], shape=full)
+        return tensor if kept == full else builder.op(Expand, [tensor], shape=full)
 
     def keep(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
         """A reduced tensor of the gradient graph with reduced axes of length 1."""
@@ -126,7 +119,7 @@ class Reduce(Op):
     def run_length(self) -> int:
         """Neighbouring elements of the operand that go into one result: the product of the last axes that are
         reduced."""
-        shape_, run, axes = self.inputs[0].shape, 1, self.axes()
+        shape_, run, axes = self.inputs[0].shape, 1, self.axes
         for axis in reversed(range(len(shape_))):
             if axis not in axes:
                 break
@@ -144,6 +137,44 @@ class ReduceSum(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient, broadcast."""
         return [self.spread(builder, given(grads))]
+
+
+def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
+    """Sum ``grad`` over the axes along which an operand of shape ``target`` was broadcast."""
+    target = tuple(target)
+    if grad.shape == target:
+        return grad
+    extra = len(grad.shape) - len(target)
+    axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
+    if axes:
+        grad = builder.op(ReduceSum, [grad], axes=axes, keepdims=False)
+    return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
+
+
+class Expand(shape.Rearrangement):
+    """Broadcast to ``shape`` (attribute) by NumPy's rules."""
+
+    type = "Expand"
+
+    shape = Attribute(INTEGERS)
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape, to which the operand must broadcast."""
+        tensor, wanted = self.inputs[0], self.shape
+        try:
+            fits = np.broadcast_shapes(tensor.shape, wanted) == wanted
+        except ValueError:
+            fits = False
+        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {wanted}")
+        return [TensorSpec(wanted, tensor.dtype)]
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """The broadcast view (read-only)."""
+        return np.broadcast_to(align(array, len(self.shape) + 1), (array.shape[0], *self.shape))
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient summed to the operand's shape."""
+        return [sum_to(builder, given(grads), self.inputs[0].shape)]
 
 
 class ReduceMean(Reduce):
@@ -165,38 +196,6 @@ class ReduceMean(Reduce):
         return [self.spread(builder, scaled)]
 
 
-class _Extreme(Reduce):
-    """Base of ReduceMax and ReduceMin."""
-
-    def infer(self) -> list[TensorSpec]:
-        """As :class:`Reduce`; there must be something to choose from."""
-        self.require(self.count > 0, "there is no extreme of no elements")
-        return super().infer()
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` at elements equal to the extreme, 0 elsewhere; ties all receive it, as upstream."""
-        grad = given(grads)
-        out = self.keep(builder, builder.forward(self.outputs[0]))
-        chosen = builder.op(ew.Equal, [builder.forward(self.inputs[0]), out])
-        return [builder.op(ew.Where, [chosen, self.keep(builder, grad), ew.zero(builder, grad.dtype)])]
-
-
-class ReduceMax(_Extreme):
-    """Largest element."""
-
-    type = "ReduceMax"
-    ufunc = np.maximum
-    vertex = "MAX"
-
-
-class ReduceMin(_Extreme):
-    """Smallest element."""
-
-    type = "ReduceMin"
-    ufunc = np.minimum
-    vertex = "MIN"
-
-
 class ReduceProd(Reduce):
     """Product."""
 
@@ -207,13 +206,15 @@ class ReduceProd(Reduce):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` times the product of the other elements (exact where elements are 0)."""
         grad = self.keep(builder, given(grads))
-        return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes())]
+        return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes)]
 
 
 class ReduceProdGrad(Op):
     """``(grad with reduced axes of length 1, x) -> grad * product of the other elements`` over ``axes`` (attribute)."""
 
     type = "ReduceProdGrad"
+
+    axes = Attribute(INTEGERS)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -224,7 +225,7 @@ class ReduceProdGrad(Op):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Products of all elements before and after each one, along the reduced axes taken as one."""
         grad, x = inputs
-        reduced = [a + 1 for a in self.attributes["axes"]]
+        reduced = [a + 1 for a in self.axes]
         order = [i for i in range(x.ndim) if i not in reduced] + reduced
         kept = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
         count = math.prod(x.shape[i] for i in reduced)
@@ -338,21 +339,19 @@ class ArgMax(Op):
     type = "ArgMax"
     largest: ClassVar[bool] = True
 
+    axis = Attribute(INTEGER, 0, settle=axis_of)
+    keepdim = Attribute(FLAG, False)
+
     def infer(self) -> list[TensorSpec]:
         """The shape without the axis (or with length 1)."""
-        tensor = self.inputs[0]
-        rank = len(tensor.shape)
-        axis = self.attributes.get("axis", 0)
-        self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-        axis %= rank
-        self.attributes["axis"] = axis
+        tensor, axis = self.inputs[0], self.axis
         self.require(tensor.shape[axis] > 0, f"axis {axis} of {tensor.shape} has no elements")
-        kept = (1,) if self.attributes.get("keepdim", False) else ()
+        kept = (1,) if self.keepdim else ()
         return [TensorSpec((*tensor.shape[:axis], *kept, *tensor.shape[axis + 1 :]), INT32)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One search into int64, one narrowing copy."""
-        source, axis = inputs[0], self.attributes["axis"] + 1
+        source, axis = inputs[0], self.axis + 1
         found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(

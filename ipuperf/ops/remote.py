@@ -26,6 +26,7 @@ from ipuperf.ir import (
     TensorSpec,
 )
 from ipuperf.ir import Op as IrOp
+from ipuperf.ir.attributes import Attribute, instance
 
 from .base import Environment, Kernel, Op
 from .work import RemoteTransfer, Work
@@ -138,10 +139,7 @@ class _RemoteOp(Op):
         """I/O, whatever it is loaded or stored for."""
         return "io"
 
-    @property
-    def buffer(self) -> RemoteBuffer:
-        """The remote buffer."""
-        return self.attributes["buffer"]
+    buffer = Attribute(instance(RemoteBuffer))
 
     def check(self, tensor: Tensor, offset: Tensor) -> None:
         """Raise unless tensor and offset fit the buffer; a constant offset is checked against its entries."""
@@ -184,7 +182,6 @@ class RemoteLoad(_RemoteOp):
     """
 
     type: ClassVar[str] = "RemoteLoad"
-    #: The whole operand is overwritten: what it held before does not matter.
     overwrites: ClassVar[bool] = True
 
     def infer(self) -> list[TensorSpec]:

@@ -13,17 +13,19 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, INTEGERS, Attribute, choice
 
 from . import shape, vertices
-from .base import Environment, Kernel, Op
+from .axes import axis_of
+from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
-from .gather import axis_of, bind_indices, check_indices, multi_slice, multi_update_add, raw_contiguous
+from .gather import Indexed, bind_indices, check_indices, multi_slice, multi_update_add, raw_contiguous
 from .work import Work
 
 REDUCTIONS = ("sum", "none")
 
 
-class ScatterReduce(Op):
+class ScatterReduce(Indexed):
     """Elements of ``data`` combined into a result whose ``axis`` has ``axis_size`` elements, at ``indices``.
 
     Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
@@ -34,22 +36,22 @@ class ScatterReduce(Op):
 
     type = "ScatterReduce"
 
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+    axis_size = Attribute(INTEGER)
+    reduction = Attribute(choice(*REDUCTIONS), "sum")
+
     def infer(self) -> list[TensorSpec]:
         """The data's shape with ``axis_size`` on the axis."""
         self.require(len(self.inputs) in (2, 3), f"needs 2 or 3 operands, got {len(self.inputs)}")
         data, indices = self.inputs[:2]
         self.floating(data)
         check_indices(self, indices)
-        self.attributes.setdefault("axis", -1)
-        axis = axis_of(self, len(data.shape))
-        if self.reduction not in REDUCTIONS:
-            raise IrError(f"{self.where()}: reduction={self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        axis, size = self.axis, self.axis_size
         self.require(
             self.index_shape() is not None,
             f"indices {indices.shape} do not fit data {data.shape}: its shape, one that broadcasts to it, or "
             f"({data.shape[axis]},) is needed",
         )
-        size = int(self.attributes["axis_size"])
         self.require(size >= 1, f"axis_size {size}; at least 1 is needed")
         out = (*data.shape[:axis], size, *data.shape[axis + 1 :])
         if len(self.inputs) == 3:
@@ -57,20 +59,15 @@ class ScatterReduce(Op):
             self.require(self.inputs[2].shape == out, f"initial values {self.inputs[2].shape}; {out} is needed")
         return [TensorSpec(out, data.dtype)]
 
-    @property
-    def reduction(self) -> str:
-        """``sum`` or ``none``."""
-        return self.attributes.setdefault("reduction", "sum")
-
     def index_shape(self) -> tuple[int, ...] | None:
         """The indices' shape with the data's rank; None when it does not fit."""
-        return broadcast_index(self.inputs[0].shape, self.inputs[1].shape, self.attributes["axis"])
+        return broadcast_index(self.inputs[0].shape, self.inputs[1].shape, self.axis)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Start values, then one update through flat positions; in float32 for fp16."""
         data, steps = contiguous(inputs[0], env, slot=0)
         out, after = result_buffer(outputs[0], env, slot=1)
-        positions, fetch = _positions(self, inputs[1], data.shape, self.attributes["axis_size"], env)
+        positions, fetch = _positions(self, inputs[1], data.shape, self.axis_size, env)
         steps += fetch
         start = inputs[2] if len(inputs) == 3 else np.zeros((), out.dtype)
         steps.append(partial(np.copyto, out, start))
@@ -86,7 +83,7 @@ class ScatterReduce(Op):
         if self.reduction != "sum":
             raise IrError(f"{self.where()}: reduction={self.reduction!r} has no gradient; use 'sum'")
         grad, index = given(grads), builder.forward(self.inputs[1])
-        shape_, axis = self.inputs[0].shape, self.attributes["axis"]
+        shape_, axis = self.inputs[0].shape, self.axis
         found: list[Tensor | None] = [builder.op(ScatterReduceGrad, [grad, index], axis=axis, shape=shape_), None]
         return [*found, grad] if len(self.inputs) == 3 else found
 
@@ -99,7 +96,7 @@ class ScatterReduce(Op):
             start = shape.copy_work(self.outputs[0])
         if not data.elements:
             return start
-        count, rows, width = _update_sizes(self.index_shape() or (), out, self.attributes["axis"], data.elements)
+        count, rows, width = _update_sizes(self.index_shape() or (), out, self.axis, data.elements)
         return [*start, multi_update_add(out.dtype, count, rows, width)]
 
 
@@ -120,11 +117,11 @@ def _update_sizes(index: Sequence[int], table: TensorSpec, axis: int, updates: i
 
 
 def _positions(
-    op: Op, indices: np.ndarray, data: Sequence[int], size: int, env: Environment
+    op: Indexed, indices: np.ndarray, data: Sequence[int], size: int, env: Environment
 ) -> tuple[np.ndarray, list[Step]]:
     """Flat positions, in a table with ``size`` elements on the axis, of all elements of ``data`` (``(R, ...)``), and
     the steps that compute them."""
-    axis = op.attributes["axis"] + 1
+    axis = op.axis + 1
     rows, steps = bind_indices(op, indices, size, env, 2, check=True)
     shaped = broadcast_index(tuple(data[1:]), tuple(indices.shape[1:]), axis - 1)
     assert shaped is not None  # checked by infer
@@ -144,27 +141,27 @@ def _positions(
     ]
 
 
-class ScatterReduceGrad(Op):
+class ScatterReduceGrad(Indexed):
     """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
     (of the data)."""
 
     type = "ScatterReduceGrad"
 
+    shape = Attribute(INTEGERS)
+
     def infer(self) -> list[TensorSpec]:
         """The data's shape."""
         grad, indices = self.inputs
         check_indices(self, indices)
-        axis = axis_of(self, len(grad.shape))
-        wanted = tuple(self.attributes["shape"])
         self.require(
-            broadcast_index(wanted, indices.shape, axis) is not None,
-            f"indices {indices.shape} do not fit data of shape {wanted}",
+            broadcast_index(self.shape, indices.shape, self.axis) is not None,
+            f"indices {indices.shape} do not fit data of shape {self.shape}",
         )
-        return [TensorSpec(wanted, grad.dtype)]
+        return [TensorSpec(self.shape, grad.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ``take`` through flat positions."""
-        out, size = outputs[0], self.inputs[0].shape[self.attributes["axis"]]
+        out, size = outputs[0], self.inputs[0].shape[self.axis]
         grad, steps = raw_contiguous(inputs[0], env, slot=0)
         positions, fetch = _positions(self, inputs[1], out.shape, size, env)
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=1)
@@ -175,7 +172,7 @@ class ScatterReduceGrad(Op):
 
     def work(self) -> list[Work]:
         """One MultiSlice compute set."""
-        out, axis = self.outputs[0].spec, self.attributes["axis"]
+        out, axis = self.outputs[0].spec, self.axis
         index = broadcast_index(out.shape, self.inputs[1].shape, axis) or ()
         if not out.elements:
             return []

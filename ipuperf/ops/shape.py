@@ -1,4 +1,4 @@
-"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Expand, Init.
+"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
 Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that
 only a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell
@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, one_or_many, optional
 
-from . import elementwise as ew
 from . import vertices
+from .axes import axis_of, wrapped
 from .base import Environment, Kernel, Op
-from .binding import align, changers, given, sequence, shares_safely, storage_of
+from .binding import changers, given, sequence, shares_safely, storage_of
 from .work import Copy, Work
 
 
@@ -29,15 +30,12 @@ def copy_work(tensor: Tensor) -> list[Work]:
     return [Copy(tensor.spec.bytes)] if tensor.spec.bytes else []
 
 
-class _Rearrangement(Op):
+class Rearrangement(Op):
     """Base of ops whose value is a view of their operand; :meth:`arrange` makes it."""
 
+    rearranges = True
     #: The output shares the operand's storage on the device as well.
     shared = False
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """The result for an operand array: a view where the strides allow it."""
-        raise NotImplementedError
 
     def aliases(self) -> dict[int, int]:
         """The operand, for the in-place variants."""
@@ -71,32 +69,36 @@ class _Rearrangement(Op):
         return [] if self.shared else copy_work(self.outputs[0])
 
 
-class Reshape(_Rearrangement):
+def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """``wanted`` with its -1 replaced by what the operand's elements leave for it."""
+    tensor = op.inputs[0]
+    op.require(
+        wanted.count(-1) <= 1 and all(n >= -1 for n in wanted), f"shape {wanted} is not a shape with at most one -1"
+    )
+    known = math.prod(n for n in wanted if n != -1)
+    if known:
+        wanted = tuple(tensor.spec.elements // known if n == -1 else n for n in wanted)
+    op.require(
+        -1 not in wanted and math.prod(wanted) == tensor.spec.elements,
+        f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}",
+    )
+    return wanted
+
+
+class Reshape(Rearrangement):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
     type = "Reshape"
 
+    shape = Attribute(INTEGERS, settle=_whole_shape)
+
     def infer(self) -> list[TensorSpec]:
-        """The new shape, which must hold as many elements."""
-        tensor = self.inputs[0]
-        wanted = tuple(int(n) for n in self.attributes["shape"])
-        free = [i for i, n in enumerate(wanted) if n == -1]
-        self.require(
-            len(free) <= 1 and all(n >= -1 for n in wanted), f"shape {wanted} is not a shape with at most one -1"
-        )
-        known = math.prod(n for n in wanted if n != -1)
-        if free and known:
-            wanted = tuple(tensor.spec.elements // known if n == -1 else n for n in wanted)
-        self.require(
-            -1 not in wanted and math.prod(wanted) == tensor.spec.elements,
-            f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}",
-        )
-        self.attributes["shape"] = wanted
-        return [TensorSpec(wanted, tensor.dtype)]
+        """The new shape."""
+        return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The reshaped array."""
-        return array.reshape(array.shape[0], *self.attributes["shape"])
+        return array.reshape(array.shape[0], *self.shape)
 
     def work(self) -> list[Work]:
         """Nothing where the sharing cannot be seen: PopART's in-placing then turns the op into its in-place variant."""
@@ -118,32 +120,37 @@ class ReshapeInplace(Reshape):
     shared = True
 
 
-class Transpose(_Rearrangement):
+def _order(op: Op, given_order: tuple[int, ...] | None) -> tuple[int, ...]:
+    """A permutation of the operand's axes, none negative; None reverses them."""
+    rank = len(op.inputs[0].shape)
+    order = range(rank)[::-1] if given_order is None else given_order
+    found = tuple(p + rank if p < 0 else p for p in order)
+    op.require(
+        sorted(found) == list(range(rank)),
+        f"permutation {given_order} does not order the {rank} axes of {op.inputs[0].shape}",
+    )
+    return found
+
+
+class Transpose(Rearrangement):
     """Axes in the order ``permutation`` (attribute; None reverses them)."""
 
     type = "Transpose"
 
+    permutation = Attribute(optional(INTEGERS), None, settle=_order)
+
     def infer(self) -> list[TensorSpec]:
         """The permuted shape."""
         tensor = self.inputs[0]
-        rank = len(tensor.shape)
-        given_order = self.attributes.get("permutation")
-        order = tuple(range(rank))[::-1] if given_order is None else tuple(int(p) for p in given_order)
-        order = tuple(p + rank if p < 0 else p for p in order)
-        self.require(
-            sorted(order) == list(range(rank)),
-            f"permutation {given_order} does not order the {rank} axes of {tensor.shape}",
-        )
-        self.attributes["permutation"] = order
-        return [TensorSpec(tuple(tensor.shape[p] for p in order), tensor.dtype)]
+        return [TensorSpec(tuple(tensor.shape[p] for p in self.permutation), tensor.dtype)]
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The transposed view."""
-        return array.transpose(0, *(p + 1 for p in self.attributes["permutation"]))
+        return array.transpose(0, *(p + 1 for p in self.permutation))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient with the inverse permutation."""
-        order = self.attributes["permutation"]
+        order = self.permutation
         inverse = tuple(order.index(i) for i in range(len(order)))
         return [builder.op(Transpose, [given(grads)], permutation=inverse)]
 
@@ -155,31 +162,32 @@ class TransposeInplace(Transpose):
     shared = True
 
 
-def _many(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-class Slice(_Rearrangement):
-    """Elements ``start:stop:step`` along ``axis``; each attribute is one value or a list with one per sliced axis.
+class _Sliced(Op):
+    """Base of ops that name elements ``start:stop:step`` along ``axis``; each attribute is one value or a list with one
+    per sliced axis.
 
     As in Python, ``start`` and ``stop`` may be negative or None and beyond the ends, and ``step`` may be negative.
     """
 
-    type = "Slice"
+    axis = Attribute(one_or_many(INTEGER))
+    start = Attribute(one_or_many(optional(INTEGER)), None)
+    stop = Attribute(one_or_many(optional(INTEGER)), None)
+    step = Attribute(one_or_many(INTEGER), 1)
 
-    def infer(self) -> list[TensorSpec]:
-        """The sliced shape."""
-        tensor = self.inputs[0]
-        shape = list(tensor.shape)
-        for axis, part in self._parts().items():
-            shape[axis] = len(range(*part.indices(tensor.shape[axis])))
-        return [TensorSpec(tuple(shape), tensor.dtype)]
+    @property
+    def sliced_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor that is sliced."""
+        return self.inputs[0].shape
 
-    def _parts(self) -> dict[int, slice]:
+    @property
+    def slices(self) -> dict[str, Any]:
+        """The attributes that name the elements."""
+        return {"axis": self.axis, "start": self.start, "stop": self.stop, "step": self.step}
+
+    def parts(self) -> dict[int, slice]:
         """Python slices by axis."""
-        rank = len(self.inputs[0].shape)
-        axes, starts, stops = (_many(self.attributes.get(k)) for k in ("axis", "start", "stop"))
-        steps = _many(self.attributes.get("step", 1))
+        rank = len(self.sliced_shape)
+        axes, starts, stops, steps = self.axis, self.start, self.stop, self.step
         if len(steps) == 1:
             steps *= len(axes)
         self.require(
@@ -188,16 +196,30 @@ class Slice(_Rearrangement):
         )
         parts: dict[int, slice] = {}
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-            self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-            self.require(axis % rank not in parts, f"axis {axis} is sliced twice")
+            found = wrapped(self, axis, rank)
+            self.require(found not in parts, f"axis {axis} is sliced twice")
             self.require(step != 0, "step 0; a slice needs a step other than 0")
-            parts[axis % rank] = slice(start, stop, step)
+            parts[found] = slice(start, stop, step)
         return parts
 
     def index(self) -> tuple[slice, ...]:
         """NumPy index for an array with replica axis."""
-        parts = self._parts()
-        return (slice(None), *(parts.get(i, slice(None)) for i in range(len(self.inputs[0].shape))))
+        parts = self.parts()
+        return (slice(None), *(parts.get(i, slice(None)) for i in range(len(self.sliced_shape))))
+
+
+class Slice(_Sliced, Rearrangement):
+    """The elements ``start:stop:step`` along ``axis``."""
+
+    type = "Slice"
+
+    def infer(self) -> list[TensorSpec]:
+        """The sliced shape."""
+        tensor = self.inputs[0]
+        shape = list(tensor.shape)
+        for axis, part in self.parts().items():
+            shape[axis] = len(range(*part.indices(tensor.shape[axis])))
+        return [TensorSpec(tuple(shape), tensor.dtype)]
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The sliced view."""
@@ -205,10 +227,7 @@ class Slice(_Rearrangement):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Zeros with the gradient at the sliced elements."""
-        attributes: dict[str, Any] = {k: self.attributes.get(k) for k in ("axis", "start", "stop")}
-        step = self.attributes.get("step", 1)
-        shape = self.inputs[0].shape
-        return [builder.op(SliceGrad, [given(grads)], shape=shape, step=step, **attributes)]
+        return [builder.op(SliceGrad, [given(grads)], shape=self.inputs[0].shape, **self.slices)]
 
 
 class SliceInplace(Slice):
@@ -218,33 +237,30 @@ class SliceInplace(Slice):
     shared = True
 
 
-class SliceGrad(Op):
+class SliceGrad(_Sliced):
     """Zeros of ``shape`` with the operand at the elements that the slice (attributes as :class:`Slice`) names."""
 
     type = "SliceGrad"
 
+    shape = Attribute(INTEGERS)
+
+    @property
+    def sliced_shape(self) -> tuple[int, ...]:
+        """The given shape."""
+        return self.shape
+
     def infer(self) -> list[TensorSpec]:
         """The given shape."""
-        return [TensorSpec(tuple(self.attributes["shape"]), self.inputs[0].dtype)]
-
-    def _index(self) -> tuple[slice, ...]:
-        attributes = self.attributes
-        rank = len(attributes["shape"])
-        axes, starts, stops = (_many(attributes[k]) for k in ("axis", "start", "stop"))
-        steps = _many(attributes["step"])
-        steps = steps * len(axes) if len(steps) == 1 else steps
-        parts = {a % rank: slice(*rest) for a, *rest in zip(axes, starts, stops, steps, strict=True)}
-        return (slice(None), *(parts.get(i, slice(None)) for i in range(rank)))
+        return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Clear, then copy into the view."""
         out = outputs[0]
-        return sequence([partial(out.fill, 0), partial(np.copyto, out[self._index()], inputs[0])])
+        return sequence([partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0])])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The slice of the gradient."""
-        keys = ("axis", "start", "stop", "step")
-        return [builder.op(Slice, [given(grads)], **{k: self.attributes[k] for k in keys})]
+        return [builder.op(Slice, [given(grads)], **self.slices)]
 
     def work(self) -> list[Work]:
         """Zeros everywhere, then a copy of the operand."""
@@ -252,20 +268,24 @@ class SliceGrad(Op):
         return [vertices.fill(out.dtype, out.elements), *copy_work(self.inputs[0])]
 
 
+def _joined_axis(op: Op, axis: int) -> int:
+    """The axis of a Concat, not negative."""
+    op.require(len(op.inputs) > 0, "needs at least 1 operand")
+    return axis_of(op, axis)
+
+
 class Concat(Op):
     """The operands joined along ``axis`` (attribute)."""
 
     type = "Concat"
 
+    axis = Attribute(INTEGER, 0, settle=_joined_axis)
+
     def infer(self) -> list[TensorSpec]:
         """Shapes must agree except along the axis."""
-        self.require(len(self.inputs) > 0, "needs at least 1 operand")
         dtype = self.same_dtype(*self.inputs)
         first = self.inputs[0].shape
-        axis = self.attributes.get("axis", 0)
-        self.require(-len(first) <= axis < len(first), f"axis {axis} is out of range for rank {len(first)}")
-        axis %= len(first)
-        self.attributes["axis"] = axis
+        axis = self.axis
         for tensor in self.inputs:
             self.require(
                 len(tensor.shape) == len(first)
@@ -277,11 +297,11 @@ class Concat(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One concatenation into the output."""
-        return sequence([partial(np.concatenate, tuple(inputs), axis=self.attributes["axis"] + 1, out=outputs[0])])
+        return sequence([partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0])])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The operand's part of the gradient."""
-        grad, axis = given(grads), self.attributes["axis"]
+        grad, axis = given(grads), self.axis
         result, at = [], 0
         for tensor in self.inputs:
             stop = at + tensor.shape[axis]
@@ -315,50 +335,24 @@ class ConcatInplace(Concat):
         return []
 
 
-class Expand(_Rearrangement):
-    """Broadcast to ``shape`` (attribute) by NumPy's rules."""
-
-    type = "Expand"
-
-    def infer(self) -> list[TensorSpec]:
-        """The given shape, to which the operand must broadcast."""
-        tensor = self.inputs[0]
-        wanted = tuple(self.attributes["shape"])
-        try:
-            fits = np.broadcast_shapes(tensor.shape, wanted) == wanted
-        except ValueError:
-            fits = False
-        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {wanted}")
-        return [TensorSpec(wanted, tensor.dtype)]
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """The broadcast view (read-only)."""
-        wanted = self.attributes["shape"]
-        return np.broadcast_to(align(array, len(wanted) + 1), (array.shape[0], *wanted))
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradient summed to the operand's shape."""
-        return [ew.sum_to(builder, given(grads), self.inputs[0].shape)]
-
-
 class Init(Op):
     """A new tensor of ``shape`` and ``dtype``, with ``init="zero"`` or ``"undefined"``; ``meta_shape`` for RTS."""
 
     type = "Init"
 
+    shape = Attribute(INTEGERS)
+    dtype = Attribute(DTYPE)
+    init = Attribute(choice("zero", "undefined"), "zero")
+    meta_shape = Attribute(INTEGERS, ())
+
     def infer(self) -> list[TensorSpec]:
         """The given spec."""
-        init, dtype = self.attributes.get("init", "zero"), self.attributes["dtype"]
-        if init not in ("zero", "undefined"):
-            raise IrError(f"{self.where()}: init={init!r}; allowed: 'zero', 'undefined'")
-        if not isinstance(dtype, DType):
-            raise DTypeError(f"{self.where()}: dtype={dtype!r} is not a DType")
-        return [TensorSpec(tuple(self.attributes["shape"]), dtype, tuple(self.attributes.get("meta_shape", ())))]
+        return [TensorSpec(self.shape, self.dtype, self.meta_shape)]
 
     @property
     def zero(self) -> bool:
         """Whether the tensor starts as zeros."""
-        return self.attributes.get("init", "zero") == "zero"
+        return self.init == "zero"
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Zeros, or nothing at all."""

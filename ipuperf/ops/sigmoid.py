@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .activations import Activation, ActivationGrad
@@ -94,10 +95,7 @@ class Softplus(Activation):
     type = "Softplus"
     vertex = "SOFTPLUS"
 
-    @property
-    def beta(self) -> float:
-        """Steepness."""
-        return float(self.attributes.get("beta", 1.0))
+    beta = Attribute(NUMBER, 1.0)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; ``beta`` must be positive."""
@@ -123,15 +121,17 @@ class SoftplusGrad(ActivationGrad):
 
     type = "SoftplusGrad"
 
+    beta = Attribute(NUMBER, 1.0)
+
     def value(self, grad: Term, x: Term) -> Term:
         """Six passes."""
-        return sigmoid(x * self.attributes.get("beta", 1.0)) * grad
+        return sigmoid(x * self.beta) * grad
 
     def work(self) -> list[Work]:
         """A sigmoid (of the scaled operand), then a product."""
         spec = self.outputs[0].spec
         works: list[Work] = []
-        if self.attributes.get("beta", 1.0) != 1.0:
+        if self.beta != 1.0:
             works.append(vertices.broadcast_scalar("MULTIPLY", spec.dtype, spec.elements))
         return [
             *works,

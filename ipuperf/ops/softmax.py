@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ipuperf.ir import INT32, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, choice, optional
 
 from . import vertices
+from .axes import axis_of
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, scalar, sequence, working_dtype
 from .work import Work
@@ -34,16 +35,17 @@ class Softmax(Op):
 
     type = "Softmax"
 
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         tensor = self.inputs[0]
         self.floating(tensor)
-        self.attributes["axis"] = _axis(self, tensor)
         return [tensor.spec]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Subtract the maximum, exponentials, divide by their sum; in float32 for fp16."""
-        axis = self.attributes["axis"] + 1
+        axis = self.axis + 1
         x, before = contiguous(inputs[0], env, slot=0)
         out, after = result_buffer(outputs[0], env, slot=1)
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
@@ -62,14 +64,14 @@ class Softmax(Op):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """From the output: ``p (g - sum(g p))``."""
         inputs = [given(grads), builder.forward(self.outputs[0])]
-        return [builder.op(SoftmaxGrad, inputs, axis=self.attributes["axis"])]
+        return [builder.op(SoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147: maximum, subtract, exponential, sum, inverse, multiply."""
         spec = self.outputs[0].spec
-        classes = spec.shape[self.attributes["axis"]]
+        classes = spec.shape[self.axis]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
+        run = classes if self.axis == len(spec.shape) - 1 else 1
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
@@ -85,6 +87,8 @@ class SoftmaxGrad(Op):
 
     type = "SoftmaxGrad"
 
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+
     def infer(self) -> list[TensorSpec]:
         """The gradient's spec."""
         grad, probs = self.inputs
@@ -92,12 +96,11 @@ class SoftmaxGrad(Op):
         self.require(
             grad.shape == probs.shape, f"gradient {grad.shape} and probabilities {probs.shape} differ in shape"
         )
-        self.attributes["axis"] = _axis(self, probs)
         return [grad.spec]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Four passes and one sum."""
-        axis = self.attributes["axis"] + 1
+        axis = self.axis + 1
         grad, fill_grad = contiguous(inputs[0], env, slot=0)
         probs, fill_probs = contiguous(inputs[1], env, slot=1)
         out, after = result_buffer(outputs[0], env, slot=2)
@@ -117,23 +120,15 @@ class SoftmaxGrad(Op):
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147, backward: multiply, sum, multiply by the sum, subtract."""
         spec = self.outputs[0].spec
-        classes = spec.shape[self.attributes["axis"]]
+        classes = spec.shape[self.axis]
         rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.attributes["axis"] == len(spec.shape) - 1 else 1
+        run = classes if self.axis == len(spec.shape) - 1 else 1
         return [
             vertices.binary("MULTIPLY", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]
-
-
-def _axis(op: Op, tensor: Tensor) -> int:
-    """The op's axis as a number that is not negative."""
-    rank = len(tensor.shape)
-    axis = op.attributes.get("axis", -1)
-    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
-    return axis % rank
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------
@@ -145,6 +140,10 @@ class _Loss(Op):
     Attributes: ``reduction`` (mean over labels that are not ignored, sum, none), ``ignore_index`` (label without loss
     and gradient, or None), ``log_prob`` (``probs`` holds logarithms of probabilities).
     """
+
+    reduction = Attribute(choice(*REDUCTIONS), "mean")
+    ignore_index = Attribute(optional(INTEGER), None)
+    log_prob = Attribute(FLAG, False)
 
     def check(self) -> None:
         """Check shapes, dtypes and options."""
@@ -160,23 +159,6 @@ class _Loss(Op):
             labels.shape == probs.shape[:-1],
             f"labels have shape {labels.shape}; {probs.shape[:-1]} is needed for probs {probs.shape}",
         )
-        if self.attributes.get("reduction", "mean") not in REDUCTIONS:
-            raise IrError(f"{self.where()}: reduction={self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
-
-    @property
-    def reduction(self) -> str:
-        """``mean``, ``sum`` or ``none``."""
-        return self.attributes.get("reduction", "mean")
-
-    @property
-    def ignore(self) -> int | None:
-        """The ignored label."""
-        return self.attributes.get("ignore_index")
-
-    @property
-    def log_prob(self) -> bool:
-        """Whether ``probs`` holds logarithms."""
-        return bool(self.attributes.get("log_prob", False))
 
     @property
     def classes(self) -> int:
@@ -205,11 +187,11 @@ class _Loss(Op):
                 vertices.broadcast_scalar("MAXIMUM", dtype, n, in_place=True),
                 vertices.unary("LOGARITHM", dtype, n, in_place=True),
             ]
-        if self.ignore is not None:
+        if self.ignore_index is not None:
             works += [*self.mask_work(), vertices.binary("MULTIPLY", dtype, n, in_place=True)]
         if self.reduction == "none":
             return [*works, vertices.unary("NEGATE", dtype, n, in_place=True)]
-        if self.ignore is not None and self.reduction == "mean":
+        if self.ignore_index is not None and self.reduction == "mean":
             works += [*self.count_work(), vertices.broadcast_scalar("MULTIPLY", dtype, n, in_place=True)]
         return [*works, vertices.reduction("ADD", dtype, n, 1, run=n)]
 
@@ -229,13 +211,13 @@ class _Loss(Op):
         """Scale a gradient of ``elements`` elements by the loss gradient, the count and the mask."""
         dtype = self.inputs[0].dtype
         works: list[Work] = []
-        if self.ignore is not None:
+        if self.ignore_index is not None:
             works += [
                 *self.mask_work(),
                 vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True),
             ]
         if self.reduction == "mean":
-            works += self.count_work() if self.ignore is not None else [vertices.binary("DIVIDE", dtype, 1)]
+            works += self.count_work() if self.ignore_index is not None else [vertices.binary("DIVIDE", dtype, 1)]
         if self.reduction == "none":
             return [*works, vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True)]
         return [*works, vertices.broadcast_scalar("MULTIPLY", dtype, elements, in_place=True)]
@@ -256,12 +238,12 @@ class _Labels:
         self.keep: np.ndarray | None = None
         self.number: np.ndarray = np.full((replicas, 1), n, dtype=dtype)
         self.steps.append(partial(np.copyto, raw.reshape(labels.shape), labels, casting="same_kind"))
-        if op.ignore is not None:
+        if op.ignore_index is not None:
             mask = env.scratch((replicas, n), np.bool_, slot=slot + 2)
             self.keep = env.scratch((replicas, n), dtype, slot=slot + 3)
             self.number = env.scratch((replicas, 1), dtype, slot=slot + 4)
             self.steps += [
-                partial(np.not_equal, raw, scalar(op.ignore, raw.dtype), mask),
+                partial(np.not_equal, raw, scalar(op.ignore_index, raw.dtype), mask),
                 partial(np.multiply, raw, mask, raw),
                 partial(np.copyto, self.keep, mask),
                 partial(np.add.reduce, self.keep, 1, None, self.number, True),
@@ -353,9 +335,7 @@ class Nll(_Loss):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The fused gradient with respect to ``probs``."""
         probs, labels = (builder.forward(t) for t in self.inputs)
-        attributes: dict[str, Any] = {k: self.attributes.get(k) for k in ("ignore_index", "log_prob")}
-        inputs = [probs, labels, given(grads)]
-        return [builder.op(NllGrad, inputs, reduction=self.reduction, **attributes), None]
+        return [builder.op(NllGrad, [probs, labels, given(grads)], **self.attributes), None]
 
     def work(self) -> list[Work]:
         """Encode one-hot, then the loss."""

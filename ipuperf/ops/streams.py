@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import DTypeError, IrError, Phase, Stream, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, Attribute, instance
 
 from .base import Environment, Kernel, Op
 from .work import HostTransfer, Work
@@ -29,10 +30,7 @@ class _StreamOp(Op):
         """I/O, whatever it is loaded or stored for."""
         return "io"
 
-    @property
-    def stream(self) -> Stream:
-        """The stream that is read or written."""
-        return self.attributes["stream"]
+    stream = Attribute(instance(Stream))
 
     def check(self, tensor: Tensor) -> None:
         """Raise unless the stream has the right direction and the tensor its shape and type."""
@@ -65,8 +63,9 @@ class HostLoad(_StreamOp):
     type: ClassVar[str] = "HostLoad"
     direction: ClassVar[str] = "h2d"
     verb: ClassVar[str] = "load from"
-    #: The whole operand is overwritten: what it held before does not matter.
     overwrites: ClassVar[bool] = True
+
+    in_place = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; raises unless it fits the stream."""
@@ -75,7 +74,7 @@ class HostLoad(_StreamOp):
 
     def modified_inputs(self) -> tuple[int, ...]:
         """The operand with ``in_place``, otherwise none."""
-        return (0,) if self.attributes.get("in_place") else ()
+        return (0,) if self.in_place else ()
 
     def aliases(self) -> dict[int, int]:
         """The output is the operand."""

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import vertices
+from .axes import axis_of
 from .base import Environment, Kernel, Op
 from .binding import given
-from .gather import axis_of
 from .scatter import ScatterReduce
 from .work import Vertices, Work
 
@@ -39,25 +40,23 @@ class TopK(Op):
 
     type = "TopK"
 
+    k = Attribute(INTEGER)
+    axis = Attribute(INTEGER, -1, settle=axis_of)
+    largest = Attribute(FLAG, True)
+    sorted = Attribute(FLAG, True)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with ``k`` on the axis, twice."""
-        tensor = self.inputs[0]
-        self.attributes.setdefault("axis", -1)
-        axis = axis_of(self, len(tensor.shape))
-        k, length = int(self.attributes["k"]), tensor.shape[axis]
+        tensor, axis, k = self.inputs[0], self.axis, self.k
+        length = tensor.shape[axis]
         self.require(1 <= k <= length, f"k={k}; allowed are 1 to {length}, the length of axis {axis}")
         shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
         return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
 
-    @property
-    def largest(self) -> bool:
-        """Whether the largest elements are wanted."""
-        return bool(self.attributes.get("largest", True))
-
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
         source, (values, positions) = inputs[0], outputs
-        axis, k = self.attributes["axis"] + 1, self.attributes["k"]
+        axis, k = self.axis + 1, self.k
         first = tuple([slice(None)] * axis + [slice(k)])
         length, largest = source.shape[axis], self.largest
 
@@ -74,7 +73,7 @@ class TopK(Op):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient of the values at their positions, 0 elsewhere."""
-        index, axis = builder.forward(self.outputs[1]), self.attributes["axis"]
+        index, axis = builder.forward(self.outputs[1]), self.axis
         size = self.inputs[0].shape[axis]
         return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
 
@@ -85,13 +84,13 @@ class TopK(Op):
         source, out = self.inputs[0].spec, self.outputs[0].spec
         if not source.elements:
             return []
-        length, steps = source.shape[self.attributes["axis"]], (self.attributes["k"] - 1).bit_length()
+        length, steps = source.shape[self.axis], (self.k - 1).bit_length()
         lines, held = source.elements // length, length
         works: list[Work] = [compare_and_swap(source.dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
         while held > 1 << steps:
             works.append(compare_and_swap(source.dtype, lines * held))
             held = max(-(-held // 2), 1 << steps)
-            if held > 1 << steps or self.attributes.get("sorted", True):
+            if held > 1 << steps or self.sorted:
                 works += [compare_and_swap(source.dtype, lines * held) for _ in range(steps)]
         if self.largest:
             return works

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
 from .base import Environment, Kernel, Op
@@ -274,13 +275,12 @@ class Cast(Op):
 
     type = "Cast"
 
+    dtype = Attribute(DTYPE)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with the new dtype."""
-        dtype = self.attributes["dtype"]
-        if not isinstance(dtype, DType):
-            raise DTypeError(f"{self.where()}: dtype={dtype!r} is not a DType")
         tensor = self.inputs[0]
-        return [TensorSpec(tensor.shape, dtype, tensor.meta_shape)]
+        return [TensorSpec(tensor.shape, self.dtype, tensor.meta_shape)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One converting copy."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
+from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, Op
 from ipuperf.ops.work import Work
 
@@ -22,6 +23,10 @@ class GradientTap(Op):
     """
 
     type: ClassVar[str] = "GradientTap"
+
+    program = Attribute(ANYTHING)
+    mapping = Attribute(ANYTHING)
+    variable = Attribute(ANYTHING)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -44,9 +49,9 @@ class GradientTap(Op):
         grad = grads[0]
         if grad is None:
             return [None]
-        frame = Frame(self.attributes["program"], builder.graph)
+        frame = Frame(self.program, builder.graph)
         with use_frame(frame):
-            mapped = self.attributes["mapping"](Array(grad), self.attributes["variable"])
+            mapped = self.mapping(Array(grad), self.variable)
         return [frame.get(mapped.tensor)]
 
 

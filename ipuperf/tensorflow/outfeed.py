@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ipuperf.ir import Stream
+from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
 
 from .array import convert, is_traced
@@ -41,9 +42,11 @@ class OutfeedStore(HostStore):
 
     type: ClassVar[str] = "HostStore"
 
+    sink = Attribute(ANYTHING)
+
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Store, then hand over a copy."""
-        store, sink, tensor = super().kernel(inputs, outputs, env), self.attributes["sink"], inputs[0]
+        store, sink, tensor = super().kernel(inputs, outputs, env), self.sink, inputs[0]
 
         def run() -> None:
             store()

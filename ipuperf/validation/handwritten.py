@@ -13,6 +13,7 @@ import numpy as np
 
 from ipuperf import ops
 from ipuperf.ir import TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute
 from ipuperf.ops import vertices
 from ipuperf.ops.work import TileCycles, Vertices, Work
 
@@ -47,10 +48,12 @@ def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
 class HandPlacedAdd(ops.Add):
     """``a + b``; attribute ``elements``: floats on each tile. PopLibs' BinaryOp1D vertex."""
 
+    elements = Attribute(INTEGER)
+
     def work(self) -> list[Work]:
         """One compute set."""
         out = self.outputs[0]
-        each = self.attributes["elements"]
+        each = self.elements
         vertex = vertices.binary("ADD", out.dtype, out.spec.elements)
         tiles = out.spec.elements // GRAIN
         return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, each), each * tiles)]
@@ -61,6 +64,8 @@ class HandPlacedTriad(ops.Add):
 
     type = "Triad"
 
+    elements = Attribute(INTEGER)
+
     def infer(self) -> list[TensorSpec]:
         """Floats only: that is what was measured."""
         self.require(self.inputs[0].dtype.name == "float32", f"operands are {self.inputs[0].dtype.name}, not float32")
@@ -68,6 +73,6 @@ class HandPlacedTriad(ops.Add):
 
     def work(self) -> list[Work]:
         """One compute set, two operations an element."""
-        total, each = self.outputs[0].spec.elements, self.attributes["elements"]
+        total, each = self.outputs[0].spec.elements, self.elements
         flops = 2 * each * (total // GRAIN)
         return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, each), flops)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipuperf import ir
 from ipuperf.ir import CONTEXT, FLOAT32, AmbiguityError, CycleError, IrError, Op, ReplicaGrouping, TensorSpec
+from ipuperf.ir.attributes import INTEGERS, Attribute, optional
 
 
 class Join(Op):
@@ -18,8 +19,10 @@ class Join(Op):
 
     type: ClassVar[str] = "Join"
 
+    shape = Attribute(optional(INTEGERS), None)
+
     def infer(self):
-        return [TensorSpec(self.attributes.get("shape", self.inputs[0].shape if self.inputs else (4,)), FLOAT32)]
+        return [TensorSpec(self.shape or (self.inputs[0].shape if self.inputs else (4,)), FLOAT32)]
 
 
 class Change(Join):
@@ -35,8 +38,7 @@ class Change(Join):
 
 
 def join(graph, *tensors, shape=None):
-    attributes = {} if shape is None else {"shape": shape}
-    return graph.create(Join, tensors, ["out"], **attributes).outputs[0]
+    return graph.create(Join, tensors, ["out"], shape=shape).outputs[0]
 
 
 def change(graph, *tensors):

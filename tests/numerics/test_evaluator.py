@@ -141,7 +141,7 @@ def test_by_reference_at_one_call_site_only(program):
     w = p.variable("w", np.array([1, 2], np.float32))
     v = p.variable("v", np.array([10, 20], np.float32))
     p.op(Call, [w, v], callee=graph)
-    p.op(Call, [w, v], callee=graph, by_ref={0})
+    p.op(Call, [w, v], callee=graph, by_ref=(0,))
     evaluator = p.evaluator()
     evaluator.run()
     np.testing.assert_array_equal(evaluator.variables[w][0], [11, 22])

@@ -157,12 +157,12 @@ def test_specs_and_errors():
     whole = main.add_input(ir.TensorSpec((3, 3), ir.INT32), "i")
     for message, op_class, tensor, attributes in (
         ("over 2 replicas, the program has 4", ReplicatedAllReduce, x, {"group": ir.ReplicaGrouping(2)}),
-        ("op 'xor'; allowed are add, mean", ReplicatedAllReduce, x, {"group": group, "op": "xor"}),
-        ("op 'local'", ReplicatedAllReduce, x, {"group": group, "op": "local"}),
+        ("op='xor'; allowed: add, mean", ReplicatedAllReduce, x, {"group": group, "op": "xor"}),
+        ("op='local'; allowed: add, mean", ReplicatedAllReduce, x, {"group": group, "op": "local"}),
         ("'i' is int32", ReplicatedAllReduce, whole, {"group": group, "op": "mean"}),
         ("no meta_shape", ReplicatedAllGather, x, {"group": group, "mode": "meta_shape"}),
         ("has 5 elements, not 3", ReplicatedAllGather, shard, {"group": program.grouping(1, 2), "mode": "meta_shape"}),
-        ("mode 'auto'", ReplicatedAllGather, x, {"group": group, "mode": "auto"}),
+        ("mode='auto'; allowed: flat, meta_shape, shape", ReplicatedAllGather, x, {"group": group, "mode": "auto"}),
     ):
         with pytest.raises(ir.IrError, match=message):
             create(main, op_class, tensor, **attributes)

@@ -110,7 +110,7 @@ def test_names_of_the_gradients(bench):
     ("error", "message", "change"),
     [
         (ir.ShapeError, r"axes \(0, 1\) and sizes \(1,\)", {"axes": [0, 1]}),
-        (ir.ShapeError, r"axes \(2,\) are out of range for rank 2", {"axes": [2]}),
+        (ir.ShapeError, "axis 2 is out of range for rank 2", {"axes": [2]}),
         (ir.ShapeError, r"axes \(0, 0\) name an axis twice", {"axes": [0, -2], "sizes": [1, 1]}),
         (ir.ShapeError, "size 4 on axis 0; allowed are 1 to 3", {"sizes": [4]}),
         (ir.ShapeError, "size 0 on axis 0", {"sizes": [0]}),
@@ -208,7 +208,7 @@ def test_increment_mod_work(bench, mk2):
     [
         (np.float32, {"increment": 1, "modulus": 4}, "float32; allowed are uint32, int32"),
         (np.int32, {"increment": 1, "modulus": 0}, "modulus=0; a whole number from 1 to 2147483647"),
-        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number from -2147483648 to 2147483647"),
+        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number is needed"),
         (np.uint32, {"increment": -1, "modulus": 4}, "increment=-1; a whole number from 0 to 4294967295"),
         (np.uint32, {"increment": 1, "modulus": 2**32}, "modulus=4294967296; a whole number from 1 to 4294967295"),
         (np.int32, {"increment": 1, "modulus": 2**31}, r"modulus=2147483648; .* is needed \(int32\)"),

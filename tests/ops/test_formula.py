@@ -76,7 +76,7 @@ def test_random_formulas_equal_numpy(tree: tuple, shape: tuple[int, ...], in_pla
 def test_passes_and_temporaries(op: type[Op], inputs: int, passes: int, temporaries: int) -> None:
     """The chains are as short as those that were written by hand."""
     made = op.__new__(op)
-    made.attributes = {}
+    made.attributes = {name: attribute.default for name, attribute in op.declared.items()}
     chain = compile_formula(made.value, inputs)  # type: ignore[attr-defined]
     assert (len(chain.instructions), chain.temporaries) == (passes, temporaries)
 

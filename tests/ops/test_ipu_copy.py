@@ -77,9 +77,19 @@ def test_gradient_is_copied_back(graph):
     assert back.outputs[0] is copies[0].outputs[0]
 
 
-@pytest.mark.parametrize("ends", [(0, 0), (-1, 0), (0, None), (0, 1.0), (True, 2), ("0", 1)])
-def test_ends_that_are_no_two_ipus(graph, ends):
-    with pytest.raises(ir.IrError, match=rf"source={ends[0]!r}, destination={ends[1]!r}; allowed are two different"):
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ((0, 0), "source=0, destination=0; allowed are two different"),
+        ((-1, 0), "source=-1, destination=0; allowed are two different"),
+        ((0, None), "destination=None; a whole number is needed"),
+        ((0, 1.0), "destination=1.0; a whole number is needed"),
+        ((True, 2), "source=True; a whole number is needed"),
+        (("0", 1), "source='0'; a whole number is needed"),
+    ],
+)
+def test_ends_that_are_no_two_ipus(graph, ends, message):
+    with pytest.raises(ir.IrError, match=message):
         graph.create(IpuCopy, [tensor(graph)], ["y"], source=ends[0], destination=ends[1])
 
 

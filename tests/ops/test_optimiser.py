@@ -249,11 +249,11 @@ def test_errors():
         (ir.ShapeError, r"'v0' \(3,\) and 'v1' \(4,\)", ScaledAdd, [x, y], {}),
         (ir.DTypeError, "'v1' is int32", ScaledAdd, [x, whole], {}),
         (ir.ShapeError, r"factor b \('v2'\) has shape \(4,\)", ScaledAdd, [x, x, y], {"b_input": 2}),
-        (ir.IrError, "kind 'sum'", Accumulate, [x, x], {"kind": "sum"}),
+        (ir.IrError, "kind='sum'; allowed: add, square", Accumulate, [x, x], {"kind": "sum"}),
         (ir.IrError, "needs a factor", Accumulate, [x, x], {"kind": "mean"}),
         (ir.IrError, "needs beta2", AdamUpdater, [x, x, y[:1]], {"has_step": True, "beta1": 0.9}),
         (ir.IrError, "needs the weight", AdamUpdater, [x, x], {"weight_decay": 0.1}),
-        (ir.IrError, "mode 'sgd'", AdamUpdater, [x, x], {"mode": "sgd"}),
+        (ir.IrError, "mode='sgd'; allowed: adam, adamax, lamb", AdamUpdater, [x, x], {"mode": "sgd"}),
         (ir.ShapeError, "time_step", AdamUpdater, [x, x, y], {"has_step": True, "beta1": 0.9, "beta2": 0.9}),
         (ir.DTypeError, "different dtypes", CopyVarUpdate, [x, whole], {}),
     ):

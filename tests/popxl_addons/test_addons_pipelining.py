@@ -228,7 +228,7 @@ def test_the_main_graph_has_one_call_of_ramps_and_a_loop() -> None:
     assert (text.count("(stage_0"), text.count("(stage_1"), text.count("(stage_2")) == (2, 2, 2)
     assert text.count("IpuCopy") == 2 * 3
     (loop,) = [op for op in pipeline._ir.ops if op.type == "Loop"]
-    assert loop.trips == 7 - 2
+    assert loop.trip_count == 7 - 2
     body = popxl.Graph._from_ir(loop.callee).print_schedule()
     assert body.index("(stage_0") < body.index("(stage_1") < body.index("(stage_2") < body.index("HostStore")
     assert body.index("HostStore") < body.index("IpuCopy")

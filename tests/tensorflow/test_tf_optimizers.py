@@ -130,7 +130,7 @@ def test_gradient_accumulation_with_state_in_either_memory(make, rule, offload):
     assert outfeed.dequeue().shape == (12,)
     remote = [v for v in net.program.ir.variables() if v.remote is not None]
     assert bool(remote) is offload
-    loops_found = [op.trips for graph in net.program.ir.all_graphs() for op in graph.ops if op.type == "Loop"]
+    loops_found = [op.trip_count for graph in net.program.ir.all_graphs() for op in graph.ops if op.type == "Loop"]
     assert sorted(loops_found) == [3, 4]
 
 

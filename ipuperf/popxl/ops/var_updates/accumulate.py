@@ -11,7 +11,7 @@ from ..operands import emit
 def _accumulate(t: Tensor, x: Tensor, kind: str, factor: float | Tensor | None) -> Tensor:
     name = f"{t.name}_accumulated"
     if isinstance(factor, Tensor):
-        return emit(_k.Accumulate, [t, x, factor], name, kind=kind, factor_input=2)
+        return emit(_k.Accumulate, [t, x, factor], name, kind=kind)
     return emit(_k.Accumulate, [t, x], name, kind=kind, factor=None if factor is None else float(factor))
 
 

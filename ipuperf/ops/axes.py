@@ -1,0 +1,31 @@
+"""Axes that ops are given: negative ones count from the end, as everywhere in NumPy.
+
+These bring attributes into the form that ops read (:mod:`ipuperf.ir.attributes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import Op
+
+
+def wrapped(op: Op, axis: int, rank: int) -> int:
+    """``axis`` of ``rank`` axes, not negative; :class:`ShapeError` for one that does not exist."""
+    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def axis_of(op: Op, axis: int) -> int:
+    """``axis`` of the first operand, not negative."""
+    return wrapped(op, axis, len(op.inputs[0].shape))
+
+
+def axes_of(op: Op, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """``axes`` of the first operand, not negative, in ascending order; None: all of them."""
+    rank = len(op.inputs[0].shape)
+    if axes is None:
+        return tuple(range(rank))
+    found = tuple(sorted({wrapped(op, axis, rank) for axis in axes}))
+    op.require(len(found) == len(axes), f"axes {tuple(axes)} name an axis twice")
+    return found

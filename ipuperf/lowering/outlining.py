@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ir import Tensor
 from ipuperf.ops import work as w
-from ipuperf.ops.ipu_copy import InterIpuTransfer
 
 from . import code
 
@@ -51,7 +50,7 @@ def value_of(kind: str, works: Iterable[Work], replicas: int) -> float | None:
     ``replicas``: of the program; weight updates are of high value in a replicated one.
     """
     works = tuple(works)
-    if any(isinstance(item, (w.HostTransfer, InterIpuTransfer)) for item in works):
+    if any(isinstance(item, (w.HostTransfer, w.InterIpuTransfer)) for item in works):
         return None
     high = any(isinstance(item, _HIGH_WORK) for item in works) or kind.startswith(_NORMS)
     return HIGH_VALUE if high or (replicas > 1 and kind.startswith(_UPDATES)) else LOW_VALUE

@@ -18,9 +18,7 @@ from ipuperf.ir import IrError, Tensor
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
-from ipuperf.ops.dynamic import Dynamic, SliceVertices
-from ipuperf.ops.io_tile_copy import TileSetTransfer
-from ipuperf.ops.ipu_copy import InterIpuTransfer
+from ipuperf.ops.dynamic import Dynamic
 
 from . import code, rearrangements
 from .code import CodeBytes
@@ -204,11 +202,11 @@ class Superstepper:
                 self.remote(item)
             elif isinstance(item, w.Collective):
                 self.collective([(item, self.layouts[self.op.inputs[0]])])
-            elif isinstance(item, InterIpuTransfer):
+            elif isinstance(item, w.InterIpuTransfer):
                 self.inter_ipu(item)
-            elif isinstance(item, SliceVertices):
+            elif isinstance(item, w.SliceVertices):
                 self.dynamic_slice(item)
-            elif isinstance(item, TileSetTransfer):
+            elif isinstance(item, w.TileSetTransfer):
                 self.tile_set_copy(item)
             else:
                 raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
@@ -339,7 +337,7 @@ class Superstepper:
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.remote_exchange_code(share)
 
-    def inter_ipu(self, item: InterIpuTransfer) -> None:
+    def inter_ipu(self, item: w.InterIpuTransfer) -> None:
         """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the
         exchange reaches any tile, so another layout costs nothing more)."""
         tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
@@ -351,7 +349,7 @@ class Superstepper:
         if not self.op.aliases():
             self.layouts[self.op.outputs[0]] = source
 
-    def tile_set_copy(self, item: TileSetTransfer) -> None:
+    def tile_set_copy(self, item: w.TileSetTransfer) -> None:
         """A copy to the other tile set of the IPU, as long as its busiest tile sends or receives (a tile does either at
         the exchange's rate): with few I/O tiles those set the pace."""
         tensor, chip = self.op.inputs[0], self.chip
@@ -366,7 +364,7 @@ class Superstepper:
         self.out.code += code.exchange_code(arriving)
         self.out.sender = code.exchange_code(leaving)
 
-    def dynamic_slice(self, item: SliceVertices) -> None:
+    def dynamic_slice(self, item: w.SliceVertices) -> None:
         """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is
         not laid out for slicing is brought into such a layout first (and back after an update in place)."""
         op = self.op

@@ -143,9 +143,46 @@ class Convolution(Work):
 
 
 @dataclass(frozen=True)
+class SliceVertices(Work):
+    """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
+
+    They run where the base tensor lies: when it lies sliced (every tile has the same elements of each slice, as
+    ``popops::createSliceableTensor`` maps it) only the index travels.
+
+    Attributes:
+        vertex: vertex type.
+        elements: elements of the slice.
+        cycles: tile cycles for a number of elements *of the slice* on a tile.
+        writes: the slice is written to the base (else read from it).
+    """
+
+    vertex: str
+    elements: int
+    cycles: TileCycles
+    writes: bool
+
+
+@dataclass(frozen=True)
 class Copy(Work):
     """Bytes of the result that must be moved between tiles or rearranged on a tile (transpose, concat, slice copy)."""
 
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TileSetTransfer(Work):
+    """``bytes`` per replica over the internal exchange to the tile set ``destination`` of the same IPU."""
+
+    destination: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class InterIpuTransfer(Work):
+    """``bytes`` per replica over IPU-Links from IPU ``source`` to IPU ``destination`` of the same replica."""
+
+    source: int
+    destination: int
     bytes: int
 
 

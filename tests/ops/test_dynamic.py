@@ -14,10 +14,9 @@ from ipuperf.ops.dynamic import (
     DynamicUpdateInplace,
     IncrementMod,
     IncrementModInplace,
-    SliceVertices,
     slice_cycles,
 )
-from ipuperf.ops.work import Vertices
+from ipuperf.ops.work import SliceVertices, Vertices
 
 SPEC = ir.TensorSpec
 

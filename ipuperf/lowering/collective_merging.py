@@ -223,7 +223,7 @@ def _join(lowered: LoweredGraph, group: Sequence[LoweredOp], works: Works, machi
         assert isinstance(work, w.Collective)
         pairs.append((work, lowered.layouts[item.op.inputs[0]]))
     stepper = Superstepper(head.op, op_id, lowered.layouts, machine)
-    stepper.collective(pairs)
+    stepper.collectives(pairs)
     for item in group:
         item.steps, item.joined = OpSteps(), item is not head
     head.steps = stepper.out

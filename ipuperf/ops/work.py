@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -24,9 +25,29 @@ if TYPE_CHECKING:
 TileCycles = Callable[[np.ndarray, "Chip"], np.ndarray]
 
 
+class Outlining(Enum):
+    """What an op that asks for this work is worth to PopART's outliner (:mod:`ipuperf.lowering.outlining`)."""
+
+    NEVER = "never shared"
+    LOW = "low"
+    HIGH = "high"
+
+
 @dataclass(frozen=True)
 class Work:
-    """Base of all descriptions."""
+    """Base of all descriptions. What a kind of work becomes, the lowering says in a function registered for its class
+    (:func:`ipuperf.lowering.supersteps.lowers`).
+
+    Attributes:
+        outlining: whether its code is worth sharing.
+    """
+
+    outlining: ClassVar[Outlining] = Outlining.LOW
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations in all."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,8 @@ class MatMul(Work):
     weight update). ``stationary`` is the index of the operand (0 or 1) that is a parameter, or -1.
     """
 
+    outlining: ClassVar[Outlining] = Outlining.HIGH
+
     groups: int
     m: int
     k: int
@@ -109,6 +132,8 @@ class Convolution(Work):
         padding: per spatial axis, elements before and after.
         groups: channel groups.
     """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     batch: int
     channels_in: int
@@ -181,6 +206,8 @@ class TileSetTransfer(Work):
 class InterIpuTransfer(Work):
     """``bytes`` per replica over IPU-Links from IPU ``source`` to IPU ``destination`` of the same replica."""
 
+    outlining: ClassVar[Outlining] = Outlining.NEVER
+
     source: int
     destination: int
     bytes: int
@@ -190,6 +217,8 @@ class InterIpuTransfer(Work):
 class HostTransfer(Work):
     """A stream copy of ``bytes`` per replica between host and IPU. ``direction``: ``h2d`` or ``d2h``."""
 
+    outlining: ClassVar[Outlining] = Outlining.NEVER
+
     stream: Stream
     direction: str
     bytes: int
@@ -198,6 +227,8 @@ class HostTransfer(Work):
 @dataclass(frozen=True)
 class RemoteTransfer(Work):
     """A transfer of ``bytes`` per replica between a remote buffer and the IPU. ``direction``: ``load`` or ``store``."""
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     buffer: RemoteBuffer
     direction: str
@@ -211,6 +242,8 @@ class Collective(Work):
     ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one
     replica; ``elements`` likewise. ``reduce`` is the operator (``add``, ``mean``, ``max``...), empty for a gather.
     """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     kind: str
     reduce: str

@@ -20,7 +20,7 @@ from ipuperf.ir import Graph, Op, Tensor, roots
 from ipuperf.ops import work as w
 
 from .lowered import LoweredGraph, LoweredOp
-from .program import Collective
+from .steps import Collective
 from .supersteps import OpSteps, Superstepper
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from ipuperf.ir import Tensor
 
 from .layout import Layout
-from .program import Step
+from .steps import Step
 from .tilevector import TileVector
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from .memory import MemoryModel
 from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
-from .program import Call, DeviceProgram, IoTiles, OpInfo, ProgramWarning, Repeat, Sequence, Step, StreamCopy
+from .program import DeviceProgram, OpInfo, ProgramWarning
+from .steps import Call, IoTiles, Repeat, Sequence, Step, StreamCopy
 from .supersteps import OpSteps, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 

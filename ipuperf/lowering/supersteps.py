@@ -27,9 +27,9 @@ from .convolution_form import describe
 from .convolution_plan import ConvolutionPlan
 from .convolution_planner import plan_convolution, plan_product
 from .layout import Layout, even, linear
-from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .rearrangements import Stage
 from .reductions import plan_reduction
+from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .tilevector import TileVector
 
 if TYPE_CHECKING:

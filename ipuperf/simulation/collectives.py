@@ -14,22 +14,20 @@ sends of the collective that share a link taken into account; alone, a collectiv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipuperf.lowering.program import Collective
+from ipuperf.lowering.steps import Collective
 
-from .algorithms import Plan, Planner, Round, reduce_cycles
-from .network import Label
-from .walk import Part
+from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
+from .instructions import Part
+from .recorder import Label
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .ipu import IpuProcess
-    from .kernel import Kernel
-    from .network import Network
-    from .walk import Leaf
+    from .gathering import Guest
+    from .world import World
 
 
 _Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
@@ -60,42 +58,40 @@ class CollectiveRun:
     Args:
         planner: gives the rounds.
         key: identifies it among those under way: leaf, IPU of the replica, group.
-        members: the processes, each with what to call when it may go on.
+        members: the parties, each with what to call when it may go on.
         finished: called when the last member went on.
     """
 
     def __init__(
         self,
-        kernel: Kernel,
-        network: Network,
+        world: World,
         planner: Planner,
         key: tuple[int, int, int],
-        leaf: Leaf,
-        members: list[tuple[IpuProcess, Callable[[], None]]],
+        step: Collective,
+        members: Sequence[Guest],
         finished: Callable[[], None],
     ) -> None:
-        assert isinstance(leaf.step, Collective)
-        self._kernel = kernel
-        self._network = network
-        self._topology = planner.topology
-        self._sync = planner.external_sync
+        self._kernel = world.kernel
+        self._network = world.network
+        self._topology = world.topology
+        self._sync = world.delays.external_sync
         self._key = key
-        self._step = leaf.step
-        self._members = {process.ipu: (process, done) for process, done in members}
+        self._step = step
+        self._members = {guest.party.ipu: guest for guest in members}
         self._finished = finished
-        self._plan: Plan = planner.plan(self._step, tuple(sorted(self._members)))
+        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._members)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
         self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
-        self._next_start = kernel.now + self._sync
+        self._next_start = self._kernel.now + self._sync
         self._rounds_over: list[_Over] = []
         self._parts: dict[tuple[tuple[int, int], ...], list[Part]] = {}
         self._open: dict[int, int] = {}
         self._ends = dict.fromkeys(self._members, -1)
         self._gone = 0
-        kernel.after(self._sync, self._begin)
+        self._kernel.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
@@ -113,8 +109,8 @@ class CollectiveRun:
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
         if self._round < 0:
-            for process, _ in self._members.values():
-                process.close_part("sync_external")
+            for guest in self._members.values():
+                guest.party.parts.close("sync_external")
         self._round += 1
         self._start, self._next_start = self._kernel.now, -1
         number = self._rounds[self._round]
@@ -126,7 +122,7 @@ class CollectiveRun:
         for owner, route, label, arrived in item.sends:
             self._network.send(owner, route, item.chunk, label, arrived)
 
-    def _prepare(self, item: Round) -> _Prepared:
+    def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
         if item.sends not in self._sends:
             ends = dict.fromkeys(self._members, 0)
@@ -182,10 +178,10 @@ class CollectiveRun:
         return self._parts[key]
 
     def _leave(self, member: int) -> None:
-        self._members[member][0].add_parts(self._parts_of(member))
+        self._members[member].party.parts.add(self._parts_of(member))
         self._gone += 1
         if self._gone == len(self._members):
             self._known.clear()
             self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
-        self._members[member][1]()
+        self._members[member].go_on()

@@ -16,17 +16,17 @@ dependence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import SimulationError
 from .kernel import NETWORK, Kernel
+from .recorder import Transferred
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .recorder import Recorder
+    from .recorder import Label, Recorder
 
 SCALE = 720_720
 """Least common multiple of 1 to 16: units of a byte x Hz (see module docstring)."""
@@ -40,15 +40,6 @@ _RATES_KEPT = 4096
 
 _ROUTES_KEPT = 65536
 """Routes that are remembered."""
-
-
-@dataclass(frozen=True)
-class Label:
-    """What a transfer is for: its kind in the trace, the op, and the IPU (machine number) that asked for it."""
-
-    kind: str
-    op_id: int
-    ipu: int
 
 
 class Flow:
@@ -256,6 +247,8 @@ class Network:
         ended.sort(key=_OWNER)
         self._changed()
         for flow in ended:
-            self._recorder.transfer(flow, now)
+            self._recorder.transfer(
+                Transferred(flow.start, now - flow.start, flow.owner, flow.links, flow.bytes, flow.label)
+            )
         for flow in ended:
             flow.done()

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.lowering.program import Collective, Phase, RemoteTransfer, Sync
 from ipuperf.trace import Words
 
 from .folding import Unfolding
-from .recorder import HostEvent, Moved, Ran
-from .walk import Leaf, Part, ProgramRow, ProgramTree, Segment
+from .instructions import Leaf, Part, Segment
+from .kinds import kind_of, local_kind
+from .recorder import HostEvent, Ran, Transferred
+from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -134,7 +135,7 @@ class Executions:
         phases = {op.op_id: op.phase for op in tree.program.ops}
 
         def outside(leaf: Leaf) -> bool:
-            return isinstance(leaf.step, (RemoteTransfer, Collective)) or phases.get(leaf.step.op_id) == "update"
+            return not kind_of(leaf.step).in_micro_batch or phases.get(leaf.step.op_id) == "update"
 
         leaves = [outside(leaf) for leaf in tree.leaves]
         return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
@@ -210,15 +211,10 @@ class Executions:
 
 
 def _local_row(leaf: Leaf, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
-    step = leaf.step
-    program = leaf.programs[0]
-    if isinstance(step, Phase):
-        cycles = step.cycles
-        slowest = cycles.argmax + (compute_tiles if leaf.lane else 0) if cycles.max else -1
-        flow = (step.bytes_in, step.bytes_out, step.flops)
-        return (program, step.op_id, step.kind, cycles.max, cycles.total / tiles, cycles.active, slowest, *flow)
-    assert isinstance(step, Sync)
-    return (program, step.op_id, "sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
+    kind, dur, mean, active, slowest, *flow = local_kind(leaf.step).row(leaf.step, tiles)
+    if leaf.lane and slowest >= 0:
+        slowest += compute_tiles
+    return (leaf.programs[0], leaf.step.op_id, kind, dur, mean, active, slowest, *flow)
 
 
 def _part_row(leaf: Leaf | None, part: Part, tiles: int) -> tuple[Any, ...]:
@@ -266,7 +262,7 @@ def link_rows(links: Sequence[Link]) -> Columns:
     }
 
 
-def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
+def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
     begins, durations, owners, links, sizes, labels = zip(*moved, strict=True) if moved else ((),) * 6
     lengths = np.array(durations, dtype=np.int64)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
-from ipuperf.lowering.program import Phase, Step, Sync
+from .party import Waiting
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -33,18 +33,23 @@ class Tiles:
         for tile in range(tiles):
             kernel.process(self._tile(tile))
 
-    def execute(self, step: Step) -> Generator[Event, object, None]:
-        """All tiles do their part of a local step and meet; a sync then takes its cycles."""
-        work = self._idle
-        if isinstance(step, Phase):
-            own = step.cycles.dense().tolist()
-            work = own + [0] * (len(self._idle) - len(own))
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self._idle)
+
+    def work(self, cycles: list[int]) -> Waiting:
+        """Each tile is busy for its own ``cycles`` (further tiles for none), then all meet."""
+        work = cycles + self._idle[len(cycles) :]
         self._arrived, self._met = 0, self._kernel.event()
         go, self._go = self._go, self._kernel.event()
         go.succeed(work)
         yield self._met
-        if isinstance(step, Sync) and step.cycles:
-            yield self._kernel.timeout(step.cycles)
+
+    def sleep(self, cycles: int) -> Waiting:
+        """Let cycles pass that are the same for all."""
+        if cycles:
+            yield self._kernel.timeout(cycles)
 
     def _tile(self, tile: int) -> Generator[Event, list[int], None]:
         while True:

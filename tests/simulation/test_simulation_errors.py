@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipuperf.lowering.program import Call
+from ipuperf.lowering.steps import Call
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.simulation import SimulationError, simulate
 

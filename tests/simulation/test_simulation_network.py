@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
 from ipuperf.simulation.kernel import Kernel
-from ipuperf.simulation.network import Label, Network
+from ipuperf.simulation.network import Network
+from ipuperf.simulation.recorder import Label
 from ipuperf.simulation.recorder import Recorder
 
 POD4 = load_machine("pod4")

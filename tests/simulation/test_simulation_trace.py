@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipuperf.lowering.program import Call, MemoryReport, OpInfo, TileVector, VariableInfo
+from ipuperf.lowering.program import MemoryReport, OpInfo, VariableInfo
+from ipuperf.lowering.steps import Call
+from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
 from ipuperf.simulation.kernel import Kernel

@@ -1,0 +1,45 @@
+"""How parties wait for each other.
+
+A meeting begins when its last party arrives. Nobody can arrive at the next meeting of the same key before leaving this
+one, so a key (which step, which group; which pairs of IPUs) identifies a meeting, and a party that waits for ever can
+be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from .instructions import Leaf
+    from .party import Party
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Guest(NamedTuple):
+    """A party, the step it came with, and what to call when it may go on."""
+
+    party: Party
+    leaf: Leaf
+    go_on: Callable[[], None]
+
+
+class Gathering(Generic[K]):
+    """Meetings whose parties are still arriving."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[K, list[Guest]] = {}
+
+    def arrive(self, key: K, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
+        """``guest`` waits (``waits_for`` says for what) until ``expected`` parties are there; then all of them in order
+        of arrival, before that none."""
+        guests = self._waiting.setdefault(key, [])
+        guests.append(guest)
+        guest.party.open_wait = waits_for
+        if len(guests) < expected:
+            return []
+        del self._waiting[key]
+        for party, _, _ in guests:
+            party.open_wait = ""
+        return guests

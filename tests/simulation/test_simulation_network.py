@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ipuperf.machine import load_machine
 from ipuperf.simulation.kernel import Kernel
 from ipuperf.simulation.network import Network
-from ipuperf.simulation.recorder import Label
-from ipuperf.simulation.recorder import Recorder
+from ipuperf.simulation.recorder import Label, Recorder
 
 POD4 = load_machine("pod4")
 ROUTE = POD4.topology.route(0, 1)

@@ -214,7 +214,7 @@ class Lowering(Places):
             if not graph.is_main
             for ipu, steps in self.steps_of(lowered).items()
         }
-        memory = MemoryModel(self, main, self.ipus).report()
+        memory = MemoryModel(self, self.graphs, self.ipus, self.known.work, self.outlining).report()
         warnings = [ProgramWarning("low confidence", f"low confidence: {name}") for name in self.low_confidence]
         warnings += memory_warnings(memory, self.tile_sets.machine, outlined=self.outlining is not None)
         return DeviceProgram(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .kernel import HOST, Kernel
+from .event_loop import HOST, Kernel
 
 if TYPE_CHECKING:
     from .recorder import Recorder

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import SimulationError
-from .kernel import NETWORK, Kernel
+from .event_loop import NETWORK, Kernel
 from .recorder import Transferred
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from .recorder import Label
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .kernel import Kernel
+    from .event_loop import Kernel
     from .world import World
 
 Waiting = Generator[Event, object, None]

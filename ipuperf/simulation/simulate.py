@@ -13,7 +13,7 @@ from .folding import Fold, Folder, Unfolding
 from .host import ChannelKey, Host
 from .instructions import MOST_CYCLES, count_copies
 from .ipu import IpuProcess
-from .kernel import Kernel
+from .event_loop import Kernel
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network

@@ -13,7 +13,7 @@ from simpy.events import Event
 from .party import Waiting
 
 if TYPE_CHECKING:
-    from .kernel import Kernel
+    from .event_loop import Kernel
 
 
 class Tiles:

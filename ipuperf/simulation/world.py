@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Topology
 
     from .host import Host
-    from .kernel import Kernel
+    from .event_loop import Kernel
     from .network import Network
     from .recorder import Recorder
 

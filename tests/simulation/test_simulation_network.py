@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
-from ipuperf.simulation.kernel import Kernel
+from ipuperf.simulation.event_loop import Kernel
 from ipuperf.simulation.network import Network
 from ipuperf.simulation.recorder import Label, Recorder
 

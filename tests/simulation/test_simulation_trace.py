@@ -17,7 +17,7 @@ from ipuperf.lowering.steps import Call
 from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
-from ipuperf.simulation.kernel import Kernel
+from ipuperf.simulation.event_loop import Kernel
 from ipuperf.trace import check
 
 

@@ -27,7 +27,7 @@ from .convolution_form import describe
 from .convolution_plan import ConvolutionPlan
 from .convolution_planner import plan_convolution, plan_product
 from .layout import Layout, even, linear
-from .rearrangements import Stage
+from .rearrangements import RearrangementPhase
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .tilevector import TileVector
@@ -250,7 +250,7 @@ class Superstepper:
 
     @lowers(w.Copy)
     def copy(self, item: w.Copy) -> None:
-        """Rearrangement: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
+        """RearrangementPhase: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
         target = self.op.outputs[0] if self.op.outputs else self.op.inputs[0]
         modified = self.op.modified_inputs()
         layout = self.layouts[self.op.inputs[modified[0]]] if modified else self.linear(target)
@@ -276,7 +276,7 @@ class Superstepper:
         stages = rearrangements.stages(plan, by_batch=rearrangements.laid_by_batch(item, self.chip))
         self.planned(plan, name, item.flops, stages)
 
-    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[Stage]) -> None:
+    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[RearrangementPhase]) -> None:
         """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
         partials in, reduction (or cast). The rearrangement of the result stands with that of the operands. Before
         the passes ``plan.prepare`` (its exchange counted with its copies), after them ``plan.finish``."""
@@ -311,7 +311,7 @@ class Superstepper:
         stages = rearrangements.turned_parameter(elements, (inner, outer), item.input_dtype.size, plan)
         self.rearrangement(f"{name}/flip", stages)
 
-    def rearrangement(self, name: str, stages: Sequence[Stage]) -> None:
+    def rearrangement(self, name: str, stages: Sequence[RearrangementPhase]) -> None:
         """The phases of a rearrangement."""
         for stage in stages:
             self.exchange(name, TileVector.uniform(stage.bytes, self.chip.tiles, stage.tiles), cycles=stage.exchange)
@@ -339,8 +339,8 @@ class Superstepper:
         tensor = self.op.inputs[0]
         self.out.code += code.host_exchange_code(self.layouts[tensor].bytes(tensor.dtype.size))
 
-    @lowers(w.RemoteTransfer)
-    def remote(self, item: w.RemoteTransfer) -> None:
+    @lowers(w.RemoteAccess)
+    def remote(self, item: w.RemoteAccess) -> None:
         """A remote transfer; each tile's piece is at least one efficient DDR access."""
         tensor = self.op.inputs[0]
         share = self.layouts[tensor].bytes(tensor.dtype.size)
@@ -414,12 +414,12 @@ class Superstepper:
         size = base.dtype.size
         return linear(base.spec.elements // positions, size, self.chip.vector_width(size), self.chip.tiles)
 
-    @lowers(w.Collective)
-    def collective(self, item: w.Collective) -> None:
+    @lowers(w.GroupCollective)
+    def collective(self, item: w.GroupCollective) -> None:
         """A collective alone."""
         self.collectives([(item, self.layouts[self.op.inputs[0]])])
 
-    def collectives(self, items: Sequence[tuple[w.Collective, Layout]]) -> None:
+    def collectives(self, items: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
         """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.
 
         ``items``: one collective, or several of one kind, operator, type and group that are done as one, each with the

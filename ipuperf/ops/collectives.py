@@ -19,7 +19,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
 
 from .base import Environment, Kernel, Op
-from .work import Collective, Copy, Work
+from .work import Copy, GroupCollective, Work
 
 _UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -103,7 +103,7 @@ class _Collective(Op):
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]
         reduce = "" if kind == "all_gather" else self.reduce
-        return [Collective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
+        return [GroupCollective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
 
 
 class ReplicatedAllReduce(_Collective):

@@ -225,7 +225,7 @@ class HostTransfer(Work):
 
 
 @dataclass(frozen=True)
-class RemoteTransfer(Work):
+class RemoteAccess(Work):
     """A transfer of ``bytes`` per replica between a remote buffer and the IPU. ``direction``: ``load`` or ``store``."""
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
@@ -236,7 +236,7 @@ class RemoteTransfer(Work):
 
 
 @dataclass(frozen=True)
-class Collective(Work):
+class GroupCollective(Work):
     """A collective between the replicas of each group of ``group``.
 
     ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
-from .instructions import Part
+from .instructions import StepPart
 from .recorder import Label
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class CollectiveRun:
         members: Sequence[Guest],
         finished: Callable[[], None],
     ) -> None:
-        self._kernel = world.kernel
+        self._events = world.events
         self._network = world.network
         self._topology = world.topology
         self._sync = world.delays.external_sync
@@ -85,13 +85,13 @@ class CollectiveRun:
         self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
-        self._next_start = self._kernel.now + self._sync
+        self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
-        self._parts: dict[tuple[tuple[int, int], ...], list[Part]] = {}
+        self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
         self._open: dict[int, int] = {}
         self._ends = dict.fromkeys(self._members, -1)
         self._gone = 0
-        self._kernel.after(self._sync, self._begin)
+        self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
@@ -112,7 +112,7 @@ class CollectiveRun:
             for guest in self._members.values():
                 guest.party.parts.close("sync_external")
         self._round += 1
-        self._start, self._next_start = self._kernel.now, -1
+        self._start, self._next_start = self._events.now, -1
         number = self._rounds[self._round]
         if number not in self._known:
             self._known[number] = self._prepare(self._plan.rounds[number])
@@ -148,32 +148,32 @@ class CollectiveRun:
         return owner, self._topology.route(source, destination), label, arrived
 
     def _member_done(self, member: int) -> None:
-        self._ends[member] = self._kernel.now
+        self._ends[member] = self._events.now
         if self._round + 1 == len(self._rounds):
-            self._kernel.after(self._item.reduce, lambda: self._leave(member))
+            self._events.after(self._item.reduce, lambda: self._leave(member))
         elif min(self._ends.values()) >= 0:
             delay = self._item.reduce + self._sync
-            self._next_start = self._kernel.now + delay
-            self._kernel.after(delay, self._between)
+            self._next_start = self._events.now + delay
+            self._events.after(delay, self._between)
 
     def _between(self) -> None:
         self._rounds_over.append(_Over(self._item, self._start, self._ends))
         self._begin()
 
-    def _parts_of(self, member: int) -> list[Part]:
+    def _parts_of(self, member: int) -> list[StepPart]:
         """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
         did the same at the same time."""
         rounds = [*self._rounds_over, _Over(self._item, self._start, self._ends)]
         key = tuple([(ends[member], item.ends[member]) for item, _, ends in rounds])
         if key not in self._parts:
-            parts: list[Part] = []
+            parts: list[StepPart] = []
             for (item, start, ends), after in zip(rounds, [*rounds[1:], None], strict=True):
                 end = ends[member]
                 moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
                 sync = after.start - end - item.reduce if after is not None else 0
-                parts.append(Part("link", 0, end - start, moved, moved))
-                parts.append(Part("compute", 0, item.reduce))
-                parts.append(Part("sync_external", 0, sync))
+                parts.append(StepPart("link", 0, end - start, moved, moved))
+                parts.append(StepPart("compute", 0, item.reduce))
+                parts.append(StepPart("sync_external", 0, sync))
             self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
         return self._parts[key]
 

@@ -80,7 +80,7 @@ class Folder:
 
     def look(self) -> None:
         """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
-        now = self._world.kernel.now
+        now = self._world.events.now
         if self._world.host.backlog(now) > _BACKLOG:
             return
         state = (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from .instructions import Leaf
+    from .instructions import LeafStep
     from .party import Party
 
 K = TypeVar("K", bound=Hashable)
@@ -21,7 +21,7 @@ class Guest(NamedTuple):
     """A party, the step it came with, and what to call when it may go on."""
 
     party: Party
-    leaf: Leaf
+    leaf: LeafStep
     go_on: Callable[[], None]
 
 

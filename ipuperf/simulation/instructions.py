@@ -18,7 +18,7 @@ MOST_CYCLES = 2**62
 """Cycles and executions of steps are below this, over all IPUs together, so that int64 holds them and their sums."""
 
 
-class Leaf(NamedTuple):
+class LeafStep(NamedTuple):
     """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
     ``lane`` 1 is that of the I/O tiles."""
 
@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
     lane: int = 0
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A stretch of time inside a segment: ``kind`` of the trace, which of the leaf's programs, cycles and bytes."""
 
     kind: str
@@ -53,7 +53,7 @@ class Segment:
 
     segment_id: int
     leaves: tuple[int, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StepPart, ...] = ()
     durations: tuple[int, ...] = ()
     loops: tuple[LocalLoop, ...] = ()
 
@@ -130,7 +130,7 @@ class Stretch:
 class Shared:
     """A step that touches something shared."""
 
-    leaf: Leaf
+    leaf: LeafStep
 
 
 @dataclass(frozen=True)

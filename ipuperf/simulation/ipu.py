@@ -78,9 +78,9 @@ class IpuProcess(Party):
 
     def run(self) -> Waiting:
         """The process: the run's fixed host cost, then every instruction."""
-        kernel = self.world.kernel
+        events = self.world.events
         yield from self.sleep(self.world.delays.run)
-        time = kernel.now
+        time = events.now
         while self.pc < len(self.instructions):
             instruction = self.instructions[self.pc]
             if isinstance(instruction, Stretch):
@@ -90,7 +90,7 @@ class IpuProcess(Party):
                     time += instruction.dur
                 else:
                     yield from self._run_tiles(instruction)
-                    time = kernel.now
+                    time = events.now
             elif isinstance(instruction, Enter):
                 self.ahead.append((self.pc, time))
                 self.loops.enter(self.pc)
@@ -100,10 +100,10 @@ class IpuProcess(Party):
             else:
                 yield from self._catch_up(time)
                 yield from self._shared(instruction)
-                time = kernel.now
+                time = events.now
             self.pc += 1
         yield from self._catch_up(time)
-        self.finish = kernel.now
+        self.finish = events.now
 
     def _next(self, instruction: Next, time: int) -> None:
         """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``)."""
@@ -115,7 +115,7 @@ class IpuProcess(Party):
 
     def _catch_up(self, time: int) -> Waiting:
         """Wait until what is laid out has passed."""
-        yield from self.sleep(time - self.world.kernel.now)
+        yield from self.sleep(time - self.world.events.now)
         self.ahead.clear()
 
     def _row(self, stretch: Stretch, start: int) -> Ran:
@@ -131,14 +131,14 @@ class IpuProcess(Party):
         assert self.tiles is not None
         tree = self._tree
         for number in stretch.segment.tolist():
-            segment, start, durations = tree.segments[number], self.world.kernel.now, []
+            segment, start, durations = tree.segments[number], self.world.events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):
-                opened += [(n, self.world.kernel.now) for n, loop in enumerate(segment.loops) if loop.first == place]
-                begin = self.world.kernel.now
+                opened += [(n, self.world.events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
+                begin = self.world.events.now
                 step = tree.leaves[leaf].step
                 yield from local_kind(step).execute(step, self.tiles)
-                durations.append(self.world.kernel.now - begin)
+                durations.append(self.world.events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
             self._record(tree.stretch_of_one(measured), start)
@@ -148,7 +148,7 @@ class IpuProcess(Party):
         ``opened`` says."""
         while opened and segment.loops[opened[-1][0]].stop == stop:
             number, begin = opened.pop()
-            yield from self.sleep((segment.loops[number].trips - 1) * (self.world.kernel.now - begin))
+            yield from self.sleep((segment.loops[number].trips - 1) * (self.world.events.now - begin))
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
@@ -161,11 +161,11 @@ class IpuProcess(Party):
         for copy in step.host_slices(self.index):
             if copy.direction == "h2d":
                 self.slices.load(self.world.streams[copy.direction, copy.stream])
-        begun = self._row(_NOTHING, self.world.kernel.now)  # a fold while the step is under way moves the counters on
+        begun = self._row(_NOTHING, self.world.events.now)  # a fold while the step is under way moves the counters on
         yield from self._kinds[type(step)].run(self, leaf, step)
         if self.parts.found:
             stretch = self._tree.stretch_of_one(self._tree.shared_segment(leaf, tuple(self.parts.found)))
-            start = self.world.kernel.now - stretch.dur
+            start = self.world.events.now - stretch.dur
             self.world.recorder.ran(self.number, begun._replace(stretch=stretch, start=start))
             self.parts.found = []
         self.inside = False

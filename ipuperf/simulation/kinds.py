@@ -17,7 +17,7 @@ from .errors import SimulationError
 from .party import Party, Waiting
 
 if TYPE_CHECKING:
-    from .instructions import Leaf
+    from .instructions import LeafStep
     from .tiles import Tiles
     from .world import World
 
@@ -75,7 +75,7 @@ class SharedKind(StepKind[S]):
         self.world = world
 
     @abstractmethod
-    def run(self, party: Party, leaf: Leaf, step: S) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting:
         """``party`` executes ``step`` (that of ``leaf``): it waits for what it needs and says what passed, part by part
         (:attr:`.party.Party.parts`)."""
 

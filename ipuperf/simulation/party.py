@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
-from .instructions import Part
+from .instructions import StepPart
 from .recorder import Label
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .event_loop import Kernel
+    from .event_loop import EventLoop
     from .world import World
 
 Waiting = Generator[Event, object, None]
@@ -24,24 +24,24 @@ Ask = Callable[[Callable[[], None]], None]
 class Parts:
     """The parts of the shared step that is under way; up to ``mark`` they are known."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, events: EventLoop) -> None:
+        self._events = events
         self.mark = 0
-        self.found: list[Part] = []
+        self.found: list[StepPart] = []
 
     def begin(self) -> None:
         """A step begins now."""
-        self.mark, self.found = self._kernel.now, []
+        self.mark, self.found = self._events.now, []
 
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind (and of this control program of the step); a part of no
         cycles and no bytes is left out."""
-        dur = self._kernel.now - self.mark
+        dur = self._events.now - self.mark
         self.mark += dur
         if dur or bytes_in or bytes_out:
-            self.found.append(Part(kind, program, dur, bytes_in, bytes_out))
+            self.found.append(StepPart(kind, program, dur, bytes_in, bytes_out))
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[StepPart]) -> None:
         """These were the next parts."""
         self.mark += sum([part.dur for part in parts])
         self.found.extend(parts)
@@ -87,7 +87,7 @@ class Party:
         self.index = index
         self.ipu = ipu
         self.lane = lane
-        self.parts = Parts(world.kernel)
+        self.parts = Parts(world.events)
         self.slices = Slices()
         self.open_wait = ""
         self.until = -1  # end of the timeout it waits for, -1 if it waits for something else
@@ -105,14 +105,14 @@ class Party:
             SimulationError: the run takes more than can be counted.
         """
         if cycles:
-            self.until = self.world.kernel.now + cycles
+            self.until = self.world.events.now + cycles
             self.world.require_countable(self.until)
-            yield self.world.kernel.timeout(cycles)
+            yield self.world.events.timeout(cycles)
             self.until = -1
 
     def wait(self, ask: Ask) -> Waiting:
         """Hand ``ask`` something to call when this party may go on, and wait for that."""
-        event = self.world.kernel.event()
+        event = self.world.events.event()
         ask(lambda: _succeed(event))
         yield event
 

@@ -11,7 +11,7 @@ import numpy as np
 from ipuperf.trace import Words
 
 from .folding import Unfolding
-from .instructions import Leaf, Part, Segment
+from .instructions import LeafStep, Segment, StepPart
 from .kinds import kind_of, local_kind
 from .recorder import HostEvent, Ran, Transferred
 from .walk import ProgramRow, ProgramTree
@@ -39,7 +39,7 @@ _STEP = (
 _IDLE_KINDS = ("idle", "host_run")
 
 
-class Executions:
+class ExecutedRows:
     """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
 
     Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run; after its last step it
@@ -134,7 +134,7 @@ class Executions:
         tree = self._tree
         phases = {op.op_id: op.phase for op in tree.program.ops}
 
-        def outside(leaf: Leaf) -> bool:
+        def outside(leaf: LeafStep) -> bool:
             return not kind_of(leaf.step).in_micro_batch or phases.get(leaf.step.op_id) == "update"
 
         leaves = [outside(leaf) for leaf in tree.leaves]
@@ -210,14 +210,14 @@ class Executions:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
 
-def _local_row(leaf: Leaf, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
+def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
     kind, dur, mean, active, slowest, *flow = local_kind(leaf.step).row(leaf.step, tiles)
     if leaf.lane and slowest >= 0:
         slowest += compute_tiles
     return (leaf.programs[0], leaf.step.op_id, kind, dur, mean, active, slowest, *flow)
 
 
-def _part_row(leaf: Leaf | None, part: Part, tiles: int) -> tuple[Any, ...]:
+def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
     """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
     program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (-1, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles

@@ -9,16 +9,16 @@ from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import Phase
 
 from .errors import SimulationError
+from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
-from .host import ChannelKey, Host
+from .host import ChannelKey, HostServer
 from .instructions import MOST_CYCLES, count_copies
 from .ipu import IpuProcess
-from .event_loop import Kernel
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
-from .rows import Executions, host_rows, link_rows, op_rows, program_rows, transfer_rows
+from .rows import ExecutedRows, host_rows, link_rows, op_rows, program_rows, transfer_rows
 from .tiles import Tiles
 from .validate import check_placement, check_steps
 from .walk import ProgramTree
@@ -82,10 +82,10 @@ def simulate(
 def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, depth: int) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
-    kernel = Kernel(seed)
+    events = EventLoop(seed)
     lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
     recorder = Recorder(program.replicas * lanes)
-    network = Network(kernel, machine.topology.links, chip.clock_hz, recorder)
+    network = Network(events, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
@@ -96,9 +96,9 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
     totals = _totals(program, tree, streams)
     servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
     return World(
-        kernel=kernel,
+        events=events,
         network=network,
-        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
+        host=HostServer(events, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
         recorder=recorder,
         topology=machine.topology,
         placement=program.placement,
@@ -136,17 +136,17 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
         for index in range(len(ipus)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
-                    few = Tiles(world.kernel, tiles) if tiles else None
+                    few = Tiles(world.events, tiles) if tiles else None
                     processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
     return processes
 
 
 def _run(world: World, processes: Sequence[IpuProcess], folder: Folder | None, program: DeviceProgram) -> None:
     """Run to the end."""
-    kernel = world.kernel
+    events = world.events
     for process in processes:
-        kernel.process(process.run())
-    kernel.after(world.delays.run, world.host.start)
+        events.process(process.run())
+    events.after(world.delays.run, world.host.start)
 
     def look() -> None:
         if world.looped:
@@ -154,10 +154,10 @@ def _run(world: World, processes: Sequence[IpuProcess], folder: Folder | None, p
             if folder is not None:
                 folder.look()
 
-    kernel.exhaust(look)
+    events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(program, stuck, processes, kernel.now))
+        raise SimulationError(_deadlock(program, stuck, processes, events.now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
@@ -183,7 +183,7 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = Executions(tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {

@@ -25,12 +25,12 @@ from .errors import SimulationError
 from .instructions import (
     Enter,
     Instruction,
-    Leaf,
+    LeafStep,
     LocalLoop,
     Next,
-    Part,
     Segment,
     Shared,
+    StepPart,
     Stretch,
     require_countable,
 )
@@ -79,7 +79,7 @@ class ProgramTree:
         self.program = program
         self._fold = fold
         self.rows: list[ProgramRow] = []
-        self.leaves: list[Leaf] = []
+        self.leaves: list[LeafStep] = []
         self.segments: list[Segment] = []
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
@@ -147,13 +147,13 @@ class ProgramTree:
         assert isinstance(step, LocalStep)
         return step
 
-    def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
+    def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
         """Id of the segment of a shared step that took these parts."""
         return self._intern((leaf.leaf_id,), parts, ())
 
     def waiting_segment(self, kind: str, dur: int) -> int:
         """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step."""
-        return self._intern((), (Part(kind, -1, dur),), ())
+        return self._intern((), (StepPart(kind, -1, dur),), ())
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""
@@ -174,7 +174,7 @@ class ProgramTree:
     def _intern(
         self,
         leaves: tuple[int, ...],
-        parts: tuple[Part, ...],
+        parts: tuple[StepPart, ...],
         durations: tuple[int, ...],
         loops: tuple[LocalLoop, ...] = (),
     ) -> int:
@@ -191,9 +191,9 @@ class ProgramTree:
         self.rows.append((parent, kind, name, op_id, self._ipu))
         return len(self.rows) - 1
 
-    def _leaf(self, step: Step, parent: int) -> Leaf:
+    def _leaf(self, step: Step, parent: int) -> LeafStep:
         ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in kind_of(step).programs(step)])
-        leaf = Leaf(len(self.leaves), step, ids, self._lane)
+        leaf = LeafStep(len(self.leaves), step, ids, self._lane)
         self.leaves.append(leaf)
         return leaf
 

@@ -10,8 +10,8 @@ from .instructions import require_countable
 if TYPE_CHECKING:
     from ipuperf.machine import Topology
 
-    from .host import Host
-    from .event_loop import Kernel
+    from .event_loop import EventLoop
+    from .host import HostServer
     from .network import Network
     from .recorder import Recorder
 
@@ -39,9 +39,9 @@ class World:
         folded: cycles added by folding.
     """
 
-    kernel: Kernel
+    events: EventLoop
     network: Network
-    host: Host
+    host: HostServer
     recorder: Recorder
     topology: Topology
     placement: tuple[tuple[int, ...], ...]

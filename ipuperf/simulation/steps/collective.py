@@ -7,13 +7,13 @@ from ipuperf.lowering.steps import Collective
 from ..algorithms import Planner
 from ..collectives import CollectiveRun
 from ..gathering import Gathering, Guest
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
-"""Leaf, IPU of the replica, number of the group."""
+"""LeafStep, IPU of the replica, number of the group."""
 
 
 @simulates(Collective)
@@ -29,7 +29,7 @@ class CollectiveKind(SharedKind[Collective]):
         self._arriving: Gathering[CollectiveKey] = Gathering()
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
-    def run(self, party: Party, leaf: Leaf, step: Collective) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
         """Until its part in the last round is over."""
         number = next(i for i, group in enumerate(step.groups) if party.replica in group)
         if len(step.groups[number]) > 1:

@@ -9,7 +9,7 @@ from ipuperf.lowering.steps import HostCopy, HostExchange
 
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 from ..recorder import Label
@@ -30,7 +30,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         self._arriving: Gathering[HostKey] = Gathering()
         self._starts: dict[HostKey, int] = {}
 
-    def run(self, party: Party, leaf: Leaf, step: HostExchange) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
         """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
         own, host = step.host_slices(party.index), self.world.host
         numbers = [(copy, self.world.streams[copy.direction, copy.stream]) for copy in own]
@@ -75,8 +75,8 @@ class HostExchangeKind(SharedKind[HostExchange]):
         if guests:
             _require_same(guests)
             sync = self.world.delays.external_sync
-            self._starts[key] = self.world.kernel.now + sync
-            self.world.kernel.after(sync, lambda: self._met(key, guests))
+            self._starts[key] = self.world.events.now + sync
+            self.world.events.after(sync, lambda: self._met(key, guests))
 
     def _met(self, key: HostKey, guests: Sequence[Guest]) -> None:
         del self._starts[key]

@@ -13,7 +13,7 @@ from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 from ..recorder import Label
@@ -34,7 +34,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         self._arriving: Gathering[CopyKey] = Gathering()
         self._starts: dict[CopyKey, int] = {}
 
-    def run(self, party: Party, leaf: Leaf, step: InterIpuCopy) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Waiting:
         """Until its own transfers are over."""
         yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
 
@@ -49,8 +49,8 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             parties = {guest.party.index: guest for guest in guests}
             _require_same(parties)
             sync = self.world.delays.external_sync
-            self._starts[key] = self.world.kernel.now + sync
-            self.world.kernel.after(sync, lambda: self._move(key, parties))
+            self._starts[key] = self.world.events.now + sync
+            self.world.events.after(sync, lambda: self._move(key, parties))
 
     def _move(self, key: CopyKey, parties: Mapping[int, Guest]) -> None:
         """All meet: start every transfer."""

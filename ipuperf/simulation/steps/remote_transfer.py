@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipuperf.lowering.steps import RemoteTransfer
 
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 
@@ -16,7 +16,7 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
     types = ("StreamCopyMid",)
     in_micro_batch = False
 
-    def run(self, party: Party, leaf: Leaf, step: RemoteTransfer) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:
         """One IPU alone."""
         load, kind, delays = step.direction == "load", f"remote_{step.direction}", self.world.delays
         yield from party.sleep(delays.external_sync)

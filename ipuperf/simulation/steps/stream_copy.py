@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipuperf.lowering.steps import StreamCopy
 
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 
@@ -15,7 +15,7 @@ class StreamCopyKind(SharedKind[StreamCopy]):
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
 
-    def run(self, party: Party, leaf: Leaf, step: StreamCopy) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
         """A load claims a slice first and frees its buffer after the transfer; a store hands the slice to the host at
         the end."""
         world, host, load = self.world, self.world.host, step.direction == "h2d"

@@ -6,7 +6,7 @@ from ipuperf.lowering.steps import TileSetCopy
 
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest
-from ..instructions import Leaf
+from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
 from ..world import World
@@ -22,7 +22,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         super().__init__(world)
         self._arriving: Gathering[tuple[int, int]] = Gathering()
 
-    def run(self, party: Party, leaf: Leaf, step: TileSetCopy) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: TileSetCopy) -> Waiting:
         """One of the two."""
         yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
         party.parts.close("idle")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipuperf.ir.collector import collector_paused
-from ipuperf.lowering.steps import Phase
+from ipuperf.lowering.steps import LocalStep
 
 from .errors import SimulationError
 from .event_loop import EventLoop
@@ -127,7 +127,7 @@ def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, 
 
 
 def _tiles_used(tree: ProgramTree) -> int:
-    return max((leaf.step.cycles.tiles for leaf in tree.leaves if isinstance(leaf.step, Phase)), default=1)
+    return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
 
 
 def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:

@@ -118,3 +118,8 @@ class LocalStep(Step):
     def duration(self) -> int:
         """Cycles from its begin to its end."""
         return self.cost.cycles
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles it speaks of; one stands for all where they are alike."""
+        return 1

@@ -44,6 +44,11 @@ class Phase(LocalStep):
         return self.cycles.max
 
     @property
+    def tiles(self) -> int:
+        """Those of ``cycles``."""
+        return self.cycles.tiles
+
+    @property
     def cost(self) -> Cost:
         """As a value to add up."""
         return Cost(self.cycles.max, self.bytes_in, self.bytes_out, self.flops)

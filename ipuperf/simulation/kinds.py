@@ -53,8 +53,14 @@ class LocalKind(StepKind[L]):
     types = ("OnTileExecute",)
 
     @classmethod
-    def row(cls, step: L, tiles: int) -> StepRow:
-        """What the trace says about ``step`` on an IPU of ``tiles`` tiles; as it stands, all tiles are busy in it."""
+    def row(cls, step: L, tiles: int, first: int) -> StepRow:
+        """What the trace says about ``step``; as it stands, all tiles are busy in it.
+
+        Args:
+            step: the step.
+            tiles: tiles of the IPU.
+            first: first tile of the set (compute or I/O) on which the step runs.
+        """
         cost = step.cost
         return ("compute", step.duration, float(step.duration), tiles, -1, cost.bytes_in, cost.bytes_out, cost.flops)
 
@@ -84,14 +90,18 @@ class SharedKind(StepKind[S]):
         return ()
 
 
-_KINDS: dict[type[Step], type[StepKind]] = {}
+_LOCAL: dict[type[Step], type[LocalKind]] = {}
+_SHARED: dict[type[Step], type[SharedKind]] = {}
 
 
 def simulates(step: type[Step]) -> Callable[[K], K]:
     """Registers the kind that simulates steps of this class."""
 
     def register(kind: K) -> K:
-        _KINDS[step] = kind
+        if issubclass(kind, LocalKind):
+            _LOCAL[step] = kind
+        elif issubclass(kind, SharedKind):
+            _SHARED[step] = kind
         return kind
 
     return register
@@ -103,20 +113,18 @@ def kind_of(step: Step) -> type[StepKind]:
     Raises:
         SimulationError: there is none.
     """
-    kind = _KINDS.get(type(step))
+    kind = _LOCAL.get(type(step)) or _SHARED.get(type(step))
     if kind is None:
-        known = ", ".join(sorted(cls.__name__ for cls in _KINDS))
+        known = ", ".join(sorted(cls.__name__ for cls in (*_LOCAL, *_SHARED)))
         raise SimulationError(f"step {step.name!r} is a {type(step).__name__}, which has no simulation; known: {known}")
     return kind
 
 
 def local_kind(step: Step) -> type[LocalKind]:
     """The kind of a local step."""
-    kind = kind_of(step)
-    assert issubclass(kind, LocalKind)
-    return kind
+    return _LOCAL[type(step)]
 
 
 def shared_kinds(world: World) -> dict[type[Step], SharedKind]:
     """A fresh object of each kind of shared step, for one simulation."""
-    return {step: kind(world) for step, kind in _KINDS.items() if issubclass(kind, SharedKind)}
+    return {step: kind(world) for step, kind in _SHARED.items()}

@@ -132,12 +132,8 @@ class ExecutedRows:
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
-        phases = {op.op_id: op.phase for op in tree.program.ops}
-
-        def outside(leaf: LeafStep) -> bool:
-            return not kind_of(leaf.step).in_micro_batch or phases.get(leaf.step.op_id) == "update"
-
-        leaves = [outside(leaf) for leaf in tree.leaves]
+        updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
+        leaves = [leaf.step.op_id in updates or not kind_of(leaf.step).in_micro_batch for leaf in tree.leaves]
         return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
@@ -211,10 +207,9 @@ class ExecutedRows:
 
 
 def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
-    kind, dur, mean, active, slowest, *flow = local_kind(leaf.step).row(leaf.step, tiles)
-    if leaf.lane and slowest >= 0:
-        slowest += compute_tiles
-    return (leaf.programs[0], leaf.step.op_id, kind, dur, mean, active, slowest, *flow)
+    step = leaf.step
+    row = local_kind(step).row(step, tiles, compute_tiles if leaf.lane else 0)
+    return (leaf.programs[0], step.op_id, *row)
 
 
 def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:

@@ -135,17 +135,10 @@ class ProgramTree:
     # -- segments ----------------------------------------------------------------------------------------------------
 
     def local_segment(
-        self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None, loops: tuple[LocalLoop, ...] = ()
+        self, leaves: tuple[int, ...], durations: tuple[int, ...], loops: tuple[LocalLoop, ...] = ()
     ) -> int:
-        """Id of the segment of these local leaves; with their own durations unless others were measured."""
-        if durations is None:
-            durations = tuple([self._local(leaf).duration for leaf in leaves])
+        """Id of the segment of these local leaves with these durations."""
         return self._intern(leaves, (), durations, loops)
-
-    def _local(self, leaf: int) -> LocalStep:
-        step = self.leaves[leaf].step
-        assert isinstance(step, LocalStep)
-        return step
 
     def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
         """Id of the segment of a shared step that took these parts."""
@@ -192,8 +185,11 @@ class ProgramTree:
         return len(self.rows) - 1
 
     def _leaf(self, step: Step, parent: int) -> LeafStep:
-        ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in kind_of(step).programs(step)])
-        leaf = LeafStep(len(self.leaves), step, ids, self._lane)
+        rows = self.rows
+        first = len(rows)
+        for kind in kind_of(step).programs(step):
+            rows.append((parent, kind, step.name, step.op_id, self._ipu))
+        leaf = LeafStep(len(self.leaves), step, tuple(range(first, len(rows))), self._lane)
         self.leaves.append(leaf)
         return leaf
 
@@ -203,19 +199,22 @@ class ProgramTree:
         """The items of a body; its local steps are gathered up to the next call, loop or shared step."""
         items: list[_Item] = []
         local: list[int] = []
+        durations: list[int] = []
         for step, parent in _unnest(self, sequence, node):
             if isinstance(step, LocalStep):
                 local.append(self._leaf(step, parent).leaf_id)
+                durations.append(step.duration)
             else:
-                self._close(local, items)
+                self._close(local, durations, items)
                 items += self._other(step, parent)
-        self._close(local, items)
+        self._close(local, durations, items)
         return tuple(items)
 
-    def _close(self, local: list[int], items: list[_Item]) -> None:
+    def _close(self, local: list[int], durations: list[int], items: list[_Item]) -> None:
         if local:
-            items.append(_Block(self.local_segment(tuple(local))))
+            items.append(_Block(self.local_segment(tuple(local), tuple(durations))))
             local.clear()
+            durations.clear()
 
     def _other(self, step: Step, parent: int) -> list[_Item]:
         if isinstance(step, Call):

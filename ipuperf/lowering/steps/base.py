@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
@@ -87,7 +87,7 @@ class Step:
         detail = {k: v for k, v in vars(self).items() if k not in ("op_id", "name")}
         return [f"{type(self).__name__} {self.name}: {detail}"]
 
-    def faults(self, place: Place) -> Iterator[str]:
+    def faults(self, place: Place) -> Iterable[str]:
         """What is wrong with the step at this place, the first thing first; nothing if it can be executed there.
 
         Raises:

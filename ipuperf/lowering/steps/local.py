@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..tilevector import TileVector
 from .base import Cost, LocalStep, Place
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
+KINDS = ("compute", "exchange")
+"""Values of :attr:`Phase.kind`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Phase(LocalStep):
     vertex: str = ""
     launch: int = 0
 
-    choices = (("kind", ("compute", "exchange")),)
+    choices = (("kind", KINDS),)
     counts = ("bytes_in", "bytes_out", "flops")
 
     @property
@@ -57,10 +64,15 @@ class Phase(LocalStep):
         """The slowest tile and how many are busy."""
         return [f"{self.kind} {self.name}: {self.cycles.max} cycles, {self.cycles.active} tiles"]
 
-    def faults(self, place: Place) -> Iterator[str]:
-        """More tiles than the chip has, negative cycles."""
+    def faults(self, place: Place) -> Iterable[str]:
+        """More tiles than the chip has, negative cycles. Nearly all phases are sound, so that is found out first."""
+        chip, cycles = place.machine.chip, self.cycles
+        fits = cycles.tiles <= chip.tiles and cycles.min >= 0 and self.kind in KINDS
+        sound = fits and self.bytes_in >= 0 and self.bytes_out >= 0 and self.flops >= 0
+        return () if sound else self._wrong(chip, place)
+
+    def _wrong(self, chip: Chip, place: Place) -> Iterator[str]:
         yield from super().faults(place)
-        chip = place.machine.chip
         if self.cycles.tiles > chip.tiles:
             yield f"{self.cycles.tiles} tiles, {chip.name} has {chip.tiles}"
         if self.cycles.min < 0:
@@ -83,7 +95,6 @@ class Sync(LocalStep):
         """As a value to add up."""
         return Cost(self.cycles)
 
-    def faults(self, place: Place) -> Iterator[str]:
+    def faults(self, place: Place) -> Iterable[str]:
         """Negative cycles."""
-        if self.cycles < 0:
-            yield f"{self.cycles} cycles"
+        return () if self.cycles >= 0 else (f"{self.cycles} cycles",)

@@ -18,12 +18,13 @@ class PhaseKind(LocalKind[Phase]):
         return ("OnTileExecute" if step.kind == "compute" else "DoExchange",)
 
     @classmethod
-    def row(cls, step: Phase, tiles: int) -> StepRow:
+    def row(cls, step: Phase, tiles: int, first: int) -> StepRow:
         """The cycles over the tiles."""
         cycles = step.cycles
-        slowest = cycles.argmax if cycles.max else -1
-        flow = (step.bytes_in, step.bytes_out, step.flops)
-        return (step.kind, cycles.max, cycles.total / tiles, cycles.active, slowest, *flow)
+        longest = cycles.max
+        slowest = cycles.argmax + first if longest else -1
+        mean = cycles.total / tiles
+        return (step.kind, longest, mean, cycles.active, slowest, step.bytes_in, step.bytes_out, step.flops)
 
     @classmethod
     def execute(cls, step: Phase, tiles: Tiles) -> Waiting:
@@ -38,7 +39,7 @@ class SyncKind(LocalKind[Sync]):
     types = ("Sync",)
 
     @classmethod
-    def row(cls, step: Sync, tiles: int) -> StepRow:
+    def row(cls, step: Sync, tiles: int, first: int) -> StepRow:
         """All tiles alike."""
         return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
 

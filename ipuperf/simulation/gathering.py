@@ -29,17 +29,21 @@ class Gathering(Generic[K]):
     """Meetings whose parties are still arriving."""
 
     def __init__(self) -> None:
-        self._waiting: dict[K, list[Guest]] = {}
+        self._waiting: dict[K, dict[int, Guest]] = {}
 
-    def arrive(self, key: K, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
-        """``guest`` waits (``waits_for`` says for what) until ``expected`` parties are there; then all of them in order
-        of arrival, before that none."""
-        guests = self._waiting.setdefault(key, [])
-        guests.append(guest)
+    def arrive(self, key: K, seat: int, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
+        """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.
+
+        Returns:
+            All guests in order of arrival when this was the last one, else none. Who finds its seat taken takes it
+            over, and the other waits for ever.
+        """
+        guests = self._waiting.setdefault(key, {})
+        guests[seat] = guest
         guest.party.open_wait = waits_for
         if len(guests) < expected:
             return []
         del self._waiting[key]
-        for party, _, _ in guests:
+        for party, _, _ in guests.values():
             party.open_wait = ""
-        return guests
+        return list(guests.values())

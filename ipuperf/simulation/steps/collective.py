@@ -38,7 +38,7 @@ class CollectiveKind(SharedKind[Collective]):
     def _meet(self, guest: Guest, step: Collective, number: int) -> None:
         group, key = step.groups[number], (guest.leaf.leaf_id, guest.party.index, number)
         waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, group))}"
-        guests = self._arriving.arrive(key, guest, len(group), waits_for)
+        guests = self._arriving.arrive(key, guest.party.replica, guest, len(group), waits_for)
         if guests:
             self._runs[key] = CollectiveRun(self.world, self._planner, key, step, guests, lambda: self._close(key))
 

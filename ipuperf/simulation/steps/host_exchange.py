@@ -71,7 +71,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         key = (guest.party.replica, step.participants, end)
         ipus = ", ".join(map(str, step.participants))
         waits_for = f"the {end} of host exchange {step.name!r} of IPUs {ipus} of its replica"
-        guests = self._arriving.arrive(key, guest, len(step.participants), waits_for)
+        guests = self._arriving.arrive(key, guest.party.index, guest, len(step.participants), waits_for)
         if guests:
             _require_same(guests)
             sync = self.world.delays.external_sync

@@ -44,7 +44,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != own.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        guests = self._arriving.arrive(key, guest, len(step.participants), waits_for)
+        guests = self._arriving.arrive(key, own.index, guest, len(step.participants), waits_for)
         if guests:
             parties = {guest.party.index: guest for guest in guests}
             _require_same(parties)

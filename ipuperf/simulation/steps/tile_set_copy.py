@@ -40,7 +40,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         """
         party = guest.party
         waits_for = f"the {'compute' if party.lane else 'I/O'} tiles at copy {step.name!r}"
-        guests = self._arriving.arrive((party.replica, party.index), guest, 2, waits_for)
+        guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
         if guests:
             (first, meant, _), _ = guests
             if meant.step is not step:

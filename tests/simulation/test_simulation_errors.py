@@ -117,7 +117,5 @@ def test_both_tile_sets_of_an_ipu_at_one_copy_between_ipus_is_a_deadlock():
     copy = s.copy(0, 1, 8)
     both = s.seq(IoTiles(-1, "io", (copy,)), copy)
     program = dataclasses.replace(s.program(both, s.seq(copy)), io_tiles=32)
-    with pytest.raises(
-        SimulationError, match="deadlock at cycle .*\n.*waits in step 'copy'"
-    ):
+    with pytest.raises(SimulationError, match="deadlock at cycle .*\n.*waits in step 'copy'"):
         simulate(program, s.machine())

@@ -38,7 +38,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ipuperf.lowering.program import Call, DeviceProgram, Phase, Repeat, Sequence, Step, Sync
+from ipuperf.lowering.program import DeviceProgram
+from ipuperf.lowering.steps import Call, Phase, Repeat, Sequence, Step, Sync
 from ipuperf.machine import Machine, MachineError
 from ipuperf.models.encoder import EncoderOptions, encoder
 from ipuperf.pipelines import Pipeline, PipelineError, build_pipeline

@@ -8,26 +8,22 @@ from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
 from .planner.arguments import chip_named, plan_convolution, plan_matmul
 from .planner.plan import ConvolutionPlan
-from .program import (
+from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
+from .steps import (
     Call,
     Collective,
     Cost,
-    DeviceProgram,
     HostCopy,
     HostExchange,
     InterIpuCopy,
     IpuTransfer,
-    MemoryReport,
-    OpInfo,
     Phase,
-    ProgramWarning,
     RemoteTransfer,
     Repeat,
     Sequence,
     Step,
     StreamCopy,
     Sync,
-    VariableInfo,
 )
 from .tilevector import TileVector
 

@@ -114,7 +114,7 @@ class Known:
 def _facts(op: Op, kind: int) -> Facts:
     works = tuple(op.work())
     calls = tuple([item for item in works if isinstance(item, CallGraph)])
-    flops = sum([int(getattr(item, "flops", 0)) for item in works])
+    flops = sum([int(item.flops) for item in works])
     return Facts(works, calls, flops, kind)
 
 

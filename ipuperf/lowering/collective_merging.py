@@ -20,7 +20,7 @@ from ipuperf.ir import Graph, Op, Tensor, roots
 from ipuperf.ops import work as w
 
 from .lowered import LoweredGraph, LoweredOp
-from .program import Collective
+from .steps import Collective
 from .supersteps import OpSteps, Superstepper
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ class CollectiveMerging:
         limits = {"all_reduce": self.all_reduce, "reduce_scatter": self.reduce_scatter, "all_gather": self.all_gather}
         return limits[kind]
 
-    def work_of(self, works: Sequence[w.Work]) -> w.Collective | None:
+    def work_of(self, works: Sequence[w.Work]) -> w.GroupCollective | None:
         """The collective that an op with these works is, when it may be merged."""
         item = works[0] if len(works) == 1 else None
-        return item if isinstance(item, w.Collective) and self.limit(item.kind) != 0 else None
+        return item if isinstance(item, w.GroupCollective) and self.limit(item.kind) != 0 else None
 
 
 NO_MERGING = CollectiveMerging()
 
 
-def _key(op: Op, item: w.Collective) -> tuple[object, ...]:
+def _key(op: Op, item: w.GroupCollective) -> tuple[object, ...]:
     """What collectives that become one have in common."""
     return item.kind, item.reduce, item.dtype, item.group, op.ipu or 0
 
@@ -220,10 +220,10 @@ def _join(lowered: LoweredGraph, group: Sequence[LoweredOp], works: Works, machi
     pairs = []
     for item in group:
         work = works(item.op)[0]
-        assert isinstance(work, w.Collective)
+        assert isinstance(work, w.GroupCollective)
         pairs.append((work, lowered.layouts[item.op.inputs[0]]))
     stepper = Superstepper(head.op, op_id, lowered.layouts, machine)
-    stepper.collective(pairs)
+    stepper.collectives(pairs)
     for item in group:
         item.steps, item.joined = OpSteps(), item is not head
     head.steps = stepper.out

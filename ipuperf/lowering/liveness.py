@@ -16,14 +16,14 @@ import numpy as np
 from ipuperf.ir import Tensor
 
 from .layout import Layout
-from .program import Step
+from .steps import Step
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-    from .lower import Lowering
     from .lowered import LoweredGraph, LoweredOp
+    from .places import Places
 
 
 class Kind(NamedTuple):
@@ -37,8 +37,11 @@ class Kind(NamedTuple):
 
 @dataclass(eq=False)
 class Storage:
-    """One live stretch of one storage root on ``ipu``; ``kind`` is a number of :attr:`Liveness.kinds` (-1: an operand
-    of the graph, which the caller holds). ``row`` is its place in the profile, when there is one."""
+    """One live stretch of one storage root on ``ipu``.
+
+    ``kind`` is a number of :attr:`LivenessWalk.kinds` (-1: an operand of the graph, which the caller holds). ``row`` is
+    its place in the profile, when there is one.
+    """
 
     kind: int
     ipu: int
@@ -136,19 +139,19 @@ def aligned(bytes_each: TileVector, chip: Chip) -> TileVector:
     return bytes_each.rounded_up(chip.alignment_bytes)
 
 
-class Liveness:
+class LivenessWalk:
     """Walks a lowered program.
 
     Args:
-        lowering: the program.
+        places: where the tensors of the program lie.
         ipus: IPUs of a replica.
 
     Attributes:
         kinds: all kinds of storages, by number.
     """
 
-    def __init__(self, lowering: Lowering, ipus: Iterable[int]) -> None:
-        self._lowering = lowering
+    def __init__(self, places: Places, ipus: Iterable[int]) -> None:
+        self._places = places
         self._ipus = tuple(ipus)
         self.kinds: list[Kind] = []
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
@@ -238,10 +241,10 @@ class Liveness:
         return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
-        tile_set = self._lowering.tile_set_of.get(tensor, "compute")
-        share = aligned(layout.bytes(tensor.dtype.size), self._lowering.machine.chip)
-        bytes_each = self._lowering.tile_sets.whole(share, tile_set)
-        home = self._lowering.home(tensor) if ipu is None else ipu
+        tile_set = self._places.tile_set_of.get(tensor, "compute")
+        share = aligned(layout.bytes(tensor.dtype.size), self._places.machine.chip)
+        bytes_each = self._places.tile_sets.whole(share, tile_set)
+        home = self._places.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)
 
     def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
@@ -274,7 +277,7 @@ class Liveness:
             elif (source := op.inputs[aliases[index]]) in held:
                 held[tensor] = held[source]
         if item.steps.temp is not None and last > first:
-            temp = self._lowering.tile_sets.whole(aligned(item.steps.temp, self._lowering.machine.chip), item.tile_set)
+            temp = self._places.tile_sets.whole(aligned(item.steps.temp, self._places.machine.chip), item.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
             track.entries.append(Storage(kind, ipu, first, last))
 
@@ -312,7 +315,7 @@ class Liveness:
 
     def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
         """Storage of an operand that is copied for the callee, alive until its last use there."""
-        ipu = self._lowering.home(tensor)
+        ipu = self._places.home(tensor)
         storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), ipu)
         self._tracks[ipu].entries.append(storage)
         return storage

@@ -37,7 +37,8 @@ from .memory import MemoryModel
 from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
-from .program import Call, DeviceProgram, IoTiles, OpInfo, ProgramWarning, Repeat, Sequence, Step, StreamCopy
+from .program import DeviceProgram, OpInfo, ProgramWarning
+from .steps import Call, IoTiles, Repeat, Sequence, Step, StreamCopy
 from .supersteps import OpSteps, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 
@@ -213,7 +214,7 @@ class Lowering(Places):
             if not graph.is_main
             for ipu, steps in self.steps_of(lowered).items()
         }
-        memory = MemoryModel(self, main, self.ipus).report()
+        memory = MemoryModel(self, self.graphs, self.ipus, self.known.work, self.outlining).report()
         warnings = [ProgramWarning("low confidence", f"low confidence: {name}") for name in self.low_confidence]
         warnings += memory_warnings(memory, self.tile_sets.machine, outlined=self.outlining is not None)
         return DeviceProgram(

@@ -9,7 +9,7 @@ from ipuperf.ir import Graph, Tensor
 from ipuperf.ops.base import Op
 
 from .layout import Layout
-from .program import HostExchange, InterIpuCopy, Step
+from .steps import HostExchange, InterIpuCopy, Step
 from .supersteps import OpSteps
 
 

@@ -7,17 +7,17 @@ state, stack, headers and constants are always live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import Constant, Tensor, Variable, data_of
+from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
 
 from .code import CodeBytes, minimal_code, vertex_code_bytes
 from .layout import Layout
-from .liveness import Kind, Liveness, Profile, aligned
+from .liveness import Kind, LivenessWalk, Profile, aligned
 from .outlining import outline, value_of
 from .program import MemoryReport, VariableInfo
 from .sweep import sweep
@@ -26,9 +26,11 @@ from .tilevector import TileVector
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+    from ipuperf.ops.base import Op
+    from ipuperf.ops.work import Work
 
-    from .lower import Lowering
     from .lowered import LoweredGraph, LoweredOp
+    from .places import Places
 
 #: Every program has these leaf steps before and after ``run``'s own: upload and download of weights.
 UPLOAD_STEP = "StreamCopy weights host to device"
@@ -79,17 +81,35 @@ class _Held:
 
 
 class MemoryModel:
-    """Builds the :class:`MemoryReport` of a lowered program."""
+    """Builds the :class:`MemoryReport` of a lowered program.
 
-    def __init__(self, lowering: Lowering, main: LoweredGraph, ipus: int) -> None:
-        self.lowering = lowering
-        self.main = main
-        self.chip = lowering.machine.chip
+    Args:
+        places: where its tensors lie.
+        graphs: its graphs, lowered.
+        ipus: IPUs of a replica.
+        work: what an op asks of the machine.
+        outlining: see :func:`~.lower.lower`.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        graphs: Mapping[Graph, LoweredGraph],
+        ipus: int,
+        work: Callable[[Op], Iterable[Work]],
+        outlining: float | None,
+    ) -> None:
+        self.places = places
+        self.graphs = graphs
+        self.main = graphs[places.ir.main_graph]
+        self.chip = places.machine.chip
         self.ipus = range(ipus)
+        self.work = work
+        self.outlining = outlining
 
     def report(self) -> MemoryReport:
         """Walk the program and total up."""
-        liveness = Liveness(self.lowering, self.ipus)
+        liveness = LivenessWalk(self.places, self.ipus)
         variables: dict[Tensor, Layout] = {
             tensor: self.main.layouts[tensor]
             for tensor in data_of(self.main.graph)
@@ -123,9 +143,9 @@ class MemoryModel:
         constants."""
         held = {ipu: _Held() for ipu in self.ipus}
         ops: dict[tuple[int, str], list[tuple[LoweredOp, float | None]]] = {}
-        sets = self.lowering.tile_sets
+        sets = self.places.tile_sets
         beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
-        for graph, lowered in self.lowering.graphs.items():
+        for graph, lowered in self.graphs.items():
             for item in lowered.ops:
                 own, other = held[item.ipu], beside[item.ipu]
                 if item.tile_set == IO:
@@ -139,10 +159,10 @@ class MemoryModel:
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
-                    for ipu in self.lowering.holders(tensor):
+                    for ipu in self.places.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
         for (ipu, tile_set), items in ops.items():
-            outlined = outline(items, self.lowering.outlining)
+            outlined = outline(items, self.outlining)
             for piece in (*outlined.pieces, outlined.call_code(self.chip)):
                 (beside if tile_set == IO else held)[ipu].add_code(piece)
         if not sets.io_tiles:
@@ -157,11 +177,11 @@ class MemoryModel:
 
     def _value(self, item: LoweredOp) -> float | None:
         """Value of an op to the outliner; calls end a stretch. Nothing is asked for without an outliner."""
-        if self.lowering.outlining is None:
+        if self.outlining is None:
             return 0.0
         if item.calls:
             return None
-        return value_of(item.op.type, self.lowering.known.work(item.op), self.lowering.ir.replication_factor)
+        return value_of(item.op.type, self.work(item.op), self.places.ir.replication_factor)
 
 
 def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ipuperf.ir import Op, Tensor, roots
 
 from .lowered import LoweredGraph, LoweredOp
-from .program import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, StreamCopy
+from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, StreamCopy
 
 
 class _Merging:

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Tensor
-from ipuperf.ops import work as w
-from ipuperf.ops.ipu_copy import InterIpuTransfer
+from ipuperf.ops.work import Outlining
 
 from .code import CodeBytes, call_code
 
@@ -38,7 +37,6 @@ HIGH_VALUE, LOW_VALUE = 1000.0, 0.1
 #: PopART's default of ``outlineThreshold``.
 OUTLINE_THRESHOLD = 1.0
 
-_HIGH_WORK = (w.MatMul, w.Convolution, w.Collective, w.RemoteTransfer)
 _NORMS = ("LayerNorm", "GroupNorm", "BatchNorm", "InstanceNorm")
 _UPDATES = ("Adam", "Lamb", "SGD", "CopyVarUpdate", "ScaledAdd")
 _MODULUS = (1 << 61) - 1
@@ -50,10 +48,10 @@ def value_of(kind: str, works: Iterable[Work], replicas: int) -> float | None:
 
     ``replicas``: of the program; weight updates are of high value in a replicated one.
     """
-    works = tuple(works)
-    if any(isinstance(item, (w.HostTransfer, InterIpuTransfer)) for item in works):
+    worth = {item.outlining for item in works}
+    if Outlining.NEVER in worth:
         return None
-    high = any(isinstance(item, _HIGH_WORK) for item in works) or kind.startswith(_NORMS)
+    high = Outlining.HIGH in worth or kind.startswith(_NORMS)
     return HIGH_VALUE if high or (replicas > 1 and kind.startswith(_UPDATES)) else LOW_VALUE
 
 

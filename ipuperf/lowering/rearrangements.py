@@ -87,7 +87,7 @@ class Rearranged:
 
 
 @dataclass(frozen=True)
-class Stage:
+class RearrangementPhase:
     """A step of rearrangement on each of ``tiles``: ``bytes`` arrive in ``exchange`` cycles, then vertices run."""
 
     vertex: str
@@ -209,7 +209,7 @@ def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearra
     return tuple(found)
 
 
-def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Stage, ...]:
+def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[RearrangementPhase, ...]:
     """The steps of all rearrangements of one serial pass: those of both operands together, then those of the result.
 
     A result that is only regrouped on its tiles keeps the planner's default estimate.
@@ -219,10 +219,12 @@ def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Stage, ...
     found = (*_steps(operands, plan), *_steps(moved[len(operands) :], plan))
     request = plan.request
     near = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
-    return (*found, Stage("poplin::Transform", plan.tiles, 0, 0, near)) if near else found
+    return (*found, RearrangementPhase("poplin::Transform", plan.tiles, 0, 0, near)) if near else found
 
 
-def turned_parameter(elements: int, channels: tuple[int, int], size: int, plan: ConvolutionPlan) -> tuple[Stage, ...]:
+def turned_parameter(
+    elements: int, channels: tuple[int, int], size: int, plan: ConvolutionPlan
+) -> tuple[RearrangementPhase, ...]:
     """The steps of giving a parameter the other of its ``channels`` (inputs, outputs of the forward convolution) as the
     innermost axis, for the gradient of the input (``poplin::weightsTransposeChansFlipXY``; the flip of the kernel costs
     nothing more)."""
@@ -231,7 +233,7 @@ def turned_parameter(elements: int, channels: tuple[int, int], size: int, plan: 
     return _steps((Rearranged("weights", elements, elements, size, runs),), plan)
 
 
-def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[Stage, ...]:
+def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
     """Gather blocks, transpose them, copy everything to where it is wanted; what does not apply is left out."""
     chip = plan.request.chip
     copied: dict[int, int] = {}
@@ -246,8 +248,10 @@ def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[Stage,
             tiles = max(tiles, min(cut.total, chip.tiles))
     found = []
     if gathered:
-        found.append(Stage("poplin::Transform", tiles, gathered, *copy_cycles({8: gathered}, chip)))
-        found.append(Stage("popops::Transpose", tiles, 0, 0, turning))
+        found.append(RearrangementPhase("poplin::Transform", tiles, gathered, *copy_cycles({8: gathered}, chip)))
+        found.append(RearrangementPhase("popops::Transpose", tiles, 0, 0, turning))
     if copied:
-        found.append(Stage("poplin::Transform", plan.tiles, sum(copied.values()), *copy_cycles(copied, chip)))
+        found.append(
+            RearrangementPhase("poplin::Transform", plan.tiles, sum(copied.values()), *copy_cycles(copied, chip))
+        )
     return tuple(found)

@@ -8,9 +8,10 @@ op, the layouts of its operands and the chip.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +19,7 @@ from ipuperf.ir import IrError, Tensor
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
-from ipuperf.ops.dynamic import Dynamic, SliceVertices
-from ipuperf.ops.io_tile_copy import TileSetTransfer
-from ipuperf.ops.ipu_copy import InterIpuTransfer
+from ipuperf.ops.dynamic import Dynamic
 
 from . import code, rearrangements
 from .code import CodeBytes
@@ -28,9 +27,9 @@ from .layout import Layout, even, linear
 from .planner.form import describe
 from .planner.plan import ConvolutionPlan
 from .planner.works import plan_convolution, plan_product
-from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
-from .rearrangements import Stage
+from .rearrangements import RearrangementPhase
 from .reductions import plan_reduction
+from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -72,6 +71,24 @@ class OpSteps:
             self.temp = TileVector.of(np.maximum(self.temp.dense(), temp.dense()))
 
 
+Lowers = TypeVar("Lowers", bound=Callable[..., None])
+
+_LOWERINGS: dict[type[w.Work], Callable[[Superstepper, Any], None]] = {}
+
+
+def lowers(kind: type[w.Work]) -> Callable[[Lowers], Lowers]:
+    """Registers how work of this kind is lowered: a method of :class:`Superstepper`, or a function of one and the work.
+
+    It appends steps to :attr:`Superstepper.out`, with the code and temporary memory they need, and may lay out results.
+    """
+
+    def register(function: Lowers) -> Lowers:
+        _LOWERINGS[kind] = function
+        return function
+
+    return register
+
+
 class Superstepper:
     """Builds the steps of one op on one IPU.
 
@@ -98,6 +115,7 @@ class Superstepper:
         size = tensor.dtype.size
         return linear(tensor.spec.elements, size, self.chip.vector_width(size), self.chip.tiles)
 
+    @cached_property
     def anchor(self) -> Layout:
         """Where the vertices run: on the tensor changed in place, else with the first operand of the result's size,
         else on a linear mapping of the result (or of the largest operand when there is no result)."""
@@ -181,46 +199,33 @@ class Superstepper:
             self.exchange(f"{self.op.type}/operands", vector)
             self.out.need(vector)
 
-    # -- one method per kind of work -------------------------------------------------------------------------------
+    # -- work ------------------------------------------------------------------------------------------------------
 
     def run(self, works: Sequence[w.Work] | None = None) -> OpSteps:
-        """Lower all of the op's work (``works`` if it is known already)."""
-        anchor: Layout | None = None
+        """Lower all of the op's work (``works`` if it is known already).
+
+        Raises:
+            IrError: work of a kind that nothing is registered for.
+        """
         for item in self.op.work() if works is None else works:
-            if isinstance(item, w.MatMul):
-                self.matmul(item)
-            elif isinstance(item, w.Convolution):
-                self.convolution(item)
-            elif isinstance(item, w.Vertices):
-                anchor = anchor or self.anchor()
-                self.vertices(item, anchor)
-            elif isinstance(item, w.Reduction):
-                self.reduction(item)
-            elif isinstance(item, w.Copy):
-                self.copy(item)
-            elif isinstance(item, w.HostTransfer):
-                self.host(item)
-            elif isinstance(item, w.RemoteTransfer):
-                self.remote(item)
-            elif isinstance(item, w.Collective):
-                self.collective([(item, self.layouts[self.op.inputs[0]])])
-            elif isinstance(item, InterIpuTransfer):
-                self.inter_ipu(item)
-            elif isinstance(item, SliceVertices):
-                self.dynamic_slice(item)
-            elif isinstance(item, TileSetTransfer):
-                self.tile_set_copy(item)
-            else:
-                raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
+            self.lower(item)
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
-            self.assign_outputs(anchor or self.anchor())
+            self.assign_outputs(self.anchor)
         return self.out
 
-    def vertices(self, item: w.Vertices, anchor: Layout) -> None:
+    def lower(self, item: w.Work) -> None:
+        """Lower one piece of work, as registered for its class (:func:`lowers`)."""
+        lowering = _LOWERINGS.get(type(item))
+        if lowering is None:
+            raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
+        lowering(self, item)
+
+    @lowers(w.Vertices)
+    def vertices(self, item: w.Vertices) -> None:
         """Element-wise vertices on the anchor's tiles; a different element count is spread like the anchor."""
-        self.gather_operands(anchor, item.operands)
-        elements = anchor.elements
-        if item.elements != anchor.total:
+        self.gather_operands(self.anchor, item.operands)
+        elements = self.anchor.elements
+        if item.elements != self.anchor.total:
             size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
             elements = linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles).elements
         self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
@@ -231,6 +236,7 @@ class Superstepper:
         """``formula`` applied to each run of ``elements``."""
         return elements.map(lambda values: formula(values, self.chip))
 
+    @lowers(w.Reduction)
     def reduction(self, item: w.Reduction) -> None:
         """Partial reduction where the data lies, then the stages of :func:`~.reductions.plan_reduction`."""
         source = self.layouts[self.op.inputs[item.operand]]
@@ -242,8 +248,9 @@ class Superstepper:
             if stage.last_copy is not None:
                 self.exchange(f"{item.vertex}/result", stage.last_copy)
 
+    @lowers(w.Copy)
     def copy(self, item: w.Copy) -> None:
-        """Rearrangement: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
+        """RearrangementPhase: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
         target = self.op.outputs[0] if self.op.outputs else self.op.inputs[0]
         modified = self.op.modified_inputs()
         layout = self.layouts[self.op.inputs[modified[0]]] if modified else self.linear(target)
@@ -254,11 +261,13 @@ class Superstepper:
         self.exchange(f"{self.op.type}/copy", share)
         self.compute(f"poplar::Memcpy{size * 8}", copy_cycles(share, self.machine))
 
+    @lowers(w.MatMul)
     def matmul(self, item: w.MatMul) -> None:
         """The planner's phases."""
         plan, name = plan_product(self.chip, item), f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
         self.planned(plan, name, item.flops, rearrangements.stages(plan))
 
+    @lowers(w.Convolution)
     def convolution(self, item: w.Convolution) -> None:
         """The planner's phases; the weights of an input gradient are transposed and flipped first."""
         plan, name = plan_convolution(self.chip, item), f"Convolution[{describe(item)}]"
@@ -267,7 +276,7 @@ class Superstepper:
         stages = rearrangements.stages(plan, by_batch=rearrangements.laid_by_batch(item, self.chip))
         self.planned(plan, name, item.flops, stages)
 
-    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[Stage]) -> None:
+    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[RearrangementPhase]) -> None:
         """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
         partials in, reduction (or cast). The rearrangement of the result stands with that of the operands. Before
         the passes ``plan.prepare`` (its exchange counted with its copies), after them ``plan.finish``."""
@@ -302,7 +311,7 @@ class Superstepper:
         stages = rearrangements.turned_parameter(elements, (inner, outer), item.input_dtype.size, plan)
         self.rearrangement(f"{name}/flip", stages)
 
-    def rearrangement(self, name: str, stages: Sequence[Stage]) -> None:
+    def rearrangement(self, name: str, stages: Sequence[RearrangementPhase]) -> None:
         """The phases of a rearrangement."""
         for stage in stages:
             self.exchange(name, TileVector.uniform(stage.bytes, self.chip.tiles, stage.tiles), cycles=stage.exchange)
@@ -321,6 +330,7 @@ class Superstepper:
         if cycles:
             self.compute(vertex, TileVector.uniform(cycles, self.chip.tiles, plan.tiles), flops=flops)
 
+    @lowers(w.HostTransfer)
     def host(self, item: w.HostTransfer) -> None:
         """A stream copy."""
         self.out.steps.append(
@@ -329,7 +339,8 @@ class Superstepper:
         tensor = self.op.inputs[0]
         self.out.code += code.host_exchange_code(self.chip, self.layouts[tensor].bytes(tensor.dtype.size))
 
-    def remote(self, item: w.RemoteTransfer) -> None:
+    @lowers(w.RemoteAccess)
+    def remote(self, item: w.RemoteAccess) -> None:
         """A remote transfer; each tile's piece is at least one efficient DDR access."""
         tensor = self.op.inputs[0]
         share = self.layouts[tensor].bytes(tensor.dtype.size)
@@ -339,7 +350,8 @@ class Superstepper:
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.host_exchange_code(self.chip, share)
 
-    def inter_ipu(self, item: InterIpuTransfer) -> None:
+    @lowers(w.InterIpuTransfer)
+    def inter_ipu(self, item: w.InterIpuTransfer) -> None:
         """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the
         exchange reaches any tile, so another layout costs nothing more)."""
         tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
@@ -351,7 +363,8 @@ class Superstepper:
         if not self.op.aliases():
             self.layouts[self.op.outputs[0]] = source
 
-    def tile_set_copy(self, item: TileSetTransfer) -> None:
+    @lowers(w.TileSetTransfer)
+    def tile_set_copy(self, item: w.TileSetTransfer) -> None:
         """A copy to the other tile set of the IPU, as long as its busiest tile sends or receives (a tile does either at
         the exchange's rate): with few I/O tiles those set the pace."""
         tensor, chip = self.op.inputs[0], self.chip
@@ -366,7 +379,8 @@ class Superstepper:
         self.out.code += code.exchange_code(self.chip, arriving)
         self.out.sender = code.exchange_code(self.chip, leaving)
 
-    def dynamic_slice(self, item: SliceVertices) -> None:
+    @lowers(w.SliceVertices)
+    def dynamic_slice(self, item: w.SliceVertices) -> None:
         """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is
         not laid out for slicing is brought into such a layout first (and back after an update in place)."""
         op = self.op
@@ -400,7 +414,12 @@ class Superstepper:
         size = base.dtype.size
         return linear(base.spec.elements // positions, size, self.chip.vector_width(size), self.chip.tiles)
 
-    def collective(self, items: Sequence[tuple[w.Collective, Layout]]) -> None:
+    @lowers(w.GroupCollective)
+    def collective(self, item: w.GroupCollective) -> None:
+        """A collective alone."""
+        self.collectives([(item, self.layouts[self.op.inputs[0]])])
+
+    def collectives(self, items: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
         """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.
 
         ``items``: one collective, or several of one kind, operator, type and group that are done as one, each with the

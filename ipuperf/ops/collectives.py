@@ -21,7 +21,7 @@ from ipuperf.ir.attributes import FLAG, INTEGERS, Attribute, choice, instance
 
 from .base import Environment, Kernel, Op
 from .shape import Reshape
-from .work import Collective, Copy, Work
+from .work import Copy, GroupCollective, Work
 
 _UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -95,7 +95,7 @@ class _Collective(Op):
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]
         reduce = "" if kind == "all_gather" else self.op
-        return [Collective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
+        return [GroupCollective(kind, reduce, spec.bytes, spec.elements, spec.dtype, self.group)]
 
 
 class ReplicatedAllReduce(_Collective):

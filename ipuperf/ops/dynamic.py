@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from .axes import wrapped
 from .base import Environment, Kernel, Op, rows
 from .binding import given
 from .shape import copy_work
-from .work import TileCycles, Vertices, Work
+from .work import SliceVertices, TileCycles, Vertices, Work
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -32,26 +31,6 @@ Region = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 class DynamicIndexError(IrError, IndexError):
     """An index outside of the axis that is sliced."""
-
-
-@dataclass(frozen=True)
-class SliceVertices(Work):
-    """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
-
-    They run where the base tensor lies: when it lies sliced (every tile has the same elements of each slice, as
-    ``popops::createSliceableTensor`` maps it) only the index travels.
-
-    Attributes:
-        vertex: vertex type.
-        elements: elements of the slice.
-        cycles: tile cycles for a number of elements *of the slice* on a tile.
-        writes: the slice is written to the base (else read from it).
-    """
-
-    vertex: str
-    elements: int
-    cycles: TileCycles
-    writes: bool
 
 
 def slice_cycles(dtype_size: int, count: int) -> TileCycles:

@@ -7,7 +7,6 @@ part, so it is where they meet; everything else that runs on one set does not di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -18,17 +17,9 @@ from ipuperf.ir.attributes import Attribute, choice
 
 from .base import Environment, Kernel, Op
 from .binding import given
-from .work import Work
+from .work import TileSetTransfer, Work
 
 TILE_SETS = ("compute", "io")
-
-
-@dataclass(frozen=True)
-class TileSetTransfer(Work):
-    """``bytes`` per replica over the internal exchange to the tile set ``destination`` of the same IPU."""
-
-    destination: str
-    bytes: int
 
 
 class IoTileCopy(Op):

@@ -7,7 +7,6 @@ copies share an exchange is decided by the lowering.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -18,16 +17,7 @@ from ipuperf.ir.attributes import INTEGER, Attribute, instance, optional
 
 from .base import Environment, Kernel, Op
 from .binding import given, shares_safely
-from .work import Work
-
-
-@dataclass(frozen=True)
-class InterIpuTransfer(Work):
-    """``bytes`` per replica over IPU-Links from IPU ``source`` to IPU ``destination`` of the same replica."""
-
-    source: int
-    destination: int
-    bytes: int
+from .work import InterIpuTransfer, Work
 
 
 class IpuCopy(Op):

@@ -29,7 +29,7 @@ from ipuperf.ir import Op as IrOp
 from ipuperf.ir.attributes import Attribute, instance
 
 from .base import Environment, Kernel, Op
-from .work import RemoteTransfer, Work
+from .work import RemoteAccess, Work
 
 
 class RemoteEntryError(IrError, IndexError):
@@ -210,7 +210,7 @@ class RemoteLoad(_RemoteOp):
 
     def work(self) -> Sequence[Work]:
         """A load of the bytes of one replica."""
-        return [RemoteTransfer(self.buffer, "load", self.outputs[0].spec.bytes)]
+        return [RemoteAccess(self.buffer, "load", self.outputs[0].spec.bytes)]
 
 
 class RemoteLoadInplace(RemoteLoad):
@@ -249,4 +249,4 @@ class RemoteStore(_RemoteOp):
 
     def work(self) -> Sequence[Work]:
         """A store of the bytes of one replica."""
-        return [RemoteTransfer(self.buffer, "store", self.inputs[0].spec.bytes)]
+        return [RemoteAccess(self.buffer, "store", self.inputs[0].spec.bytes)]

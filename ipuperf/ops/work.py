@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -24,9 +25,29 @@ if TYPE_CHECKING:
 TileCycles = Callable[[np.ndarray, "Chip"], np.ndarray]
 
 
+class Outlining(Enum):
+    """What an op that asks for this work is worth to PopART's outliner (:mod:`ipuperf.lowering.outlining`)."""
+
+    NEVER = "never shared"
+    LOW = "low"
+    HIGH = "high"
+
+
 @dataclass(frozen=True)
 class Work:
-    """Base of all descriptions."""
+    """Base of all descriptions. What a kind of work becomes, the lowering says in a function registered for its class
+    (:func:`ipuperf.lowering.supersteps.lowers`).
+
+    Attributes:
+        outlining: whether its code is worth sharing.
+    """
+
+    outlining: ClassVar[Outlining] = Outlining.LOW
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations in all."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,8 @@ class MatMul(Work):
     weight update). ``stationary`` is the index of the operand (0 or 1) that is a parameter, or -1.
     """
 
+    outlining: ClassVar[Outlining] = Outlining.HIGH
+
     groups: int
     m: int
     k: int
@@ -109,6 +132,8 @@ class Convolution(Work):
         padding: per spatial axis, elements before and after.
         groups: channel groups.
     """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     batch: int
     channels_in: int
@@ -143,6 +168,26 @@ class Convolution(Work):
 
 
 @dataclass(frozen=True)
+class SliceVertices(Work):
+    """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
+
+    They run where the base tensor lies: when it lies sliced (every tile has the same elements of each slice, as
+    ``popops::createSliceableTensor`` maps it) only the index travels.
+
+    Attributes:
+        vertex: vertex type.
+        elements: elements of the slice.
+        cycles: tile cycles for a number of elements *of the slice* on a tile.
+        writes: the slice is written to the base (else read from it).
+    """
+
+    vertex: str
+    elements: int
+    cycles: TileCycles
+    writes: bool
+
+
+@dataclass(frozen=True)
 class Copy(Work):
     """Bytes of the result that must be moved between tiles or rearranged on a tile (transpose, concat, slice copy)."""
 
@@ -150,8 +195,29 @@ class Copy(Work):
 
 
 @dataclass(frozen=True)
+class TileSetTransfer(Work):
+    """``bytes`` per replica over the internal exchange to the tile set ``destination`` of the same IPU."""
+
+    destination: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class InterIpuTransfer(Work):
+    """``bytes`` per replica over IPU-Links from IPU ``source`` to IPU ``destination`` of the same replica."""
+
+    outlining: ClassVar[Outlining] = Outlining.NEVER
+
+    source: int
+    destination: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class HostTransfer(Work):
     """A stream copy of ``bytes`` per replica between host and IPU. ``direction``: ``h2d`` or ``d2h``."""
+
+    outlining: ClassVar[Outlining] = Outlining.NEVER
 
     stream: Stream
     direction: str
@@ -159,8 +225,10 @@ class HostTransfer(Work):
 
 
 @dataclass(frozen=True)
-class RemoteTransfer(Work):
+class RemoteAccess(Work):
     """A transfer of ``bytes`` per replica between a remote buffer and the IPU. ``direction``: ``load`` or ``store``."""
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     buffer: RemoteBuffer
     direction: str
@@ -168,12 +236,14 @@ class RemoteTransfer(Work):
 
 
 @dataclass(frozen=True)
-class Collective(Work):
+class GroupCollective(Work):
     """A collective between the replicas of each group of ``group``.
 
     ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one
     replica; ``elements`` likewise. ``reduce`` is the operator (``add``, ``mean``, ``max``...), empty for a gather.
     """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
 
     kind: str
     reduce: str

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.lowering import Call, HostExchange, Repeat, StreamCopy
-from ipuperf.lowering import Sequence as StepSequence
+from ipuperf.lowering import HostExchange, StreamCopy
 
 if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram, Step
+    from ipuperf.lowering import DeviceProgram
     from ipuperf.runtime.executable import Executable
 
 Latency = tuple[float, float, float]
@@ -126,23 +125,8 @@ class Latencies:
 def copies_of(program: DeviceProgram) -> Streams:
     """Which streams each IPU of a replica copies in each of the program's host copies."""
     found: Streams = {}
-    for ipu, sequence in enumerate(program.ipus):
-        for step in _steps(sequence, program):
-            if isinstance(step, StreamCopy):
-                found.setdefault(step.op_id, {})[ipu] = [step.stream]
-            elif isinstance(step, HostExchange):
-                found.setdefault(step.op_id, {})[ipu] = [copy.stream for copy in step.of(ipu)]
+    for ipu in range(len(program.ipus)):
+        for step in program.leaves(ipu):
+            if isinstance(step, (StreamCopy, HostExchange)):
+                found.setdefault(step.op_id, {})[ipu] = [copy.stream for copy in step.host_slices(ipu)]
     return found
-
-
-def _steps(step: Step, program: DeviceProgram) -> Iterator[Step]:
-    """All steps in ``step``, functions that it calls included."""
-    if isinstance(step, StepSequence):
-        for inner in step.steps:
-            yield from _steps(inner, program)
-    elif isinstance(step, Repeat):
-        yield from _steps(step.body, program)
-    elif isinstance(step, Call):
-        yield from _steps(program.functions[step.function], program)
-    else:
-        yield step

@@ -29,23 +29,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ipuperf.lowering.program import Collective
+from ipuperf.lowering.steps import Collective
+from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, RING_PAIR
 
 if TYPE_CHECKING:
     from ipuperf.machine import Topology
-
-RING_PAIR = "bidirectional_ring_pair"
-MEET_IN_MIDDLE = "meet_in_middle_ring"
-HIERARCHICAL = "hierarchical"
-METHODS = ("auto", RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL)
-"""Values of :attr:`~ipuperf.lowering.Collective.method`."""
 
 Ring = tuple[int, ...]
 """IPUs of the machine, each a neighbour of the next and the last of the first."""
 
 
 @dataclass(frozen=True)
-class Round:
+class CollectiveRound:
     """Sends that begin together, ``times`` rounds of them.
 
     Attributes:
@@ -65,11 +60,11 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectivePlan:
     """The rounds of a collective, of ``method``."""
 
     method: str
-    rounds: tuple[Round, ...]
+    rounds: tuple[CollectiveRound, ...]
 
     @property
     def count(self) -> int:
@@ -77,7 +72,7 @@ class Plan:
         return sum(item.times for item in self.rounds)
 
 
-def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: str) -> tuple[Round, ...]:
+def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: str) -> tuple[CollectiveRound, ...]:
     """One half of an all-reduce (``reduces``: the reduce-scatter) of ``part`` of the tensor on equally long rings."""
     size = len(rings[0])
     here = [pair for ring in rings for pair in zip(ring, ring[1:] + ring[:1])]
@@ -85,13 +80,13 @@ def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: st
     both = tuple(pair for pairs in zip(here, back) for pair in pairs)
     added = 1 if reduces else 0
     if size == 2:
-        return (Round(tuple(here), part / 2, added * part / 2, 1),)
+        return (CollectiveRound(tuple(here), part / 2, added * part / 2, 1),)
     if method == RING_PAIR:
-        return (Round(both, part / (2 * size), added * part / size, size - 1),)
+        return (CollectiveRound(both, part / (2 * size), added * part / size, size - 1),)
     chunk = part / size
-    rounds = [Round(both, chunk, 2 * added * chunk, (size - 1) // 2)]
+    rounds = [CollectiveRound(both, chunk, 2 * added * chunk, (size - 1) // 2)]
     if size % 2 == 0:
-        rounds.append(Round(tuple(here), chunk, added * chunk, 1))
+        rounds.append(CollectiveRound(tuple(here), chunk, added * chunk, 1))
     return tuple(rounds)
 
 
@@ -129,9 +124,9 @@ class Planner:
     topology: Topology
     clock_hz: int
     external_sync: int
-    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[object, ...], CollectivePlan] = field(default_factory=dict, repr=False)
 
-    def plan(self, step: Collective, members: Ring) -> Plan:
+    def plan(self, step: Collective, members: Ring) -> CollectivePlan:
         """The rounds of ``step`` among ``members`` (IPUs of the machine, ascending).
 
         The cheapest of all algorithms by :meth:`estimate` (of equal ones the first named above) unless the step names
@@ -142,7 +137,7 @@ class Planner:
             self._plans[key] = min(self._candidates(step, members), key=lambda plan: self.estimate(plan, step, members))
         return self._plans[key]
 
-    def estimate(self, plan: Plan, step: Collective, members: Ring) -> int:
+    def estimate(self, plan: CollectivePlan, step: Collective, members: Ring) -> int:
         """Cycles from the arrival of the last member to the end, without any other traffic.
 
         A simplification for several groups: those of other IPUs of the replica and of other groups of the step, which
@@ -150,7 +145,7 @@ class Planner:
         """
         return sum(self._round_cycles(item, step, members) for item in plan.rounds)
 
-    def _round_cycles(self, item: Round, step: Collective, members: Ring) -> int:
+    def _round_cycles(self, item: CollectiveRound, step: Collective, members: Ring) -> int:
         load: dict[str, int] = {}
         rate: dict[str, int] = {}
         latency = 0
@@ -163,13 +158,13 @@ class Planner:
         moving = max(-(-moved * self.clock_hz // rate[name]) for name, moved in load.items())
         return item.times * (self.external_sync + latency + moving + reduce_cycles(item, step, len(members)))
 
-    def _candidates(self, step: Collective, members: Ring) -> list[Plan]:
+    def _candidates(self, step: Collective, members: Ring) -> list[CollectivePlan]:
         ring = self.topology.ring(members)
         plans = []
         for method in (RING_PAIR, MEET_IN_MIDDLE):
             if step.method in ("auto", method, HIERARCHICAL):
                 halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
-                plans.append(Plan(method, tuple(item for half in halves for item in half)))
+                plans.append(CollectivePlan(method, tuple(item for half in halves for item in half)))
         if step.method in ("auto", HIERARCHICAL):
             grid = dimensions(self.topology, members)
             if grid:
@@ -177,16 +172,16 @@ class Planner:
                 plans = [*([] if only else plans), self._hierarchical(step, members, grid)]
         return plans
 
-    def _hierarchical(self, step: Collective, members: Ring, grid: Sequence[Sequence[Ring]]) -> Plan:
-        rounds: list[Round] = []
+    def _hierarchical(self, step: Collective, members: Ring, grid: Sequence[Sequence[Ring]]) -> CollectivePlan:
+        rounds: list[CollectiveRound] = []
         for reduces in _halves(step.kind):
             part, half = Fraction(1), []
             for rings in grid:
                 options = [ring_rounds(rings, part, reduces, method) for method in (RING_PAIR, MEET_IN_MIDDLE)]
-                half.append(min(options, key=lambda o: self.estimate(Plan(HIERARCHICAL, o), step, members)))
+                half.append(min(options, key=lambda o: self.estimate(CollectivePlan(HIERARCHICAL, o), step, members)))
                 part /= len(rings[0])
             rounds += [item for phase in (half if reduces else half[::-1]) for item in phase]
-        return Plan(HIERARCHICAL, tuple(rounds))
+        return CollectivePlan(HIERARCHICAL, tuple(rounds))
 
 
 def _halves(kind: str) -> tuple[bool, ...]:
@@ -194,7 +189,7 @@ def _halves(kind: str) -> tuple[bool, ...]:
     return {"all_reduce": (True, False), "reduce_scatter": (True,), "all_gather": (False,)}[kind]
 
 
-def reduce_cycles(item: Round, step: Collective, members: int) -> int:
+def reduce_cycles(item: CollectiveRound, step: Collective, members: int) -> int:
     """Cycles to add what arrived in a round: in proportion to :attr:`Collective.reduce_cycles`, which is for a
     ``members``-th of the tensor (a simplification: the fixed cycles of a vertex grow with it)."""
     return -(-step.reduce_cycles * members * item.reduced.numerator // item.reduced.denominator)

@@ -14,22 +14,20 @@ sends of the collective that share a link taken into account; alone, a collectiv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipuperf.lowering.program import Collective
+from ipuperf.lowering.steps import Collective
 
-from .algorithms import Plan, Planner, Round, reduce_cycles
-from .network import Label
-from .walk import Part
+from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
+from .instructions import StepPart
+from .recorder import Label
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .ipu import IpuProcess
-    from .kernel import Kernel
-    from .network import Network
-    from .walk import Leaf
+    from .gathering import Guest
+    from .world import World
 
 
 _Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
@@ -60,42 +58,40 @@ class CollectiveRun:
     Args:
         planner: gives the rounds.
         key: identifies it among those under way: leaf, IPU of the replica, group.
-        members: the processes, each with what to call when it may go on.
+        members: the parties, each with what to call when it may go on.
         finished: called when the last member went on.
     """
 
     def __init__(
         self,
-        kernel: Kernel,
-        network: Network,
+        world: World,
         planner: Planner,
         key: tuple[int, int, int],
-        leaf: Leaf,
-        members: list[tuple[IpuProcess, Callable[[], None]]],
+        step: Collective,
+        members: Sequence[Guest],
         finished: Callable[[], None],
     ) -> None:
-        assert isinstance(leaf.step, Collective)
-        self._kernel = kernel
-        self._network = network
-        self._topology = planner.topology
-        self._sync = planner.external_sync
+        self._events = world.events
+        self._network = world.network
+        self._topology = world.topology
+        self._sync = world.delays.external_sync
         self._key = key
-        self._step = leaf.step
-        self._members = {process.ipu: (process, done) for process, done in members}
+        self._step = step
+        self._members = {guest.party.ipu: guest for guest in members}
         self._finished = finished
-        self._plan: Plan = planner.plan(self._step, tuple(sorted(self._members)))
+        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._members)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
         self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
-        self._next_start = kernel.now + self._sync
+        self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
-        self._parts: dict[tuple[tuple[int, int], ...], list[Part]] = {}
+        self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
         self._open: dict[int, int] = {}
         self._ends = dict.fromkeys(self._members, -1)
         self._gone = 0
-        kernel.after(self._sync, self._begin)
+        self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
@@ -113,10 +109,10 @@ class CollectiveRun:
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
         if self._round < 0:
-            for process, _ in self._members.values():
-                process.close_part("sync_external")
+            for guest in self._members.values():
+                guest.party.parts.close("sync_external")
         self._round += 1
-        self._start, self._next_start = self._kernel.now, -1
+        self._start, self._next_start = self._events.now, -1
         number = self._rounds[self._round]
         if number not in self._known:
             self._known[number] = self._prepare(self._plan.rounds[number])
@@ -126,7 +122,7 @@ class CollectiveRun:
         for owner, route, label, arrived in item.sends:
             self._network.send(owner, route, item.chunk, label, arrived)
 
-    def _prepare(self, item: Round) -> _Prepared:
+    def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
         if item.sends not in self._sends:
             ends = dict.fromkeys(self._members, 0)
@@ -152,40 +148,40 @@ class CollectiveRun:
         return owner, self._topology.route(source, destination), label, arrived
 
     def _member_done(self, member: int) -> None:
-        self._ends[member] = self._kernel.now
+        self._ends[member] = self._events.now
         if self._round + 1 == len(self._rounds):
-            self._kernel.after(self._item.reduce, lambda: self._leave(member))
+            self._events.after(self._item.reduce, lambda: self._leave(member))
         elif min(self._ends.values()) >= 0:
             delay = self._item.reduce + self._sync
-            self._next_start = self._kernel.now + delay
-            self._kernel.after(delay, self._between)
+            self._next_start = self._events.now + delay
+            self._events.after(delay, self._between)
 
     def _between(self) -> None:
         self._rounds_over.append(_Over(self._item, self._start, self._ends))
         self._begin()
 
-    def _parts_of(self, member: int) -> list[Part]:
+    def _parts_of(self, member: int) -> list[StepPart]:
         """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
         did the same at the same time."""
         rounds = [*self._rounds_over, _Over(self._item, self._start, self._ends)]
         key = tuple([(ends[member], item.ends[member]) for item, _, ends in rounds])
         if key not in self._parts:
-            parts: list[Part] = []
+            parts: list[StepPart] = []
             for (item, start, ends), after in zip(rounds, [*rounds[1:], None], strict=True):
                 end = ends[member]
                 moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
                 sync = after.start - end - item.reduce if after is not None else 0
-                parts.append(Part("link", 0, end - start, moved, moved))
-                parts.append(Part("compute", 0, item.reduce))
-                parts.append(Part("sync_external", 0, sync))
+                parts.append(StepPart("link", 0, end - start, moved, moved))
+                parts.append(StepPart("compute", 0, item.reduce))
+                parts.append(StepPart("sync_external", 0, sync))
             self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
         return self._parts[key]
 
     def _leave(self, member: int) -> None:
-        self._members[member][0].add_parts(self._parts_of(member))
+        self._members[member].party.parts.add(self._parts_of(member))
         self._gone += 1
         if self._gone == len(self._members):
             self._known.clear()
             self._sends.clear()  # they hold this object: nothing is left to the garbage collector
             self._finished()
-        self._members[member][1]()
+        self._members[member].go_on()

@@ -19,7 +19,7 @@ time is added to its wait.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,9 @@ import numpy as np
 from .host import ChannelKey
 
 if TYPE_CHECKING:
-    from .ipu import IpuProcess, World
+    from .ipu import IpuProcess
+    from .kinds import SharedKind
+    from .world import World
 
 _KEPT = 512  # different states kept for comparison
 _BACKLOG = 1024  # a host queue longer than this is taken to be growing: no steady state is looked for
@@ -68,8 +70,9 @@ class _Snapshot:
 class Folder:
     """Looks for steady states in a running simulation and folds them."""
 
-    def __init__(self, world: World, processes: Sequence[IpuProcess]) -> None:
+    def __init__(self, world: World, processes: Sequence[IpuProcess], kinds: Iterable[SharedKind]) -> None:
         self._world = world
+        self._kinds = tuple(kinds)
         self._processes = processes
         self._seen: OrderedDict[tuple[object, ...], list[_Snapshot]] = OrderedDict()
         self._shift = 0
@@ -77,14 +80,14 @@ class Folder:
 
     def look(self) -> None:
         """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
-        now = self._world.kernel.now
+        now = self._world.events.now
         if self._world.host.backlog(now) > _BACKLOG:
             return
         state = (
             tuple(process.state(now) for process in self._processes),
             self._world.network.state(now),
             self._world.host.state(now),
-            self._world.meetings.state(now),
+            tuple(kind.state(now) for kind in self._kinds),
         )
         present = self._snapshot(now)
         for earlier in reversed(self._seen.get(state, ())):
@@ -101,11 +104,11 @@ class Folder:
         return _Snapshot(
             now,
             self._shift,
-            tuple(tuple(process.loops) for process in processes),
-            tuple(tuple(process.counters) for process in processes),
-            tuple(dict(process.loaded) for process in processes),
+            tuple(tuple(process.loops.begins) for process in processes),
+            tuple(tuple(process.loops.trips) for process in processes),
+            tuple(dict(process.slices.loaded) for process in processes),
             self._world.host.issued(),
-            tuple((process.serial, process.mark) if process.open_wait else None for process in processes),
+            tuple((process.serial, process.parts.mark) if process.open_wait else None for process in processes),
         )
 
     def _try(self, one: _Snapshot, two: _Snapshot) -> bool:
@@ -131,8 +134,8 @@ class Folder:
         rooms = []
         for process, (level, trips) in zip(self._processes, advance, strict=True):
             if trips:
-                enter = process.instructions[process.loops[level]]
-                rooms.append((enter.count - 1 - process.counters[level]) // trips)  # type: ignore[union-attr]
+                enter = process.instructions[process.loops.begins[level]]
+                rooms.append((enter.count - 1 - process.loops.trips[level]) // trips)  # type: ignore[union-attr]
         left = self._world.host.left()
         rooms += [left[key] // number for key, number in slices.items() if number]
         return min(rooms)
@@ -149,27 +152,19 @@ class Folder:
         loaded = []
         for process, (level, trips), before in zip(self._processes, advance, one.loaded, strict=True):
             if trips:
-                process.counters[level] += count * trips
-            change = {stream: number - before.get(stream, 0) for stream, number in process.loaded.items()}
+                process.loops.trips[level] += count * trips
+            counted = process.slices.loaded
+            change = {stream: number - before.get(stream, 0) for stream, number in counted.items()}
             for stream, number in change.items():
-                process.loaded[stream] += count * number
+                counted[stream] += count * number
             loaded.append(change)
         for process, wait in zip(self._processes, one.waits, strict=True):
             if wait is not None and wait[0] == process.serial:
-                process.mark -= count * period
+                process.parts.mark -= count * period
         self._world.host.skip({key: count * number for key, number in slices.items()})
-        self.folds.append(
-            Fold(
-                one.time,
-                two.time,
-                count,
-                tuple(
-                    p.loops[level] if trips else -1 for p, (level, trips) in zip(self._processes, advance, strict=True)
-                ),
-                tuple(trips for _, trips in advance),
-                tuple(loaded),
-            )
-        )
+        moving = zip(self._processes, advance, strict=True)
+        loops = tuple(process.loops.begins[level] if trips else -1 for process, (level, trips) in moving)
+        self.folds.append(Fold(one.time, two.time, count, loops, tuple(trips for _, trips in advance), tuple(loaded)))
         self._world.recorder.epoch += 1
         self._shift += count * period
         self._world.folded = self._shift

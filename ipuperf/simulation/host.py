@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .kernel import HOST, Kernel
+from .event_loop import HOST, EventLoop
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -45,11 +45,11 @@ class _Channel:
         return (self.issued - self.released, self.issued - self.granted, self.ready, *(ipu for ipu, _ in self.claims))
 
 
-class Host:
+class HostServer:
     """The host of a run.
 
     Args:
-        kernel: the event loop.
+        events: the event loop.
         callback: cycles of one callback.
         depth: slices of a host-to-device stream the host may be ahead of the IPU.
         totals: slices each (replica, host-to-device stream) takes in the run.
@@ -59,14 +59,14 @@ class Host:
 
     def __init__(
         self,
-        kernel: Kernel,
+        events: EventLoop,
         callback: int,
         depth: int,
         totals: Mapping[ChannelKey, int],
         recorder: Recorder,
         servers: Sequence[int] = (),
     ) -> None:
-        self._kernel = kernel
+        self._events = events
         self._callback = callback
         self._depth = depth
         self._recorder = recorder
@@ -85,8 +85,8 @@ class Host:
 
     def start(self) -> None:
         """The run begins: ask for the first slices of every stream."""
-        self._busy = dict.fromkeys(self._busy, self._kernel.now)
-        self._kernel.after(0, self._settle, HOST)
+        self._busy = dict.fromkeys(self._busy, self._events.now)
+        self._events.after(0, self._settle, HOST)
 
     def claim(self, replica: int, stream: int, ipu: int, ready: Callable[[], None]) -> None:
         """The IPU wants the next slice; ``ready`` is called when there is one."""
@@ -135,7 +135,7 @@ class Host:
 
     def _put(self, replica: int, stream: int, what: int, ipu: int, ready: Callable[[], None] | None) -> None:
         if not self._inbox:
-            self._kernel.after(0, self._settle, HOST)
+            self._events.after(0, self._settle, HOST)
         self._inbox.append((replica, stream, what, ipu, ready))
 
     def _settle(self) -> None:
@@ -168,13 +168,13 @@ class Host:
     def _serve(self, replica: int, stream: int, prepare: bool) -> None:
         """Queue one callback; a prepared slice is ready at its end."""
         server = self._server.get(replica, 0)
-        start = max(self._busy[server], self._kernel.now)
+        start = max(self._busy[server], self._events.now)
         end = self._busy[server] = start + self._callback
         self._served.append((end, replica, stream))
         self._recorder.host_event(start, self._callback, stream, replica)
         if prepare:
             self._channels[replica, stream].issued += 1
-            self._kernel.after(end - self._kernel.now, lambda: self._prepared(self._channels[replica, stream]))
+            self._events.after(end - self._events.now, lambda: self._prepared(self._channels[replica, stream]))
 
     def _prepared(self, channel: _Channel) -> None:
         channel.ready += 1

@@ -14,7 +14,8 @@ import numpy as np
 from ipuperf.trace import Words
 
 if TYPE_CHECKING:
-    from ipuperf.lowering.program import MemoryReport, TileVector
+    from ipuperf.lowering.program import MemoryReport
+    from ipuperf.lowering.tilevector import TileVector
 
 Columns = dict[str, Any]
 

@@ -16,17 +16,17 @@ dependence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import SimulationError
-from .kernel import NETWORK, Kernel
+from .event_loop import NETWORK, EventLoop
+from .recorder import Transferred
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .recorder import Recorder
+    from .recorder import Label, Recorder
 
 SCALE = 720_720
 """Least common multiple of 1 to 16: units of a byte x Hz (see module docstring)."""
@@ -42,16 +42,7 @@ _ROUTES_KEPT = 65536
 """Routes that are remembered."""
 
 
-@dataclass(frozen=True)
-class Label:
-    """What a transfer is for: its kind in the trace, the op, and the IPU (machine number) that asked for it."""
-
-    kind: str
-    op_id: int
-    ipu: int
-
-
-class Flow:
+class NetworkFlow:
     """One transfer in flight.
 
     ``owner`` identifies it among the transfers in flight (a tuple of integers, the same in every iteration of a loop);
@@ -134,14 +125,14 @@ class Network:
     """All links of a machine and the flows on them.
 
     Args:
-        kernel: the event loop.
+        events: the event loop.
         links: the links; those of one :attr:`Link.resource` share one bandwidth.
         clock_hz: tile clock.
         recorder: gets every finished flow.
     """
 
-    def __init__(self, kernel: Kernel, links: Sequence[Link], clock_hz: int, recorder: Recorder) -> None:
-        self._kernel = kernel
+    def __init__(self, events: EventLoop, links: Sequence[Link], clock_hz: int, recorder: Recorder) -> None:
+        self._events = events
         self._recorder = recorder
         self._byte = clock_hz * SCALE
         self._link_ids = {link.name: index for index, link in enumerate(links)}
@@ -155,9 +146,9 @@ class Network:
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
         self._rates: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        self._flows: list[Flow] = []
-        self._entering: dict[tuple[int, ...], tuple[Flow, int]] = {}
-        self._due: dict[int, list[Flow]] = {}  # flows by the time at which they enter
+        self._flows: list[NetworkFlow] = []
+        self._entering: dict[tuple[int, ...], tuple[NetworkFlow, int]] = {}
+        self._due: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
         self._dirty = False
         self._planned = -1  # when the first flow ends
 
@@ -177,13 +168,13 @@ class Network:
         way = self._way(tuple(route))
         if not way.links:
             raise SimulationError(f"IPU {label.ipu}: a {label.kind} transfer without a route")
-        flow = Flow(owner, way.links, way.resources, size, label, done)
+        flow = NetworkFlow(owner, way.links, way.resources, size, label, done)
         if way.latency:
-            at = self._kernel.now + way.latency
+            at = self._events.now + way.latency
             self._entering[owner] = (flow, at)
             if at not in self._due:
                 self._due[at] = []
-                self._kernel.after(way.latency, lambda: self._enter_all(at))
+                self._events.after(way.latency, lambda: self._enter_all(at))
             self._due[at].append(flow)
         else:
             self._enter(flow)
@@ -212,18 +203,18 @@ class Network:
             del self._entering[flow.owner]
             self._enter(flow)
 
-    def _enter(self, flow: Flow) -> None:
+    def _enter(self, flow: NetworkFlow) -> None:
         if flow.bytes == 0:
             flow.done()
             return
-        flow.enter(self._kernel.now, flow.bytes * self._byte)
+        flow.enter(self._events.now, flow.bytes * self._byte)
         self._flows.append(flow)
         self._changed()
 
     def _changed(self) -> None:
         if not self._dirty:
             self._dirty = True
-            self._kernel.after(0, self._settle, NETWORK)
+            self._events.after(0, self._settle, NETWORK)
 
     def _settle(self) -> None:
         self._dirty = False
@@ -235,7 +226,7 @@ class Network:
             if len(self._rates) == _RATES_KEPT:
                 self._rates.clear()
             rates = self._rates[routes] = fair_rates(routes, self._capacity)
-        now = self._kernel.now
+        now = self._events.now
         ends = [
             flow.end if flow.rate == rate else flow.change(now, rate)
             for flow, rate in zip(self._flows, rates, strict=True)
@@ -243,11 +234,11 @@ class Network:
         first = min(ends)
         if first != self._planned:
             self._planned = first
-            self._kernel.after(first - now, self._wake)
+            self._events.after(first - now, self._wake)
 
     def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""
-        now = self._kernel.now
+        now = self._events.now
         if now != self._planned:
             return
         self._planned = -1
@@ -256,6 +247,8 @@ class Network:
         ended.sort(key=_OWNER)
         self._changed()
         for flow in ended:
-            self._recorder.transfer(flow, now)
+            self._recorder.transfer(
+                Transferred(flow.start, now - flow.start, flow.owner, flow.links, flow.bytes, flow.label)
+            )
         for flow in ended:
             flow.done()

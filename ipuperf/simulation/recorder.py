@@ -5,11 +5,20 @@ Folding (:mod:`.folding`) copies and shifts rows by their ends.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .network import Flow, Label
-    from .walk import Stretch
+    from .instructions import Stretch
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a transfer is for: its kind in the trace, the op, and the IPU (machine number) that asked for it."""
+
+    kind: str
+    op_id: int
+    ipu: int
 
 
 class Ran(NamedTuple):
@@ -26,7 +35,7 @@ class Ran(NamedTuple):
     iteration: int
 
 
-class Moved(NamedTuple):
+class Transferred(NamedTuple):
     """A finished flow; ``links`` are link ids of its route, ``size`` its bytes."""
 
     start: int
@@ -51,7 +60,7 @@ class Recorder:
 
     def __init__(self, processes: int) -> None:
         self.stretches: list[list[Ran]] = [[] for _ in range(processes)]
-        self.transfers: list[Moved] = []
+        self.transfers: list[Transferred] = []
         self.host: list[HostEvent] = []
         self.epoch = 0  # folds made
 
@@ -59,9 +68,9 @@ class Recorder:
         """Process number ``process`` executes a stretch (which may begin ahead of the present time)."""
         self.stretches[process].append(row)
 
-    def transfer(self, flow: Flow, end: int) -> None:
-        """``flow`` ended."""
-        self.transfers.append(Moved(flow.start, end - flow.start, flow.owner, flow.links, flow.bytes, flow.label))
+    def transfer(self, row: Transferred) -> None:
+        """A flow ended."""
+        self.transfers.append(row)
 
     def host_event(self, start: int, dur: int, stream: int, replica: int) -> None:
         """The host handles a slice from ``start`` on."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.lowering.program import Collective, Phase, RemoteTransfer, Sync
 from ipuperf.trace import Words
 
 from .folding import Unfolding
-from .recorder import HostEvent, Moved, Ran
-from .walk import Leaf, Part, ProgramRow, ProgramTree, Segment
+from .instructions import LeafStep, Segment, StepPart
+from .kinds import kind_of, local_kind
+from .recorder import HostEvent, Ran, Transferred
+from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -38,7 +39,7 @@ _STEP = (
 _IDLE_KINDS = ("idle", "host_run")
 
 
-class Executions:
+class ExecutedRows:
     """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
 
     Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run; after its last step it
@@ -131,12 +132,8 @@ class Executions:
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
-        phases = {op.op_id: op.phase for op in tree.program.ops}
-
-        def outside(leaf: Leaf) -> bool:
-            return isinstance(leaf.step, (RemoteTransfer, Collective)) or phases.get(leaf.step.op_id) == "update"
-
-        leaves = [outside(leaf) for leaf in tree.leaves]
+        updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
+        leaves = [leaf.step.op_id in updates or not kind_of(leaf.step).in_micro_batch for leaf in tree.leaves]
         return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
@@ -209,19 +206,13 @@ class Executions:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
 
-def _local_row(leaf: Leaf, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
+def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
     step = leaf.step
-    program = leaf.programs[0]
-    if isinstance(step, Phase):
-        cycles = step.cycles
-        slowest = cycles.argmax + (compute_tiles if leaf.lane else 0) if cycles.max else -1
-        flow = (step.bytes_in, step.bytes_out, step.flops)
-        return (program, step.op_id, step.kind, cycles.max, cycles.total / tiles, cycles.active, slowest, *flow)
-    assert isinstance(step, Sync)
-    return (program, step.op_id, "sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
+    row = local_kind(step).row(step, tiles, compute_tiles if leaf.lane else 0)
+    return (leaf.programs[0], step.op_id, *row)
 
 
-def _part_row(leaf: Leaf | None, part: Part, tiles: int) -> tuple[Any, ...]:
+def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
     """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
     program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (-1, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles
@@ -266,7 +257,7 @@ def link_rows(links: Sequence[Link]) -> Columns:
     }
 
 
-def transfer_rows(moved: Sequence[Moved], unfolding: Unfolding) -> Columns:
+def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
     begins, durations, owners, links, sizes, labels = zip(*moved, strict=True) if moved else ((),) * 6
     lengths = np.array(durations, dtype=np.int64)

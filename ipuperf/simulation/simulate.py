@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipuperf.ir.collector import collector_paused
-from ipuperf.lowering.program import Phase
+from ipuperf.lowering.steps import LocalStep
 
-from .algorithms import Planner
 from .errors import SimulationError
+from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
-from .host import ChannelKey, Host
-from .ipu import Delays, IpuProcess, World
-from .kernel import Kernel
-from .meetings import Meetings
+from .host import ChannelKey, HostServer
+from .instructions import MOST_CYCLES, count_copies
+from .ipu import IpuProcess
+from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
-from .rows import Executions, host_rows, link_rows, op_rows, program_rows, transfer_rows
+from .rows import ExecutedRows, host_rows, link_rows, op_rows, program_rows, transfer_rows
 from .tiles import Tiles
 from .validate import check_placement, check_steps
-from .walk import MOST_CYCLES, ProgramTree, count_copies
+from .walk import ProgramTree
+from .world import Delays, World
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
+    from ipuperf.lowering.steps import Step
     from ipuperf.machine import Machine
     from ipuperf.trace import Trace
 
@@ -69,18 +71,21 @@ def simulate(
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     world = _build(program, machine, tree, seed, prefetch_depth)
-    processes = _processes(world, program, _tiles_used(tree) if fidelity == "tile" else 0)
-    folds = _run(world, processes, fold and fidelity == "phase", program)
-    return _trace(program, machine, world, processes, folds, fidelity, prefetch_depth)
+    kinds = shared_kinds(world)
+    processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
+    folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
+    _run(world, processes, folder, program)
+    folds = folder.folds if folder else []
+    return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
 
 def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, depth: int) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
-    kernel = Kernel(seed)
+    events = EventLoop(seed)
     lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
     recorder = Recorder(program.replicas * lanes)
-    network = Network(kernel, machine.topology.links, chip.clock_hz, recorder)
+    network = Network(events, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
@@ -91,15 +96,13 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
     totals = _totals(program, tree, streams)
     servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
     return World(
-        kernel=kernel,
+        events=events,
         network=network,
-        host=Host(kernel, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
-        meetings=Meetings(
-            kernel, network, program.placement, Planner(machine.topology, chip.clock_hz, chip.external_sync_cycles)
-        ),
+        host=HostServer(events, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
         recorder=recorder,
         topology=machine.topology,
-        tree=tree,
+        placement=program.placement,
+        clock_hz=chip.clock_hz,
         delays=delays,
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
@@ -124,39 +127,37 @@ def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, 
 
 
 def _tiles_used(tree: ProgramTree) -> int:
-    return max((leaf.step.cycles.tiles for leaf in tree.leaves if isinstance(leaf.step, Phase)), default=1)
+    return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
 
 
-def _processes(world: World, program: DeviceProgram, tiles: int) -> list[IpuProcess]:
+def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
-    for replica, ipus in enumerate(program.placement):
-        for index, ipu in enumerate(ipus):
-            for lane, own in enumerate((world.tree.instructions[index], world.tree.io_instructions[index])):
+    for replica, ipus in enumerate(world.placement):
+        for index in range(len(ipus)):
+            for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
-                    few = Tiles(world.kernel, tiles) if tiles else None
-                    processes.append(IpuProcess(world, len(processes), replica, index, ipu, few, lane))
+                    few = Tiles(world.events, tiles) if tiles else None
+                    processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
     return processes
 
 
-def _run(world: World, processes: Sequence[IpuProcess], fold: bool, program: DeviceProgram) -> list[Fold]:
-    """Run to the end; the folds that were made."""
-    kernel = world.kernel
+def _run(world: World, processes: Sequence[IpuProcess], folder: Folder | None, program: DeviceProgram) -> None:
+    """Run to the end."""
+    events = world.events
     for process in processes:
-        kernel.process(process.run())
-    kernel.after(world.delays.run, world.host.start)
-    folder = Folder(world, processes)
+        events.process(process.run())
+    events.after(world.delays.run, world.host.start)
 
     def look() -> None:
         if world.looped:
             world.looped = False
-            if fold:
+            if folder is not None:
                 folder.look()
 
-    kernel.exhaust(look)
+    events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(program, stuck, processes, kernel.now))
-    return folder.folds
+        raise SimulationError(_deadlock(program, stuck, processes, events.now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
@@ -172,6 +173,7 @@ def _trace(
     program: DeviceProgram,
     machine: Machine,
     world: World,
+    tree: ProgramTree,
     processes: Sequence[IpuProcess],
     folds: Sequence[Fold],
     fidelity: str,
@@ -181,9 +183,9 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = Executions(world.tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
     first = program.placement[0]
-    memory, programs = MemoryTables(program.memory, first), world.tree.rows
+    memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
         "programs": lambda: program_rows(programs, first),

@@ -10,47 +10,52 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
-from ipuperf.lowering.program import Phase, Step, Sync
+from .party import Waiting
 
 if TYPE_CHECKING:
-    from .kernel import Kernel
+    from .event_loop import EventLoop
 
 
 class Tiles:
     """The tiles of one IPU.
 
     Args:
-        kernel: the event loop.
+        events: the event loop.
         tiles: number of tiles; a phase with fewer leaves the others idle.
     """
 
-    def __init__(self, kernel: Kernel, tiles: int) -> None:
-        self._kernel = kernel
+    def __init__(self, events: EventLoop, tiles: int) -> None:
+        self._events = events
         self._idle = [0] * tiles
-        self._go = kernel.event()
-        self._met = kernel.event()
+        self._go = events.event()
+        self._met = events.event()
         self._arrived = 0
         for tile in range(tiles):
-            kernel.process(self._tile(tile))
+            events.process(self._tile(tile))
 
-    def execute(self, step: Step) -> Generator[Event, object, None]:
-        """All tiles do their part of a local step and meet; a sync then takes its cycles."""
-        work = self._idle
-        if isinstance(step, Phase):
-            own = step.cycles.dense().tolist()
-            work = own + [0] * (len(self._idle) - len(own))
-        self._arrived, self._met = 0, self._kernel.event()
-        go, self._go = self._go, self._kernel.event()
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self._idle)
+
+    def work(self, cycles: list[int]) -> Waiting:
+        """Each tile is busy for its own ``cycles`` (further tiles for none), then all meet."""
+        work = cycles + self._idle[len(cycles) :]
+        self._arrived, self._met = 0, self._events.event()
+        go, self._go = self._go, self._events.event()
         go.succeed(work)
         yield self._met
-        if isinstance(step, Sync) and step.cycles:
-            yield self._kernel.timeout(step.cycles)
+
+    def sleep(self, cycles: int) -> Waiting:
+        """Let cycles pass that are the same for all."""
+        if cycles:
+            yield self._events.timeout(cycles)
 
     def _tile(self, tile: int) -> Generator[Event, list[int], None]:
         while True:
             work = yield self._go
             if work[tile]:
-                yield self._kernel.timeout(work[tile])
+                yield self._events.timeout(work[tile])
             self._arrived += 1
             if self._arrived == len(self._idle):
                 self._met.succeed()

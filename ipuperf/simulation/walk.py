@@ -14,180 +14,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.lowering.program import (
-    Call,
-    Collective,
-    HostCopy,
-    HostExchange,
-    InterIpuCopy,
-    IoTiles,
-    Phase,
-    RemoteTransfer,
-    Repeat,
-    Step,
-    StreamCopy,
-    Sync,
-    TileSetCopy,
-)
-from ipuperf.lowering.program import Sequence as StepSequence
+from ipuperf.lowering.steps import Call, ControlStep, IoTiles, LocalStep, Repeat, Step
+from ipuperf.lowering.steps import Sequence as StepSequence
 
 from .errors import SimulationError
+from .instructions import (
+    Enter,
+    Instruction,
+    LeafStep,
+    LocalLoop,
+    Next,
+    Segment,
+    Shared,
+    StepPart,
+    Stretch,
+    require_countable,
+)
+from .kinds import kind_of
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
 
-_TYPES: dict[type[Step], tuple[str, ...]] = {
-    Sync: ("Sync",),
-    Collective: ("GlobalExchange",),
-    InterIpuCopy: ("GlobalExchange",),
-    RemoteTransfer: ("StreamCopyMid",),
-    StreamCopy: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
-    TileSetCopy: ("DoExchange",),
-    HostExchange: ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd"),
-}
-"""Type of the control programs of a leaf step, as libpva calls them."""
-
-
 ProgramRow = tuple[int, str, str, int, int]
 """A control program: parent, type, name, op id, IPU."""
-
-
-class Leaf(NamedTuple):
-    """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
-    ``lane`` 1 is that of the I/O tiles."""
-
-    leaf_id: int
-    step: Step
-    programs: tuple[int, ...]
-    lane: int = 0
-
-
-class Part(NamedTuple):
-    """A stretch of time inside a segment: ``kind`` of the trace, which of the leaf's programs, cycles and bytes."""
-
-    kind: str
-    program: int
-    dur: int
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
-class LocalLoop(NamedTuple):
-    """The leaves ``first`` to ``stop`` (half open, positions in a segment) are executed ``trips`` times."""
-
-    first: int
-    stop: int
-    trips: int
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A template of the trace: ``leaves`` in order. ``parts`` is set for a shared step (one leaf, measured parts), and
-    ``durations`` for local steps (one for each leaf). ``loops`` lie within each other or apart, outer ones first."""
-
-    segment_id: int
-    leaves: tuple[int, ...]
-    parts: tuple[Part, ...] = ()
-    durations: tuple[int, ...] = ()
-    loops: tuple[LocalLoop, ...] = ()
-
-    @property
-    def dur(self) -> int:
-        """Cycles of the whole segment."""
-        if self.loops:
-            return self.layout.dur
-        return sum(self.durations) + sum(part.dur for part in self.parts)
-
-    @cached_property
-    def layout(self) -> Layout:
-        """When its leaves run, of a segment with loops."""
-        return lay_out(self.durations, self.loops)
-
-    @property
-    def executions(self) -> int:
-        """How many steps are executed in the whole segment."""
-        trips: list[int] = []
-        for parent, loop in zip(self.layout.parents, self.loops, strict=True):
-            trips.append(loop.trips * (trips[parent] if parent >= 0 else 1))
-        return sum(trips[loop] if loop >= 0 else 1 for loop in self.layout.inside)
-
-
-class Layout(NamedTuple):
-    """``starts`` of the leaves in the first trips; ``inside``: the innermost loop of each leaf (-1: none); ``parents``
-    and ``periods`` of the loops, ``dur`` of the whole."""
-
-    starts: tuple[int, ...]
-    inside: tuple[int, ...]
-    parents: tuple[int, ...]
-    periods: tuple[int, ...]
-    dur: int
-
-
-def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> Layout:
-    """Leaves of these durations one after the other, with loops around some of them.
-
-    >>> lay_out((5, 2), (LocalLoop(0, 2, 3), LocalLoop(1, 2, 10)))
-    Layout(starts=(0, 5), inside=(0, 1), parents=(-1, 0), periods=(25, 2), dur=75)
-    """
-    starts: list[int] = []
-    inside: list[int] = []
-    parents, begins, periods = [-1] * len(loops), [0] * len(loops), [0] * len(loops)
-    opened: list[int] = []
-    time, following = 0, 0
-    for leaf, duration in enumerate(durations):
-        while following < len(loops) and loops[following].first == leaf:
-            parents[following], begins[following] = opened[-1] if opened else -1, time
-            opened.append(following)
-            following += 1
-        starts.append(time)
-        inside.append(opened[-1] if opened else -1)
-        time += duration
-        while opened and loops[opened[-1]].stop == leaf + 1:
-            loop = opened.pop()
-            periods[loop] = time - begins[loop]
-            time = begins[loop] + loops[loop].trips * periods[loop]
-    return Layout(tuple(starts), tuple(inside), tuple(parents), tuple(periods), time)
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Segments one after the other, in columns: number, start relative to the stretch, cycles; ``dur`` is the length of
-    the whole."""
-
-    segment: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-    dur: int
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A step that touches something shared."""
-
-    leaf: Leaf
-
-
-@dataclass(frozen=True)
-class Enter:
-    """Begin of a loop that is executed ``count`` (at least one) times."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class Next:
-    """End of a loop's body; ``begin`` is the index of its `Enter`."""
-
-    begin: int
-    count: int
-
-
-Instruction = Stretch | Shared | Enter | Next
 
 
 @dataclass(frozen=True)
@@ -208,9 +61,6 @@ _Item = _Block | Shared | _Loop
 
 _START = np.array([0])
 
-MOST_CYCLES = 2**62
-"""Cycles and executions of steps are below this, over all IPUs together, so that int64 holds them and their sums."""
-
 
 class ProgramTree:
     """The control programs of a device program, its leaves and segments, and the instructions of each IPU
@@ -229,7 +79,7 @@ class ProgramTree:
         self.program = program
         self._fold = fold
         self.rows: list[ProgramRow] = []
-        self.leaves: list[Leaf] = []
+        self.leaves: list[LeafStep] = []
         self.segments: list[Segment] = []
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
@@ -264,14 +114,12 @@ class ProgramTree:
 
     def on_io_tiles(self, step: Step) -> bool:
         """Whether the I/O tiles take part in a step or in one inside it."""
-        if isinstance(step, (IoTiles, TileSetCopy)):
+        if step.io_tiles:
             return True
-        if isinstance(step, StepSequence):
-            return any(self.on_io_tiles(inner) for inner in step.steps)
-        if isinstance(step, Repeat):
-            return self.on_io_tiles(step.body)
-        if not isinstance(step, Call):
+        if not isinstance(step, ControlStep):
             return False
+        if not isinstance(step, Call):
+            return any(map(self.on_io_tiles, step.inside))
         if step.function not in self._io:
             self._io[step.function] = False  # a function that calls itself is refused when it is walked
             body = self.program.functions.get(step.function)
@@ -287,20 +135,18 @@ class ProgramTree:
     # -- segments ----------------------------------------------------------------------------------------------------
 
     def local_segment(
-        self, leaves: tuple[int, ...], durations: tuple[int, ...] | None = None, loops: tuple[LocalLoop, ...] = ()
+        self, leaves: tuple[int, ...], durations: tuple[int, ...], loops: tuple[LocalLoop, ...] = ()
     ) -> int:
-        """Id of the segment of these local leaves; with their own durations unless others were measured."""
-        if durations is None:
-            durations = tuple([local_cycles(self.leaves[leaf].step) for leaf in leaves])
+        """Id of the segment of these local leaves with these durations."""
         return self._intern(leaves, (), durations, loops)
 
-    def shared_segment(self, leaf: Leaf, parts: tuple[Part, ...]) -> int:
+    def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
         """Id of the segment of a shared step that took these parts."""
         return self._intern((leaf.leaf_id,), parts, ())
 
     def waiting_segment(self, kind: str, dur: int) -> int:
         """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step."""
-        return self._intern((), (Part(kind, -1, dur),), ())
+        return self._intern((), (StepPart(kind, -1, dur),), ())
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""
@@ -321,7 +167,7 @@ class ProgramTree:
     def _intern(
         self,
         leaves: tuple[int, ...],
-        parts: tuple[Part, ...],
+        parts: tuple[StepPart, ...],
         durations: tuple[int, ...],
         loops: tuple[LocalLoop, ...] = (),
     ) -> int:
@@ -338,13 +184,12 @@ class ProgramTree:
         self.rows.append((parent, kind, name, op_id, self._ipu))
         return len(self.rows) - 1
 
-    def _leaf(self, step: Step, parent: int) -> Leaf:
-        if isinstance(step, Phase):
-            kind = "OnTileExecute" if step.kind == "compute" else "DoExchange"
-            ids: tuple[int, ...] = (self._node(parent, kind, step.name, step.op_id),)
-        else:
-            ids = tuple([self._node(parent, kind, step.name, step.op_id) for kind in _TYPES[type(step)]])
-        leaf = Leaf(len(self.leaves), step, ids, self._lane)
+    def _leaf(self, step: Step, parent: int) -> LeafStep:
+        rows = self.rows
+        first = len(rows)
+        for kind in kind_of(step).programs(step):
+            rows.append((parent, kind, step.name, step.op_id, self._ipu))
+        leaf = LeafStep(len(self.leaves), step, tuple(range(first, len(rows))), self._lane)
         self.leaves.append(leaf)
         return leaf
 
@@ -354,19 +199,22 @@ class ProgramTree:
         """The items of a body; its local steps are gathered up to the next call, loop or shared step."""
         items: list[_Item] = []
         local: list[int] = []
+        durations: list[int] = []
         for step, parent in _unnest(self, sequence, node):
-            if isinstance(step, (Phase, Sync)):
+            if isinstance(step, LocalStep):
                 local.append(self._leaf(step, parent).leaf_id)
+                durations.append(step.duration)
             else:
-                self._close(local, items)
+                self._close(local, durations, items)
                 items += self._other(step, parent)
-        self._close(local, items)
+        self._close(local, durations, items)
         return tuple(items)
 
-    def _close(self, local: list[int], items: list[_Item]) -> None:
+    def _close(self, local: list[int], durations: list[int], items: list[_Item]) -> None:
         if local:
-            items.append(_Block(self.local_segment(tuple(local))))
+            items.append(_Block(self.local_segment(tuple(local), tuple(durations))))
             local.clear()
+            durations.clear()
 
     def _other(self, step: Step, parent: int) -> list[_Item]:
         if isinstance(step, Call):
@@ -439,44 +287,6 @@ class ProgramTree:
                 flat.append(Next(begin, item.count))
 
 
-def local_cycles(step: Step) -> int:
-    """Cycles of a local step: those of its slowest tile, or of the sync."""
-    if isinstance(step, Phase):
-        return step.cycles.max
-    assert isinstance(step, Sync)
-    return step.cycles
-
-
-def count_copies(instructions: Sequence[Instruction], ipu: int) -> dict[tuple[str, str], int]:
-    """How many slices of each (direction, stream) IPU ``ipu`` copies in one run of its instructions."""
-    counts: dict[tuple[str, str], int] = {}
-    factors = [1]
-    for instruction in instructions:
-        if isinstance(instruction, Enter):
-            factors.append(factors[-1] * instruction.count)
-        elif isinstance(instruction, Next):
-            factors.pop()
-        elif isinstance(instruction, Shared):
-            for copy in _copies(instruction.leaf.step, ipu):
-                key = (copy.direction, copy.stream)
-                counts[key] = counts.get(key, 0) + factors[-1]
-    return counts
-
-
-def _copies(step: Step, ipu: int) -> tuple[StreamCopy | HostCopy, ...]:
-    """Host copies that IPU ``ipu`` makes in a step."""
-    if isinstance(step, HostExchange):
-        return step.of(ipu)
-    return (step,) if isinstance(step, StreamCopy) else ()
-
-
-def require_countable(count: int, what: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
-    """``count`` if int64 can hold it and its sums, :class:`SimulationError` otherwise."""
-    if count >= most:
-        raise SimulationError(f"{what} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})")
-    return count
-
-
 def _unnest(
     tree: ProgramTree, sequence: StepSequence, node: int, *, inside: bool = False
 ) -> Iterator[tuple[Step, int]]:
@@ -498,15 +308,14 @@ def _callers(program: DeviceProgram) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
 
     def visit(step: Step, ipu: int) -> None:
-        if isinstance(step, StepSequence):
-            for inner in step.steps:
+        if isinstance(step, Call):
+            if ipu not in found.setdefault(step.function, set()):
+                found[step.function].add(ipu)
+                if step.function in program.functions:
+                    visit(program.functions[step.function], ipu)
+        elif isinstance(step, ControlStep):
+            for inner in step.inside:
                 visit(inner, ipu)
-        elif isinstance(step, Repeat):
-            visit(step.body, ipu)
-        elif isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
-            found[step.function].add(ipu)
-            if step.function in program.functions:
-                visit(program.functions[step.function], ipu)
 
     for ipu, sequence in enumerate(program.ipus):
         visit(sequence, ipu)

@@ -8,7 +8,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, IrError, ShapeError, Stream, TensorSpec
 from ipuperf.lowering import lower
-from ipuperf.lowering.program import IoTiles, Phase, TileSetCopy
+from ipuperf.lowering.steps import IoTiles, Phase, TileSetCopy
 from ipuperf.machine import load_machine
 from ipuperf.numerics import Evaluator
 

@@ -21,7 +21,7 @@ from ipuperf.ops.elementwise import Add
 from ipuperf.ops.gradients import autodiff
 from ipuperf.ops.shape import Transpose, TransposeInplace
 from ipuperf.ops.streams import HostStore
-from ipuperf.ops.work import Collective, Copy
+from ipuperf.ops.work import Copy, GroupCollective
 
 REDUCE = {"add": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "mul": np.prod}
 GROUPS = [(4, 1, 4), (4, 1, 2), (4, 2, 2), (4, 1, 1), (8, 2, 2), (8, 1, 4), (8, 4, 2), (6, 2, 3), (1, 1, 1)]
@@ -180,14 +180,14 @@ def test_work():
 
     shard = create(main, ReplicatedReduceScatter, x, op="add", group=group, rts=True)
     assert works(ReplicatedAllReduce, x, op="mean", group=group) == [
-        Collective("all_reduce", "mean", 18, 9, ir.FLOAT16, group)
+        GroupCollective("all_reduce", "mean", 18, 9, ir.FLOAT16, group)
     ]
     assert works(ReplicatedReduceScatter, x, op="add", group=group) == [
-        Collective("reduce_scatter", "add", 18, 9, ir.FLOAT16, group)
+        GroupCollective("reduce_scatter", "add", 18, 9, ir.FLOAT16, group)
     ]
     assert works(ReplicatedReduceScatter, x, op="local", group=group) == [Copy(6)]
     assert works(ReplicatedAllGather, shard, group=group, mode="meta_shape") == [
-        Collective("all_gather", "", 18, 9, ir.FLOAT16, group)
+        GroupCollective("all_gather", "", 18, 9, ir.FLOAT16, group)
     ]
     assert works(ReplicatedAllReduce, x, group=single) == [Copy(18)]
     assert works(ReplicatedAllReduceInplace, x, group=single) == []

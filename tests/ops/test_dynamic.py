@@ -14,11 +14,10 @@ from ipuperf.ops.dynamic import (
     DynamicUpdateInplace,
     IncrementMod,
     IncrementModInplace,
-    SliceVertices,
     planned_slice_cycles,
     slice_cycles,
 )
-from ipuperf.ops.work import Vertices
+from ipuperf.ops.work import SliceVertices, Vertices
 
 SPEC = ir.TensorSpec
 

@@ -11,7 +11,7 @@ from ipuperf.ops.elementwise import Add
 from ipuperf.ops.remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
 from ipuperf.ops.shape import Init
 from ipuperf.ops.streams import HostStore
-from ipuperf.ops.work import RemoteTransfer
+from ipuperf.ops.work import RemoteAccess
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def test_load_and_store(program):
     assert load.aliases() == {0: 0}
     assert load.modified_inputs() == ()
     assert load.outputs[0].spec == ir.TensorSpec((3,), ir.FLOAT32, (2, 3))
-    assert load.work() == [RemoteTransfer(buffer, "load", 12)]
+    assert load.work() == [RemoteAccess(buffer, "load", 12)]
     store = main.create(RemoteStore, [load.outputs[0], entry], [], buffer=buffer)
     assert store.outputs == []
-    assert store.work() == [RemoteTransfer(buffer, "store", 12)]
+    assert store.work() == [RemoteAccess(buffer, "store", 12)]
     again = main.create(RemoteLoadInplace, [load.outputs[0], entry], ["x"], buffer=buffer)
     assert again.modified_inputs() == (0,)
 

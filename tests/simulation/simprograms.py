@@ -7,24 +7,22 @@ import random
 
 import numpy as np
 
-from ipuperf.lowering.program import (
+from ipuperf.lowering.program import DeviceProgram, MemoryReport, OpInfo
+from ipuperf.lowering.steps import (
     Call,
     Collective,
-    DeviceProgram,
     HostCopy,
     HostExchange,
     InterIpuCopy,
     IpuTransfer,
-    MemoryReport,
-    OpInfo,
     Phase,
     RemoteTransfer,
     Repeat,
     Sequence,
     StreamCopy,
     Sync,
-    TileVector,
 )
+from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import Topology, load_machine
 
 

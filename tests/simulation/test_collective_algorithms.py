@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf.lowering import Collective
+from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, METHODS, RING_PAIR
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
-from ipuperf.simulation.algorithms import HIERARCHICAL, MEET_IN_MIDDLE, METHODS, RING_PAIR, Planner, dimensions
+from ipuperf.simulation.algorithms import Planner, dimensions
 from ipuperf.trace import check
 
 

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipuperf.lowering.program import Call, IoTiles, OpInfo, TileSetCopy
+from ipuperf.lowering.program import OpInfo
+from ipuperf.lowering.steps import Call, IoTiles, TileSetCopy
 from ipuperf.report import (
     breakdown_cycles,
     pipeline_timeline_figure,

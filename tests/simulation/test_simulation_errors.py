@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipuperf.lowering.program import Call
+from ipuperf.lowering.steps import Call, IoTiles
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.simulation import SimulationError, simulate
 
@@ -110,3 +110,12 @@ def test_options():
 
 def test_remote_transfer_without_streaming_memory():
     refused(s.program(s.seq(s.load(8))), "Streaming Memory", error=MachineError, machine=load_machine("gc2-1"))
+
+
+def test_both_tile_sets_of_an_ipu_at_one_copy_between_ipus_is_a_deadlock():
+    """One of them takes part, the other waits for ever, and is named."""
+    copy = s.copy(0, 1, 8)
+    both = s.seq(IoTiles(-1, "io", (copy,)), copy)
+    program = dataclasses.replace(s.program(both, s.seq(copy)), io_tiles=32)
+    with pytest.raises(SimulationError, match="deadlock at cycle .*\n.*waits in step 'copy'"):
+        simulate(program, s.machine())

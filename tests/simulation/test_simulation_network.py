@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
-from ipuperf.simulation.kernel import Kernel
-from ipuperf.simulation.network import Label, Network
-from ipuperf.simulation.recorder import Recorder
+from ipuperf.simulation.event_loop import EventLoop
+from ipuperf.simulation.network import Network
+from ipuperf.simulation.recorder import Label, Recorder
 
 POD4 = load_machine("pod4")
 ROUTE = POD4.topology.route(0, 1)
@@ -21,17 +21,17 @@ BYTES_PER_CYCLE = Fraction(min(link.bandwidth_bytes_per_s for link in ROUTE), PO
 
 def ends(sends, seed=None):
     """End of each flow; ``sends`` are (time, bytes), all over the same link."""
-    kernel = Kernel(seed)
+    events = EventLoop(seed)
     recorder = Recorder(1)
-    network = Network(kernel, POD4.topology.links, POD4.chip.clock_hz, recorder)
+    network = Network(events, POD4.topology.links, POD4.chip.clock_hz, recorder)
     found = {}
     for number, (time, size) in enumerate(sends):
 
         def send(number=number, size=size):
-            network.send((number,), ROUTE, size, Label("p2p", 0, 0), lambda: found.update({number: kernel.now}))
+            network.send((number,), ROUTE, size, Label("p2p", 0, 0), lambda: found.update({number: events.now}))
 
-        kernel.after(time, send)
-    kernel.exhaust(lambda: None)
+        events.after(time, send)
+    events.exhaust(lambda: None)
     assert len(recorder.transfers) == sum(size > 0 for _, size in sends)
     return [found[number] for number in range(len(sends))]
 

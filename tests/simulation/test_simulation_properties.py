@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipuperf.lowering.program import Call, HostExchange
+from ipuperf.lowering.steps import Call, HostExchange
 from ipuperf.simulation import simulate
 from ipuperf.trace import check, slice_count, slices
 
@@ -210,7 +210,7 @@ def test_micro_batches_and_iterations_count_on_through_folds(program):
         counts = {}
         wanted = []
         for step in program.walk(index):
-            for copy in step.of(index) if isinstance(step, HostExchange) else ():
+            for copy in step.host_slices(index) if isinstance(step, HostExchange) else ():
                 if copy.direction == "h2d":
                     counts[copy.stream] = counts.get(copy.stream, -1) + 1
             if getattr(step, "direction", "") == "h2d":

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipuperf.lowering.program import Call, MemoryReport, OpInfo, TileVector, VariableInfo
+from ipuperf.lowering.program import MemoryReport, OpInfo, VariableInfo
+from ipuperf.lowering.steps import Call
+from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
-from ipuperf.simulation.kernel import Kernel
+from ipuperf.simulation.event_loop import EventLoop
 from ipuperf.trace import check
 
 
@@ -30,7 +32,7 @@ def _helper(name):
 s = _helper("simprograms")
 
 
-@pytest.mark.parametrize("module", ["kernel", "network", "folding"])
+@pytest.mark.parametrize("module", ["event_loop", "instructions", "network", "folding"])
 def test_examples_in_docstrings(module):
     assert doctest.testmod(importlib.import_module(f"ipuperf.simulation.{module}")).failed == 0
 
@@ -146,7 +148,7 @@ def test_a_long_wait_grows_with_the_folded_iterations():
 def test_folding_saves_events():
     counted = []
 
-    class Counting(Kernel):
+    class Counting(EventLoop):
         def step(self):
             counted[-1] += 1
             super().step()
@@ -154,7 +156,7 @@ def test_folding_saves_events():
     module = sys.modules["ipuperf.simulation.simulate"]
     program = s.program(s.seq(s.repeat(400, s.repeat(8, s.h2d(8), s.phase(9)), s.load(80), s.d2h(8))), replicas=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Kernel", Counting)
+        patch.setattr(module, "EventLoop", Counting)
         for fold in (True, False):
             counted.append(0)
             simulate(program, s.machine(callback=1e-9, sync=3), fold=fold)
@@ -164,10 +166,10 @@ def test_folding_saves_events():
 def test_seed_really_shuffles():
     orders = set()
     for seed in range(20):
-        kernel, order = Kernel(seed), []
+        events, order = EventLoop(seed), []
         for name in range(4):
-            kernel.after(5, lambda name=name, order=order: order.append(name))
-        kernel.run()
+            events.after(5, lambda name=name, order=order: order.append(name))
+        events.run()
         orders.add(tuple(order))
     assert len(orders) > 5
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipuperf.lowering.program import Call, IoTiles, TileSetCopy
+from ipuperf.lowering.steps import Call, IoTiles, TileSetCopy
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.trace import check
 

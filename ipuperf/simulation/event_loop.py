@@ -25,12 +25,12 @@ HOST = 3
 """Stage of an instant in which the host takes requests."""
 
 
-class Kernel(simpy.Environment):
+class EventLoop(simpy.Environment):
     """A SimPy environment that counts whole cycles.
 
-    >>> kernel, log = Kernel(), []
-    >>> kernel.after(3, lambda: log.append(kernel.now))
-    >>> kernel.run()
+    >>> events, log = EventLoop(), []
+    >>> events.after(3, lambda: log.append(events.now))
+    >>> events.run()
     >>> log
     [3]
     """

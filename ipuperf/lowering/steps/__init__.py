@@ -1,0 +1,37 @@
+"""The kinds of steps a device program is made of, one module per family.
+
+A step is a plain value. Its class says how it is described, checked and, when it runs on the tiles of one IPU alone,
+what it costs; how it passes through simulated time stands in :mod:`ipuperf.simulation.steps`, registered for the class
+(lowering does not know the simulation). ``docs/adding-a-step.md`` adds one.
+"""
+
+from .base import Cost, LocalStep, Place, Step
+from .collective import Collective
+from .control import Call, ControlStep, IoTiles, Repeat, Sequence
+from .host import HostCopy, HostExchange, StreamCopy
+from .inter_ipu import InterIpuCopy, IpuTransfer
+from .local import Phase, Sync
+from .remote import RemoteTransfer
+from .tile_set_copy import TileSetCopy
+
+__all__ = [
+    "Call",
+    "Collective",
+    "ControlStep",
+    "Cost",
+    "HostCopy",
+    "HostExchange",
+    "InterIpuCopy",
+    "IoTiles",
+    "IpuTransfer",
+    "LocalStep",
+    "Phase",
+    "Place",
+    "RemoteTransfer",
+    "Repeat",
+    "Sequence",
+    "Step",
+    "StreamCopy",
+    "Sync",
+    "TileSetCopy",
+]

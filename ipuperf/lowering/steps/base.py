@@ -1,0 +1,125 @@
+"""What all steps have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Machine
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What local work costs on one IPU; add two to have both.
+
+    ``cycles`` are those of the slowest tile of each phase, syncs included; ``bytes_in`` / ``bytes_out`` go over the
+    internal exchange; ``flops`` are floating-point operations.
+    """
+
+    cycles: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    flops: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.cycles + other.cycles,
+            self.bytes_in + other.bytes_in,
+            self.bytes_out + other.bytes_out,
+            self.flops + other.flops,
+        )
+
+
+class Place(NamedTuple):
+    """Where a step is executed: IPU ``ipu`` of the ``ipus`` of each of ``replicas`` replicas, on ``machine``."""
+
+    ipu: int
+    ipus: int
+    replicas: int
+    machine: Machine
+
+
+class HostSlice(Protocol):
+    """One slice of ``stream`` (``bytes`` per replica) between host and an IPU; ``direction`` is ``h2d`` or ``d2h``."""
+
+    @property
+    def direction(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def stream(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """Base of all steps. ``op_id`` is the index into :attr:`DeviceProgram.ops` (-1: none); ``name`` is for people.
+
+    Class attributes:
+        choices: fields that have one of a few values.
+        counts: fields that must not be negative.
+        io_tiles: the I/O tiles of the IPU take part in it.
+    """
+
+    op_id: int
+    name: str
+
+    choices: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
+    counts: ClassVar[tuple[str, ...]] = ()
+    io_tiles: ClassVar[bool] = False
+
+    def for_op(self, op_id: int) -> Step:
+        """The same step of another op."""
+        if op_id == self.op_id:
+            return self
+        step = object.__new__(type(self))
+        fields = step.__dict__
+        fields.update(self.__dict__)  # dataclasses.replace takes four times as long
+        fields["op_id"] = op_id
+        return step
+
+    def describe(self) -> list[str]:
+        """The step as lines of text, those of steps inside it indented."""
+        detail = {k: v for k, v in vars(self).items() if k not in ("op_id", "name")}
+        return [f"{type(self).__name__} {self.name}: {detail}"]
+
+    def faults(self, place: Place) -> Iterable[str]:
+        """What is wrong with the step at this place, the first thing first; nothing if it can be executed there.
+
+        Raises:
+            MachineError: the machine lacks what the step needs.
+        """
+        for name, allowed in self.choices:
+            if getattr(self, name) not in allowed:
+                yield f"{name} is {getattr(self, name)!r}, allowed: {', '.join(allowed)}"
+        for name in self.counts:
+            if getattr(self, name) < 0:
+                yield f"{name} is {getattr(self, name)}, it must not be negative"
+
+    def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
+        """What IPU ``ipu`` of the replica copies to and from the host in this step."""
+        return ()
+
+
+@dataclass(frozen=True)
+class LocalStep(Step):
+    """A step that runs on the tiles of one IPU and touches nothing shared, so that its time is known beforehand."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """As a value to add up."""
+
+    @property
+    def duration(self) -> int:
+        """Cycles from its begin to its end."""
+        return self.cost.cycles
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles it speaks of; one stands for all where they are alike."""
+        return 1

@@ -1,0 +1,88 @@
+"""Steps around steps: the grammar of a program, not kinds of work; the walks over the tree know each of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from .base import Step
+
+
+@dataclass(frozen=True)
+class ControlStep(Step):
+    """A step that executes others: those ``inside``, or, of a call, the body of the function."""
+
+    @property
+    @abstractmethod
+    def inside(self) -> tuple[Step, ...]:
+        """Steps directly inside it, in order."""
+
+    def describe_inside(self) -> list[str]:
+        """The lines of the steps inside it."""
+        return [line for step in self.inside for line in step.describe()]
+
+
+@dataclass(frozen=True)
+class Sequence(ControlStep):
+    """Steps in order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def inside(self) -> tuple[Step, ...]:
+        """Its steps."""
+        return self.steps
+
+    def describe(self) -> list[str]:
+        """Its steps."""
+        return self.describe_inside()
+
+
+@dataclass(frozen=True)
+class IoTiles(Sequence):
+    """Steps that run on the I/O tiles while the compute tiles go on; the two sets meet at each
+    :class:`~.tile_set_copy.TileSetCopy`."""
+
+    io_tiles = True
+
+    def describe(self) -> list[str]:
+        """Its steps, indented."""
+        return ["I/O tiles:", *indented(self.describe_inside())]
+
+
+@dataclass(frozen=True)
+class Repeat(ControlStep):
+    """``body`` executed ``count`` times."""
+
+    count: int
+    body: Sequence
+
+    @property
+    def inside(self) -> tuple[Step, ...]:
+        """The body."""
+        return (self.body,)
+
+    def describe(self) -> list[str]:
+        """The trips, then the body, indented."""
+        return [f"Repeat x{self.count} {self.name}", *indented(self.describe_inside())]
+
+
+@dataclass(frozen=True)
+class Call(ControlStep):
+    """The function of this name (see :attr:`DeviceProgram.functions`) executed once."""
+
+    function: str
+
+    @property
+    def inside(self) -> tuple[Step, ...]:
+        """Nothing: the body stands in the program."""
+        return ()
+
+    def describe(self) -> list[str]:
+        """The name of the function."""
+        return [f"Call {self.function}"]
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Lines of text, one level further in."""
+    return [f"  {line}" for line in lines]

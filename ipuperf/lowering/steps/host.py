@@ -1,0 +1,84 @@
+"""Stream copies between host and IPUs: by one IPU alone, or while others stand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .base import Place, Step
+from .inter_ipu import ipus
+
+DIRECTIONS = ("h2d", "d2h")
+
+
+@dataclass(frozen=True)
+class StreamCopy(Step):
+    """``bytes`` per replica between host and this IPU; ``direction`` is ``h2d`` or ``d2h``; one slice of ``stream``."""
+
+    direction: str
+    bytes: int
+    stream: str
+
+    choices = (("direction", DIRECTIONS),)
+    counts = ("bytes",)
+
+    def host_slices(self, ipu: int) -> tuple[StreamCopy, ...]:
+        """Itself."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class HostCopy:
+    """``bytes`` per replica between host and IPU ``ipu`` of the replica; otherwise as :class:`StreamCopy`."""
+
+    ipu: int
+    direction: str
+    bytes: int
+    stream: str
+
+
+@dataclass(frozen=True)
+class HostExchange(Step):
+    """Stream copies during which all ``participants`` (IPUs of the replica) stand, also those that copy nothing.
+
+    They meet, each does its own ``copies``, and they meet again before anyone goes on: what host I/O is under the sync
+    patterns ``full`` (all IPUs of the replica) and ``replica_and_ladder`` (one side of the ladder). An IPU asks for
+    all its slices at once and transfers them together.
+    """
+
+    copies: tuple[HostCopy, ...]
+    participants: tuple[int, ...]
+
+    def host_slices(self, ipu: int) -> tuple[HostCopy, ...]:
+        """The copies of one IPU, in order."""
+        return tuple(copy for copy in self.copies if copy.ipu == ipu)
+
+    def describe(self) -> list[str]:
+        """Who stands, and every copy."""
+        moves = ", ".join(f"{c.direction} {c.stream} {c.bytes} bytes on IPU {c.ipu}" for c in self.copies)
+        return [f"HostExchange {self.name} of IPUs {', '.join(map(str, self.participants))}: {moves}"]
+
+    def faults(self, place: Place) -> Iterator[str]:
+        """IPUs that are not there or do not take part, two copies of one stream."""
+        if place.ipu not in self.participants or not all(0 <= ipu < place.ipus for ipu in self.participants):
+            yield (
+                f"the participants are {ipus(self.participants)}, allowed: IPU {place.ipu} and others of IPUs 0 to "
+                f"{place.ipus - 1}"
+            )
+        number = Counter((copy.ipu, copy.direction, copy.stream) for copy in self.copies)
+        for copy in self.copies:
+            yield from self._wrong(copy, number[copy.ipu, copy.direction, copy.stream])
+
+    def _wrong(self, copy: HostCopy, number: int) -> Iterator[str]:
+        if copy.ipu not in self.participants:
+            yield f"a copy on IPU {copy.ipu}, allowed: {ipus(self.participants)}"
+        if copy.direction not in DIRECTIONS:
+            yield f"direction is {copy.direction!r}, allowed: {', '.join(DIRECTIONS)}"
+        if copy.bytes < 0:
+            yield f"bytes is {copy.bytes}, it must not be negative"
+        if number > 1:
+            yield (
+                f"two copies of stream {copy.stream!r} on IPU {copy.ipu}, allowed: 1 (the buffer of a stream is free "
+                "again only after a transfer)"
+            )

@@ -1,0 +1,74 @@
+"""Copies between the IPUs of a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .base import Place, Step
+
+
+@dataclass(frozen=True)
+class IpuTransfer:
+    """``bytes`` from IPU ``source`` to IPU ``destination`` of one replica."""
+
+    source: int
+    destination: int
+    bytes: int
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Source and destination."""
+        return (self.source, self.destination)
+
+
+@dataclass(frozen=True)
+class InterIpuCopy(Step):
+    """One exchange between IPUs of a replica: all ``copies`` (each pair of IPUs at most once) start together.
+
+    Every IPU that sends or receives has this step at its place and goes on when its own transfers are done.
+    """
+
+    copies: tuple[IpuTransfer, ...]
+
+    @property
+    def participants(self) -> tuple[int, ...]:
+        """IPUs of the replica that send or receive, ascending."""
+        return tuple(sorted({end for copy in self.copies for end in copy.ends}))
+
+    def received(self, ipu: int) -> int:
+        """Bytes that ``ipu`` receives."""
+        return sum(copy.bytes for copy in self.copies if copy.destination == ipu)
+
+    def sent(self, ipu: int) -> int:
+        """Bytes that ``ipu`` sends."""
+        return sum(copy.bytes for copy in self.copies if copy.source == ipu)
+
+    def describe(self) -> list[str]:
+        """Every transfer."""
+        moves = ", ".join(f"{c.bytes} bytes {c.source}->{c.destination}" for c in self.copies)
+        return [f"InterIpuCopy {self.name}: {moves}"]
+
+    def faults(self, place: Place) -> Iterator[str]:
+        """IPUs that are not there, two copies of a pair, or copies of others."""
+        if not self.copies:
+            yield "it has no copies, at least 1 is needed"
+        for copy in self.copies:
+            yield from self._wrong(copy, place.ipus)
+        if place.ipu not in self.participants:
+            yield f"it is between {ipus(self.participants)}"
+
+    def _wrong(self, copy: IpuTransfer, count: int) -> Iterator[str]:
+        source, destination = copy.ends
+        if source == destination or not all(0 <= end < count for end in copy.ends):
+            yield f"from IPU {source} to IPU {destination}, allowed: two of IPUs 0 to {count - 1}"
+        if copy.bytes < 0:
+            yield f"bytes is {copy.bytes}, it must not be negative"
+        if sum(other.ends == copy.ends for other in self.copies) > 1:
+            yield f"two copies from IPU {source} to IPU {destination}, allowed: 1 for each pair"
+
+
+def ipus(numbers: Sequence[int]) -> str:
+    """``IPU 0 and IPU 1``."""
+    names = [f"IPU {number}" for number in numbers]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

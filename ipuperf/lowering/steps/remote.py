@@ -1,0 +1,29 @@
+"""Transfers between Streaming Memory and an IPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .base import Place, Step
+
+
+@dataclass(frozen=True)
+class RemoteTransfer(Step):
+    """``bytes`` per replica between Streaming Memory and this IPU; ``direction`` is ``load`` or ``store``.
+
+    ``wire_bytes`` counts what the DDR really moves (fragments below the smallest efficient access are rounded up).
+    """
+
+    direction: str
+    bytes: int
+    wire_bytes: int
+    buffer_id: int
+
+    choices = (("direction", ("load", "store")),)
+    counts = ("bytes", "wire_bytes")
+
+    def faults(self, place: Place) -> Iterator[str]:
+        """A machine without Streaming Memory raises :class:`~ipuperf.machine.MachineError`."""
+        yield from super().faults(place)
+        place.machine.ipu_machine.require_streaming_memory()

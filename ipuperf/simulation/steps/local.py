@@ -1,0 +1,50 @@
+"""Phases and internal syncs: the tiles of one IPU."""
+
+from __future__ import annotations
+
+from ipuperf.lowering.steps import Phase, Sync
+
+from ..kinds import LocalKind, StepRow, Waiting, simulates
+from ..tiles import Tiles
+
+
+@simulates(Phase)
+class PhaseKind(LocalKind[Phase]):
+    """Each tile is busy for its own cycles."""
+
+    @classmethod
+    def programs(cls, step: Phase) -> tuple[str, ...]:
+        """Compute sets and exchanges."""
+        return ("OnTileExecute" if step.kind == "compute" else "DoExchange",)
+
+    @classmethod
+    def row(cls, step: Phase, tiles: int, first: int) -> StepRow:
+        """The cycles over the tiles."""
+        cycles = step.cycles
+        longest = cycles.max
+        slowest = cycles.argmax + first if longest else -1
+        mean = cycles.total / tiles
+        return (step.kind, longest, mean, cycles.active, slowest, step.bytes_in, step.bytes_out, step.flops)
+
+    @classmethod
+    def execute(cls, step: Phase, tiles: Tiles) -> Waiting:
+        """Tile by tile."""
+        yield from tiles.work(step.cycles.dense().tolist())
+
+
+@simulates(Sync)
+class SyncKind(LocalKind[Sync]):
+    """All tiles meet, and the sync takes its cycles."""
+
+    types = ("Sync",)
+
+    @classmethod
+    def row(cls, step: Sync, tiles: int, first: int) -> StepRow:
+        """All tiles alike."""
+        return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
+
+    @classmethod
+    def execute(cls, step: Sync, tiles: Tiles) -> Waiting:
+        """The tiles meet first."""
+        yield from tiles.work([])
+        yield from tiles.sleep(step.cycles)

@@ -1,0 +1,55 @@
+"""Copies between the compute tiles and the I/O tiles of an IPU."""
+
+from __future__ import annotations
+
+from ipuperf.lowering.steps import TileSetCopy
+
+from ..errors import SimulationError
+from ..gathering import Gathering, Guest
+from ..instructions import LeafStep
+from ..kinds import SharedKind, Waiting, simulates
+from ..party import Party
+from ..world import World
+
+
+@simulates(TileSetCopy)
+class TileSetCopyKind(SharedKind[TileSetCopy]):
+    """The two tile sets meet (waiting is ``idle``), then sync and exchange together."""
+
+    types = ("DoExchange",)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._arriving: Gathering[tuple[int, int]] = Gathering()
+
+    def run(self, party: Party, leaf: LeafStep, step: TileSetCopy) -> Waiting:
+        """One of the two."""
+        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
+        party.parts.close("idle")
+        yield from party.sleep(step.sync)
+        party.parts.close("sync")
+        yield from party.sleep(step.cycles)
+        receives = (step.destination == "io") == (party.lane == 1)
+        party.parts.close("exchange", 0, step.bytes if receives else 0, 0 if receives else step.bytes)
+
+    def _meet(self, guest: Guest, step: TileSetCopy) -> None:
+        """One of the two has arrived.
+
+        Raises:
+            SimulationError: the two mean different copies.
+        """
+        party = guest.party
+        waits_for = f"the {'compute' if party.lane else 'I/O'} tiles at copy {step.name!r}"
+        guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
+        if guests:
+            (first, meant, _), _ = guests
+            if meant.step is not step:
+                raise SimulationError(
+                    f"{party.name} is at copy {step.name!r} and {first.name} at {meant.step.name!r}; compute tiles and "
+                    "I/O tiles have to execute the copies between them in the same order"
+                )
+            if step.destination == "compute":
+                compute, io = (first, party) if party.lane else (party, first)
+                compute.slices.take_over(io.slices)
+            for one in guests:
+                one.go_on()

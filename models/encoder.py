@@ -1,6 +1,6 @@
 """A transformer encoder as pipeline stage graphs, for questions about schedules and memory (values optional).
 
-Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops`` and ``ipuperf.pipelines``: no front end and no framework
+Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops``, ``ipuperf.functions`` and ``ipuperf.pipelines``: no front end and no framework
 is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add, norm. The loss is the
 mean square difference to a target of the same shape.
 """
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, DType, Graph, Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.functions.updates import Sgd, Step
+from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, Stream, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Add,
     Cast,
@@ -20,10 +21,8 @@ from ipuperf.ops import (
     GroupNormalization,
     MatMul,
     Mul,
-    Op,
     ReduceMean,
     Reshape,
-    ScaledAddLhsInplace,
     Slice,
     Softmax,
     Sub,
@@ -92,7 +91,7 @@ class GradientDescent:
         scalars: Mapping[str, Tensor],
     ) -> None:
         """One scaled addition."""
-        CONTEXT.graph.create(ScaledAddLhsInplace, [weight, gradient, scalars["rate"]], ["w"], a=1.0, b_input=2)
+        Sgd().build(Step(weight, gradient, state, scalars))
 
 
 def _values(
@@ -104,11 +103,11 @@ def _values(
     return (mean + scale * rng.standard_normal(shape, np.float32)).astype(dtype.numpy)
 
 
-class _Stage:
-    """A stage graph under construction."""
+class _Stage(Builder):
+    """The op maker of a stage graph."""
 
     def __init__(self, ir: Ir, number: int, options: EncoderOptions, rng: np.random.Generator | None) -> None:
-        self.graph: Graph = ir.create_named_graph(f"encoder{number}")
+        super().__init__(ir.create_named_graph(f"encoder{number}"))
         self.ir = ir
         self.options = options
         self.dtype: DType = FLOAT16 if options.half else FLOAT32
@@ -131,10 +130,6 @@ class _Stage:
         self.weights.append(variable)
         return self.input(spec, name.replace("/", "_"), Data(variable))
 
-    def op(self, op_class: type[Op], inputs: list[Tensor], name: str, outputs: int = 1, **attributes: object) -> Tensor:
-        """A new op; its first result."""
-        return self.graph.create(op_class, inputs, [name] * outputs, **attributes).outputs[0]
-
     def linear(self, x: Tensor, name: str, width: int) -> Tensor:
         """``x W + b``."""
         inputs = x.shape[-1]
@@ -147,7 +142,7 @@ class _Stage:
         """Layer norm over the last axis."""
         scale = self.parameter(f"{name}/scale", (x.shape[-1],), 0.0, 1.0)
         bias = self.parameter(f"{name}/bias", (x.shape[-1],), 0.0)
-        return self.op(GroupNormalization, [x, scale, bias], name, outputs=3, num_groups=1, epsilon=1e-5)
+        return self.create(GroupNormalization, [x, scale, bias], [name] * 3, num_groups=1, epsilon=1e-5).outputs[0]
 
     def heads(self, x: Tensor, index: int, name: str) -> Tensor:
         """Third ``index`` of the joint projection as (batch, heads, sequence, size)."""
@@ -162,7 +157,7 @@ class _Stage:
         joint = self.linear(x, f"{name}/qkv", 3 * o.hidden)
         q, k, v = (self.heads(joint, index, f"{name}_{part}") for index, part in enumerate("qkv"))
         keys = self.op(Transpose, [k], "keys", permutation=(0, 1, 3, 2))
-        scale = self.graph.constant(np.array((o.hidden // o.heads) ** -0.5, self.dtype.numpy), self.dtype, "scale")
+        scale = self.constant((o.hidden // o.heads) ** -0.5, self.dtype, "scale")
         scores = self.op(Mul, [self.op(MatMul, [q, keys], "scores"), scale], "scaled")
         context = self.op(MatMul, [self.op(Softmax, [scores], "attention", axis=3), v], "context")
         merged = self.op(Transpose, [context], "merged", permutation=(0, 2, 1, 3))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ipuperf.functions.updates import repeated
 from ipuperf.ir import (
     BOOL,
     FLOAT16,
@@ -75,11 +76,6 @@ def ir_dtype(dtype: torch.dtype, what: str) -> DType:
         allowed = ", ".join(sorted(str(d).removeprefix("torch.") for d in DTYPES))
         raise ExportError(f"{what} is {dtype}, which the IPU does not have; allowed: {allowed}")
     return DTYPES[dtype]
-
-
-def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
-    """An array of one value that takes the memory of one element and cannot be written to."""
-    return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
 
 
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:

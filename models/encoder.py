@@ -1,8 +1,8 @@
 """A transformer encoder as pipeline stage graphs, for questions about schedules and memory (values optional).
 
-Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops``, ``ipuperf.functions`` and ``ipuperf.pipelines``: no front end and no framework
-is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add, norm. The loss is the
-mean square difference to a target of the same shape.
+Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops``, ``ipuperf.functions`` and ``ipuperf.pipelines``: no front
+end and no framework is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add,
+norm. The loss is the mean square difference to a target of the same shape.
 """
 
 from __future__ import annotations

@@ -162,14 +162,14 @@ class Lars:
 
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
-        n, rate = step.numbers, step.numbers["step_size"]
-        if self.trusting:
-            rate = self._trust(step) * rate
-        velocity = _mixed("velocity", step.state["momentum"], _gradient(step, self.decay), n["momentum"], rate)
+        n, gradient = step.numbers, _own_type(step)
+        rate = self._trust(step, gradient) * n["step_size"] if self.trusting else n["step_size"]
+        direction = _decayed(step, gradient, self.decay)
+        velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], rate)
         _mixed("weight", step.weight, velocity, b=-1.0)
 
-    def _trust(self, step: Step) -> Tensor:
-        weight, gradient = _norm(step.weight, step.sharded), _norm(_own_type(step), step.sharded)
+    def _trust(self, step: Step, direction: Tensor) -> Tensor:
+        weight, gradient = _norm(step.weight, step.sharded), _norm(direction, step.sharded)
         divisor = gradient
         if self.decay:
             divisor = divisor + weight * step.numbers["weight_decay"]
@@ -365,7 +365,8 @@ def _average(name: str, target: Tensor, value: Tensor, factor: Number, squared: 
 
 def _own_type(step: Step) -> Tensor:
     """The gradient in the weight's type."""
-    return _like(step.gradient, step.weight)
+    dtype = step.weight.dtype
+    return step.gradient if step.gradient.dtype == dtype else make(_k.Cast, step.gradient, name="gradient", dtype=dtype)
 
 
 def _gradient(step: Step, decay: bool) -> Tensor:

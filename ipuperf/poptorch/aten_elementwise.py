@@ -173,15 +173,6 @@ def where(low: Lowering, condition: Value, lhs: Value, rhs: Value) -> Tensor:
     return f.where(truth(low, condition), *low.tensors([lhs, rhs], low.dtype))
 
 
-def _extreme(function: Binary) -> Handler:
-    """The larger or smaller of two."""
-
-    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-        return function(*low.tensors([lhs, rhs], low.dtype))
-
-    return handler
-
-
 def masked_fill(low: Lowering, value: Value, mask: Value, fill: Value) -> Tensor:
     """``fill`` where the mask holds."""
     return where(low, mask, fill, value)
@@ -218,6 +209,10 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "log1p": f.log1p,
     "log2": f.log2,
     "log_sigmoid": a.log_sigmoid,
+    "max.other": f.maximum,
+    "maximum": f.maximum,
+    "min.other": f.minimum,
+    "minimum": f.minimum,
     "mish": a.mish,
     "nan_to_num": e.nan_to_num,
     "neg": f.negate,
@@ -274,10 +269,6 @@ HANDLERS: Mapping[str, Handler] = table(COMPUTED) | {
     "logical_xor": _logical(f.not_equal),
     "lt": _compare(f.less),
     "masked_fill": masked_fill,
-    "max.other": _extreme(f.maximum),
-    "maximum": _extreme(f.maximum),
-    "min.other": _extreme(f.minimum),
-    "minimum": _extreme(f.minimum),
     "mul": mul,
     "multiply": mul,
     "ne": _compare(f.not_equal),

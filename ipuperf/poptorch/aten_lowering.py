@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ipuperf.functions.arranging import reshaped
 from ipuperf.functions.updates import repeated
 from ipuperf.ir import (
     BOOL,
@@ -211,8 +212,10 @@ def computed(function: Callable[..., Any]) -> Handler:
 
     def handler(low: Lowering, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
-        for name in operands & given.arguments.keys():
-            given.arguments[name] = low.tensor(given.arguments[name], low.dtype)
+        for name, value in given.arguments.items():
+            if name in operands:
+                several = isinstance(value, tuple)
+                given.arguments[name] = low.tensors(value, low.dtype) if several else low.tensor(value, low.dtype)
         return function(*given.args, **given.kwargs)
 
     first = inspect.Parameter("low", inspect.Parameter.POSITIONAL_ONLY)
@@ -225,3 +228,22 @@ def computed(function: Callable[..., Any]) -> Handler:
 def table(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
     """:func:`computed` of each."""
     return {name: computed(function) for name, function in functions.items()}
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """One number for each axis, from a number, a list with one, or a list with all."""
+    found = (value,) if isinstance(value, int) else tuple(value)
+    return found * axes if len(found) == 1 else found
+
+
+def both_sides(padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
+    """The same padding before and after each axis."""
+    return tuple((p, p) for p in per_axis(padding, axes))
+
+
+def with_batch(x: Tensor, axes: int) -> Tensor:
+    """``(N, C, *spatial)``, with an axis for the batch added when there is none."""
+    return reshaped(x, (1, *x.shape)) if len(x.shape) == axes + 1 else x

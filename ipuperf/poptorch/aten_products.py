@@ -11,7 +11,7 @@ from ipuperf.functions.elementary import scaled
 from ipuperf.ir import Tensor
 from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
 
@@ -60,11 +60,6 @@ def outer(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
 
-def _many(value: Any, axes: int) -> tuple[int, ...]:
-    found = (value,) if isinstance(value, int) else tuple(value)
-    return found * axes if len(found) == 1 else found
-
-
 def _paddings(
     low: Lowering, padding: Any, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
@@ -77,7 +72,7 @@ def _paddings(
         return tuple((t // 2, t - t // 2) for t in totals)
     if isinstance(padding, str):
         raise low.unsupported(f"padding={padding!r}; allowed: numbers, 'valid', 'same'")
-    return tuple((p, p) for p in _many(padding, axes))
+    return both_sides(padding, axes)
 
 
 def conv(
@@ -93,9 +88,8 @@ def conv(
     """Convolution of ``(N, C, *spatial)`` or of one image ``(C, *spatial)``."""
     x, w = low.tensors([value, weight], low.dtype)
     kernel = w.shape[2:]
-    strides, spread = _many(stride, len(kernel)), _many(dilation, len(kernel))
-    if len(x.shape) == len(kernel) + 1:
-        x = reshaped(x, (1, *x.shape))
+    strides, spread = per_axis(stride, len(kernel)), per_axis(dilation, len(kernel))
+    x = with_batch(x, len(kernel))
     pads = _paddings(low, padding, x, kernel, strides, spread)
     y = make(Conv, x, w, strides=strides, padding=pads, dilation=spread, groups=groups)
     return reshaped(_biased(low, y, bias), low.shape)
@@ -119,16 +113,14 @@ def conv_transpose(
     """Transposed convolution."""
     x, w = low.tensors([value, weight], low.dtype)
     axes = len(w.shape) - 2
-    if len(x.shape) == axes + 1:
-        x = reshaped(x, (1, *x.shape))
     y = make(
         ConvTranspose,
-        x,
+        with_batch(x, axes),
         w,
-        strides=_many(stride, axes),
-        padding=tuple((p, p) for p in _many(padding, axes)),
-        dilation=_many(dilation, axes),
-        output_padding=_many(output_padding, axes),
+        strides=per_axis(stride, axes),
+        padding=both_sides(padding, axes),
+        dilation=per_axis(dilation, axes),
+        output_padding=per_axis(output_padding, axes),
         groups=groups,
     )
     return reshaped(_biased(low, y, bias), low.shape)

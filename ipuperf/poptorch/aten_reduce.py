@@ -17,7 +17,7 @@ from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
 from .aten_elementwise import truth
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
 
 Dims = Any
 Reduction = Callable[..., Tensor]
@@ -144,22 +144,6 @@ def _along(function: Reduction) -> Handler:
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
 
-def _images(low: Lowering, value: Value, axes: int) -> Tensor:
-    """``(N, C, *spatial)``, with an axis for the batch added when there is none."""
-    x = low.tensor(value)
-    return reshaped(x, (1, *x.shape)) if len(x.shape) == axes + 1 else x
-
-
-def _pairs(padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
-    values = [padding] if isinstance(padding, int) else list(padding)
-    return tuple((p, p) for p in (values * axes if len(values) == 1 else values))
-
-
-def _sizes(value: Any, axes: int) -> tuple[int, ...]:
-    values = [value] if isinstance(value, int) else list(value)
-    return tuple(values * axes if len(values) == 1 else values)
-
-
 def _max_pool(axes: int, *, indices: bool = False) -> Handler:
     def handler(
         low: Lowering,
@@ -170,14 +154,14 @@ def _max_pool(axes: int, *, indices: bool = False) -> Handler:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> Any:
-        kernel = _sizes(kernel_size, axes)
+        kernel = per_axis(kernel_size, axes)
         y = make(
             MaxPool,
-            _images(low, value, axes),
+            with_batch(low.tensor(value), axes),
             kernel_size=kernel,
-            strides=_sizes(stride, axes) if stride else kernel,
-            padding=_pairs(padding, axes),
-            dilation=_sizes(dilation, axes),
+            strides=per_axis(stride, axes) if stride else kernel,
+            padding=both_sides(padding, axes),
+            dilation=per_axis(dilation, axes),
             ceil_mode=ceil_mode,
         )
         pooled = reshaped(y, low.shape)
@@ -197,13 +181,13 @@ def _avg_pool(axes: int) -> Handler:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        kernel = _sizes(kernel_size, axes)
+        kernel = per_axis(kernel_size, axes)
         y = make(
             AveragePool,
-            _images(low, value, axes),
+            with_batch(low.tensor(value), axes),
             kernel_size=kernel,
-            strides=_sizes(stride, axes) if stride else kernel,
-            padding=_pairs(padding, axes),
+            strides=per_axis(stride, axes) if stride else kernel,
+            padding=both_sides(padding, axes),
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad or divisor_override is not None,
         )
@@ -218,8 +202,8 @@ def _avg_pool(axes: int) -> Handler:
 
 def _adaptive_avg_pool(axes: int) -> Handler:
     def handler(low: Lowering, value: Value, output_size: Any) -> Tensor:
-        x = _images(low, value, axes)
-        wanted = _sizes(output_size, axes)
+        x = with_batch(low.tensor(value), axes)
+        wanted = per_axis(output_size, axes)
         return reshaped(make(AdaptiveAveragePool, x, output_size=wanted), low.shape)
 
     return handler
@@ -227,8 +211,8 @@ def _adaptive_avg_pool(axes: int) -> Handler:
 
 def _adaptive_max_pool(axes: int) -> Handler:
     def handler(low: Lowering, value: Value, output_size: Any) -> list[Tensor | None]:
-        x = _images(low, value, axes)
-        wanted = _sizes(output_size, axes)
+        x = with_batch(low.tensor(value), axes)
+        wanted = per_axis(output_size, axes)
         if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
             raise low.unsupported(f"pooling {x.shape[2:]} to {wanted} is unsupported; allowed: sizes that divide")
         kernel = tuple(n // o for n, o in zip(x.shape[2:], wanted, strict=True))

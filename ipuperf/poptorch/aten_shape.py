@@ -18,7 +18,7 @@ from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
+from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, table
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -50,17 +50,6 @@ def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
     return [broadcast(t, shape) for t in found]
 
 
-def permute(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
-    """Axes in a given order."""
-    return permuted(low.tensor(value), dims)
-
-
-def transpose(low: Lowering, value: Value, dim0: int, dim1: int) -> Tensor:
-    """Two axes exchanged."""
-    x = low.tensor(value)
-    return to.swapped(x, dim0, dim1) if x.shape else x
-
-
 def matrix_transpose(low: Lowering, value: Value) -> Tensor:
     """The last two axes exchanged; a vector as it is."""
     x = low.tensor(value)
@@ -90,11 +79,6 @@ def slice_(
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
     return cut(x, axis, first, stop, step)
-
-
-def select(low: Lowering, value: Value, dim: int, index: int) -> Tensor:
-    """One position of an axis."""
-    return to.row(low.tensor(value), dim, index)
 
 
 def narrow(low: Lowering, value: Value, dim: int, start: int, length: int) -> Tensor:
@@ -182,15 +166,10 @@ def stack(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     return joined([reshaped(t, shape) for t in low.tensors(values, low.dtype)], axis)
 
 
-def repeat(low: Lowering, value: Value, repeats: Sequence[int]) -> Tensor:
-    """Tiled along each axis."""
-    return to.tiled(low.tensor(value), repeats)
-
-
 def tile(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
     """As repeat; missing counts are 1."""
     x = low.tensor(value)
-    return repeat(low, x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
+    return to.tiled(x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
 
 
 def repeat_interleave(
@@ -203,11 +182,6 @@ def repeat_interleave(
     if dim is None:
         x, dim = reshaped(x, (-1,)), 0
     return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
-
-
-def flip(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
-    """Reversed along axes."""
-    return to.flipped(low.tensor(value), dims)
 
 
 def roll(low: Lowering, value: Value, shifts: Any, dims: Any = ()) -> Tensor:
@@ -245,11 +219,6 @@ def pad(
 def constant_pad(low: Lowering, value: Value, amounts: Sequence[int], number: float = 0) -> Tensor:
     """Padding with a number."""
     return pad(low, value, amounts, "constant", float(number))
-
-
-def pixel_shuffle(low: Lowering, value: Value, factor: int) -> Tensor:
-    """``(*, C r r, H, W)`` as ``(*, C, H r, W r)``."""
-    return to.shuffled(low.tensor(value), factor)
 
 
 def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scales: Any, **__: Any) -> Tensor:
@@ -411,7 +380,17 @@ def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None =
 
 
 #: Handlers by aten name (with overload where it matters).
-HANDLERS: Mapping[str, Handler] = {
+HANDLERS: Mapping[str, Handler] = table(
+    {
+        "flip": to.flipped,
+        "permute": permuted,
+        "pixel_shuffle": to.shuffled,
+        "repeat": to.tiled,
+        "select": to.row,
+        "swapaxes": to.swapped,
+        "transpose": to.swapped,
+    }
+) | {
     "_assert_tensor_metadata": nothing,
     "_reshape_alias": to_result_shape,
     "_to_copy": same,
@@ -432,7 +411,6 @@ HANDLERS: Mapping[str, Handler] = {
     "expand_as": to_result_broadcast,
     "fill": fill,
     "flatten": to_result_shape,
-    "flip": flip,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
     "gather": gather,
     "index": index,
@@ -446,17 +424,13 @@ HANDLERS: Mapping[str, Handler] = {
     "new_full": lambda low, value, size, number, **_: fill(low, value, number),
     "new_ones": lambda low, value, *_, **__: fill(low, value, 1),
     "new_zeros": lambda low, value, *_, **__: fill(low, value, 0),
-    "numpy_T": lambda low, value: permute(low, value, range(len(low.shape))[::-1]),
+    "numpy_T": lambda low, value: permuted(low.tensor(value), range(len(low.shape))[::-1]),
     "one_hot": one_hot,
     "ones_like": lambda low, value, **_: fill(low, value, 1),
     "pad": pad,
-    "permute": permute,
-    "pixel_shuffle": pixel_shuffle,
-    "repeat": repeat,
     "repeat_interleave": repeat_interleave,
     "reshape": to_result_shape,
     "roll": roll,
-    "select": select,
     "select_scatter": select_scatter,
     "slice": slice_,
     "slice_scatter": slice_scatter,
@@ -464,11 +438,9 @@ HANDLERS: Mapping[str, Handler] = {
     "split_with_sizes": split,
     "squeeze": to_result_shape,
     "stack": stack,
-    "swapaxes": transpose,
     "t": matrix_transpose,
     "tile": tile,
     "to": same,
-    "transpose": transpose,
     "tril": _triangle(lower=True),
     "triu": _triangle(lower=False),
     "type_as": same,

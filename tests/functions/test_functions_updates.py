@@ -167,3 +167,19 @@ def test_states_take_the_types_asked_for() -> None:
         "step": (np.float32, ()),
     }
     assert u.RmsProp(False, False, False, True).state((2,), FLOAT32, FLOAT32)["square_avg"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("update", [u.Sgd(), u.Lars(True, True, True), u.RmsProp(True, True, False, False)])
+def test_a_wide_gradient_is_cast_once(run, update) -> None:
+    """To the weight's type (float16), also where a norm and a step read it."""
+    numbers = {n: 0.1 for n in update.numbers}
+    casts = []
+
+    def write(weight: Any, gradient: Any, **slots: Any) -> None:
+        update.build(u.Step(weight, gradient, slots, numbers))
+        casts.extend(op for op in weight.graph.ops if op.type == "Cast" and op.inputs[0] is gradient)
+
+    state = {n: np.array(v) for n, v in update.state(WEIGHT.shape, FLOAT16, FLOAT16).items()}
+    half, wide = WEIGHT.astype(np.float16), GRADIENT.astype(np.float32)
+    run(write, {"weight": half, "gradient": wide, **state})
+    assert len(casts) == 1

@@ -172,7 +172,7 @@ def test_states_take_the_types_asked_for() -> None:
 @pytest.mark.parametrize("update", [u.Sgd(), u.Lars(True, True, True), u.RmsProp(True, True, False, False)])
 def test_a_wide_gradient_is_cast_once(run, update) -> None:
     """To the weight's type (float16), also where a norm and a step read it."""
-    numbers = {n: 0.1 for n in update.numbers}
+    numbers = dict.fromkeys(update.numbers, 0.1)
     casts = []
 
     def write(weight: Any, gradient: Any, **slots: Any) -> None:

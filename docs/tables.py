@@ -1,4 +1,5 @@
-"""Tables of the documentation that follow from the code: names of the front ends, tables of a trace, published rows.
+"""Tables of the documentation that follow from the code: names of the front ends, tables of a trace, files of a report,
+published rows.
 
     python docs/tables.py          # says which file is out of date, exit code 1
     python docs/tables.py --write  # brings them up to date
@@ -54,6 +55,13 @@ def trace_tables() -> str:
     return _rows(("table", "holds"), ((f"`{table.name}`", table.meaning.rstrip(".")) for table in TABLES.values()))
 
 
+def report_files() -> str:
+    """The files of a report folder."""
+    from ipuperf.report.folder import VIEWS
+
+    return _rows(("file", "holds"), ((f"`{view.name}`", view.holds) for view in VIEWS))
+
+
 def published_rows() -> str:
     """How many published rows are cases, and which are not, by reason."""
     from ipuperf.validation import read_cases
@@ -65,7 +73,12 @@ def published_rows() -> str:
     return f"{cases}; {missing} published rows are no case."
 
 
-TABLES: dict[str, Callable[[], str]] = {"names": names, "trace": trace_tables, "published rows": published_rows}
+TABLES: dict[str, Callable[[], str]] = {
+    "names": names,
+    "trace": trace_tables,
+    "report": report_files,
+    "published rows": published_rows,
+}
 _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
 

@@ -1,7 +1,8 @@
 """Which schedule for a pipeline: how long is a weight update, how large the bubble, how much waits in stashes?
 
 Question: one transformer encoder layer per stage, one stage per IPU. What do TensorFlow's Grouped, Interleaved and
-Sequential, PopART's pipeline (PopTorch) and sharded execution make of the same network?
+Sequential, PopART's pipeline (PopTorch) and sharded execution, and every other schedule that is registered
+(``docs/adding-a-schedule.md``), make of the same network?
 
 Expected answer: with N stages and M micro-batches, PopART takes ``M + 2N - 2`` steps and Grouped ``M + 2N - 1``, each
 as long as a forward and a backward (a bubble of ``(N - 1) / (M + N - 1)`` for equal stages); Interleaved takes
@@ -30,8 +31,7 @@ agree (within a hundredth); the third differs by the imbalance of the stages (th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,37 +44,8 @@ from ipuperf.models.encoder import EncoderOptions, encoder
 from ipuperf.pipelines import Pipeline, PipelineError, build_pipeline
 from ipuperf.report import pipeline_split
 from ipuperf.runtime.executable import Executable, choose_machine
-from ipuperf.schedules import (
-    RecomputationMode,
-    ScheduleError,
-    Timetable,
-    bubble_fraction,
-    grouped,
-    interleaved,
-    popart_pipeline,
-    sequential,
-    sharded,
-)
+from ipuperf.schedules import SCHEDULES, ScheduleError, Timetable, bubble_fraction, timetable_of
 from ipuperf.trace import Trace, slices
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A schedule of the comparison: its function, how stages copy, what asks it for recomputation (None: cannot)."""
-
-    make: Callable[..., Timetable]
-    copies: str = "every step"
-    recompute: Any = RecomputationMode.Auto
-
-
-SCHEDULES: Mapping[str, Schedule] = {
-    "grouped": Schedule(grouped),
-    "interleaved": Schedule(interleaved),
-    "sequential": Schedule(sequential),
-    "popart_pipeline": Schedule(popart_pipeline, recompute=True),
-    "sharded": Schedule(sharded, copies="when needed", recompute=None),
-}
-"""TensorFlow's three, PopART's, and PopTorch's ``ShardedExecution``, which never recomputes."""
 
 
 def network(stages: int) -> EncoderOptions:
@@ -84,20 +55,10 @@ def network(stages: int) -> EncoderOptions:
     )
 
 
-def timetable(name: str, stages: int, micro_batches: int, recompute: bool = False) -> Timetable:
-    """The timetable of a schedule of :data:`SCHEDULES`; ``ScheduleError`` if it cannot run these numbers."""
-    schedule = SCHEDULES[name]
-    options = {"recompute": schedule.recompute} if recompute and schedule.recompute is not None else {}
-    return schedule.make(stages, micro_batches, **options)
-
-
 def built(table: Timetable, machine: str | Machine | None = None) -> tuple[Pipeline, Executable]:
     """The network under a timetable as a pipeline and as a program on a machine."""
     model = encoder(network(table.stages), seed=None)
-    copies = SCHEDULES[table.name].copies
-    pipeline = build_pipeline(
-        model.ir, model.parts, table, outputs=model.outputs, training=model.training, copies=copies
-    )
+    pipeline = build_pipeline(model.ir, model.parts, table, outputs=model.outputs, training=model.training)
     return pipeline, Executable(model.ir, machine, name=table.name)
 
 
@@ -150,7 +111,7 @@ def simulate(
     Raises:
         ScheduleError: numbers that the schedule cannot run; the message says which it can.
     """
-    table = timetable(name, stages, micro_batches, recompute)
+    table = timetable_of(name, stages, micro_batches, recompute=recompute)
     pipeline, executable = built(table, machine)
     trace, program = executable.trace, executable.device_program
     cycles = stage_cycles(pipeline, program)

@@ -167,7 +167,7 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
     """Tile cycles of the vertices of a family for some numbers of elements on a tile."""
     import json
 
-    from ipuperf.lowering.planner import chip_named, dtype_named
+    from ipuperf.lowering.planner.arguments import chip_named, dtype_named
     from ipuperf.ops.vertex_families import estimate_vertices
 
     try:

@@ -1,4 +1,4 @@
-"""Activation functions. ReLU, GELU, Swish, sigmoid and tanh are in :mod:`.arithmetic`.
+"""Activation functions. ReLU, leaky ReLU, GELU, Swish, softplus, sigmoid and tanh are in :mod:`.arithmetic`.
 
 Compositions are those of PopTorch's canonicalisation (``poptorch: popart_canonicalization/ActivationOps.cpp``) where it
 composes too.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
-from .arithmetic import clip, expm1, relu, sigmoid, tanh, where
+from .arithmetic import clip, expm1, relu, sigmoid, softplus, tanh, where
 from .arranging import cut, reshaped
 from .elementary import scaled
 from .making import make
@@ -50,11 +50,6 @@ def celu(t: Tensor, alpha: float = 1.0) -> Tensor:
     return elu(t, alpha, 1, 1 / alpha)
 
 
-def leaky_relu(t: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``t`` above 0, ``negative_slope * t`` elsewhere."""
-    return make(_k.LeakyRelu, t, alpha=float(negative_slope))
-
-
 def prelu(t: Tensor, weight: Tensor) -> Tensor:
     """``t`` above 0, ``weight t`` elsewhere; one weight, or one per channel (axis 1)."""
     if weight.spec.elements > 1:
@@ -62,7 +57,7 @@ def prelu(t: Tensor, weight: Tensor) -> Tensor:
     return where(t > 0, t, weight * t)
 
 
-def softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+def steep_softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``; from 20 on (the
     default) the two agree to the type's resolution."""
     smooth = make(_k.Softplus, t, beta=float(beta))

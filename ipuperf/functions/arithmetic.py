@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipuperf import ops as _k
-from ipuperf.ir import CONTEXT, DType, Operand, Tensor
+from ipuperf.ir import CONTEXT, FLOAT32, DType, Operand, Tensor
 
 from .making import make
 
@@ -166,6 +166,26 @@ def swish(t: Tensor) -> Tensor:
     return make(_k.Swish, t)
 
 
+def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
+    """``t`` above 0, ``alpha t`` below."""
+    return make(_k.LeakyRelu, t, alpha=alpha)
+
+
+def softplus(t: Tensor) -> Tensor:
+    """``log(1 + exp(t))``."""
+    return make(_k.Softplus, t)
+
+
+def square(t: Tensor) -> Tensor:
+    """``t * t``."""
+    return mul(t, t)
+
+
+def rsqrt(t: Tensor) -> Tensor:
+    """``1 / sqrt(t)``."""
+    return reciprocal(sqrt(t))
+
+
 def detach(t: Tensor) -> Tensor:
     """``t``, through which no gradient flows."""
     return make(_k.Detach, t)
@@ -225,6 +245,28 @@ def div(lhs: Operand, rhs: Operand) -> Tensor:
 def pow(t: Operand, e: Operand) -> Tensor:
     """``t ** e``."""
     return make(_k.Pow, t, e)
+
+
+def true_div(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs / rhs`` as Python's: integers are converted to float32 first."""
+    left, right = CONTEXT.builder.operands(lhs, rhs)
+    if left.dtype.is_integer:
+        left, right = cast(left, FLOAT32), cast(right, FLOAT32)
+    return make(_k.Div, left, right)
+
+
+def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``."""
+    left, right = CONTEXT.builder.operands(lhs, rhs)
+    if left.dtype.is_integer:
+        return make(_k.Div, sub(left, mod(left, right)), right)
+    return floor(div(left, right))
+
+
+def mod(lhs: Operand, rhs: Operand) -> Tensor:
+    """Remainder with the sign of ``rhs``, as Python's ``%``."""
+    left, right = CONTEXT.builder.operands(lhs, rhs)
+    return fmod(add(fmod(left, right), right), right)
 
 
 def fmod(lhs: Operand, rhs: Operand) -> Tensor:

@@ -8,22 +8,28 @@ import numpy as np
 
 from ipuperf.ir import Operand, Tensor
 
-from .arithmetic import cast, cos, equal, exp, floor, fmod, isnan, log, not_equal, reciprocal, sign, sin, sqrt, where
+from .arithmetic import (
+    cast,
+    cos,
+    equal,
+    exp,
+    floor,
+    fmod,
+    isnan,
+    log,
+    not_equal,
+    reciprocal,
+    rsqrt,
+    sign,
+    sin,
+    sqrt,
+    where,
+)
 
 
 def scaled(t: Tensor, factor: float) -> Tensor:
     """``t * factor``; ``t`` itself where the factor is 1."""
     return t if factor == 1 else t * factor
-
-
-def square(t: Tensor) -> Tensor:
-    """``t * t``."""
-    return t * t
-
-
-def rsqrt(t: Tensor) -> Tensor:
-    """Square root, inverted."""
-    return reciprocal(sqrt(t))
 
 
 def number_power(t: Tensor, exponent: float) -> Tensor:

@@ -10,10 +10,9 @@ import math
 from ipuperf.ir import Tensor
 
 from . import reductions
-from .activations import softplus
-from .arithmetic import clip, equal, exp, log, maximum, where
+from .arithmetic import clip, equal, exp, log, maximum, softplus, square, where
 from .arranging import broadcast
-from .elementary import scaled, square
+from .elementary import scaled
 from .making import constant
 from .networks import nll_loss
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ipuperf.ir import CONTEXT, DType, Op, Operand, Tensor
 
 
@@ -38,4 +40,4 @@ def many(value: int | Sequence[int] | None) -> tuple[int, ...] | None:
     """Axes or sizes given as one number or several, as a tuple; None stays None."""
     if value is None:
         return None
-    return (value,) if isinstance(value, int) else tuple(value)
+    return (int(value),) if isinstance(value, (int, np.integer)) else tuple(value)

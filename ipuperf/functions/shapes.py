@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
-from ipuperf.ir import DType, Tensor
+from ipuperf.ir import DType, Tensor, TensorSpec
 
 from .making import make, many
 
@@ -63,12 +63,12 @@ def flatten_(t: Tensor) -> Tensor:
     return reshape_(t, (-1,))
 
 
-def squeeze(t: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+def squeeze(t: Tensor, axes: int | Sequence[int] | None = None) -> Tensor:
     """``t`` without axes of length 1 (all, or those in ``axes``)."""
     if axes is None:
         kept = [n for n in t.shape if n != 1]
     else:
-        drop = {a + len(t.shape) if a < 0 else a for a in axes}
+        drop = {a + len(t.shape) if a < 0 else a for a in many(axes) or ()}
         wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
         if wrong:
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
@@ -181,6 +181,22 @@ def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
     return make(_k.ConcatInplace, *ts, axis=axis)
 
 
+def expand_dims(t: Tensor, axis: int = -1) -> Tensor:
+    """``t`` with a new axis of length 1."""
+    position = axis + len(t.shape) + 1 if axis < 0 else axis
+    return reshape(t, (*t.shape[:position], 1, *t.shape[position:]))
+
+
+def stack(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors behind each other along a new axis."""
+    return concat([expand_dims(t, axis) for t in ts], axis)
+
+
+def unstack(t: Tensor, axis: int = 0) -> list[Tensor]:
+    """The slices of ``t`` along ``axis``, without that axis."""
+    return [squeeze(part, [axis]) for part in split(t, t.shape[axis], axis)]
+
+
 def init(
     shape: Sequence[int],
     dtype: DType,
@@ -205,26 +221,32 @@ def init(
     )
 
 
+def undefined(spec: TensorSpec, name: str = "undefined") -> Tensor:
+    """A new tensor of ``spec`` with no particular contents, which something will be written to."""
+    return init(spec.shape, spec.dtype, name, "undef", spec.meta_shape)
+
+
 # -- indexing ----------------------------------------------------------------------------------------------------------
 
 
 def _expanded(t: Tensor, key: Any) -> list[Any]:
-    """One entry per axis."""
+    """One entry per axis, and None for each new one."""
     parts = list(key) if isinstance(key, tuple) else [key]
     if sum(part is Ellipsis for part in parts) > 1:
         raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
     if not any(part is Ellipsis for part in parts):
         parts.append(Ellipsis)
     at = next(i for i, part in enumerate(parts) if part is Ellipsis)
-    missing = len(t.shape) - (len(parts) - 1)
+    given = sum(part is not None for part in parts) - 1
+    missing = len(t.shape) - given
     if missing < 0:
-        raise IndexError(f"index of {t.id!r}: {len(parts) - 1} indices for {len(t.shape)} axes")
+        raise IndexError(f"index of {t.id!r}: {given} indices for {len(t.shape)} axes")
     everything = PySlice(None)
     return parts[:at] + [everything] * missing + parts[at + 1 :]
 
 
 def getitem(t: Tensor, key: Any) -> Tensor:
-    """``t[key]``: always a copy, also where every index is a full slice.
+    """``t[key]``, None being a new axis: always a copy, also where every index is a full slice.
 
     Raises:
         IndexError: an integer outside of its axis, too many indices; TypeError: another kind of index.
@@ -233,8 +255,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     stops: list[Any] = []
     steps: list[Any] = []
     axes: list[int] = []
-    squeezed: list[int] = []
-    for axis, part in enumerate(_expanded(t, key)):
+    parts = _expanded(t, key)
+    for axis, part in enumerate(part for part in parts if part is not None):
         size = t.shape[axis]
         if isinstance(part, PySlice):
             if part == PySlice(None):
@@ -245,16 +267,17 @@ def getitem(t: Tensor, key: Any) -> Tensor:
                 raise IndexError(f"index {part} of {t.id!r}: axis {axis} has {size} elements")
             start = int(part) % size
             stop, step = start + 1, 1
-            squeezed.append(axis)
         else:
             raise TypeError(
-                f"index of {t.id!r}: {type(part).__name__} is not supported by ipuperf yet; allowed: int, slice, ..."
+                f"index of {t.id!r}: {type(part).__name__} is not allowed; allowed: int, slice, ...; to index by a "
+                "tensor use gather"
             )
         starts.append(start)
         stops.append(stop)
         steps.append(step)
         axes.append(axis)
     result = slice(t, starts, stops, steps, axes)
-    if squeezed:
-        result = reshape(result, [n for i, n in enumerate(result.shape) if i not in squeezed])
-    return result
+    lengths = iter(result.shape)
+    shape = [1 if part is None else next(lengths) for part in parts]
+    kept = [n for n, part in zip(shape, parts, strict=True) if part is None or isinstance(part, PySlice)]
+    return result if kept == list(result.shape) else reshape(result, kept)

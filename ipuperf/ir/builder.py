@@ -61,6 +61,13 @@ class Builder:
         called = name or self.naming or f"{op_class.type.lower()}_out"
         return self.create(op_class, inputs, [called], **attributes).outputs[0]
 
+    def copy(self, op: Op, operands: Sequence[Tensor]) -> Op:
+        """A new op that does to ``operands`` what ``op`` does to its own, on the same tiles, from the same place of the
+        user's program."""
+        made = self.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
+        made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
+        return made
+
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
         """Outputs of ops made within are called ``name``, unless they have one of their own."""

@@ -225,13 +225,6 @@ class Graph:
         """Give an existing op (a call site) one more output."""
         return self._define(op, spec, name)
 
-    def append_input(self, op: Op, tensor: Tensor) -> None:
-        """Give an existing op (a call site) one more input."""
-        self._thawed()
-        op.inputs.append(tensor)
-        tensor.consumers.append(op)
-        self.version += 1
-
     def constrain(self, before: Op, after: Op) -> None:
         """Require that ``before`` executes before ``after``."""
         self._thawed()

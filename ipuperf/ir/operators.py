@@ -6,13 +6,36 @@ the IR, and the tensors of front ends, say there what the name means.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
+
+#: What the names mean to Python and NumPy.
+PYTHON: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floor_div": operator.floordiv,
+    "fmod": operator.mod,
+    "pow": operator.pow,
+    "matmul": operator.matmul,
+    "logical_and": operator.and_,
+    "logical_or": operator.or_,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "negate": operator.neg,
+    "abs": operator.abs,
+    "logical_not": operator.invert,
+}
 
 
 class Operators:
     """Arithmetic, comparison and logic by operators. Equality stays identity."""
 
-    __array_ufunc__ = None
+    __array_ufunc__: Any = None
 
     def operate(self, function: str, *operands: Any) -> Any:
         """The value of ``function`` for ``operands``; ``NotImplemented`` for operands of a foreign type."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from .builder import Builder
 from .context import CONTEXT
 from .graph import Graph
 from .op import Op
@@ -100,10 +101,9 @@ class _Replay:
     def again(self, op: Op) -> Op:
         """A copy of a forward op in the gradient graph."""
         operands = [self.value(tensor) for tensor in op.inputs]
-        names = [tensor.name for tensor in op.outputs]
         with CONTEXT.detached(), CONTEXT.phase("recompute"):
-            copy = self.graph.create(type(op), operands, names, **op.attributes)
-        copy.ipu, copy.tile_set, copy.scope, copy.location = op.ipu, op.tile_set, op.scope, op.location
+            copy = Builder(self.graph).copy(op, operands)
+        copy.ipu = op.ipu
         for tensor, result in zip(op.outputs, copy.outputs, strict=True):
             result.ipu = tensor.ipu
             if self.recomputation.lost(tensor):

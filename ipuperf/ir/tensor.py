@@ -198,8 +198,3 @@ class Stream(Tensor):
 def describe(tensors: Sequence[Tensor]) -> str:
     """Operand list for error messages."""
     return ", ".join(f"{t.id} [{t.spec}]" for t in tensors)
-
-
-def as_spec(value: Any) -> TensorSpec:
-    """``value`` as a :class:`TensorSpec` (a spec, or anything with a ``spec``)."""
-    return value if isinstance(value, TensorSpec) else value.spec

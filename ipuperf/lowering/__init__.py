@@ -1,13 +1,13 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
 from .collective_merging import NO_MERGING, CollectiveMerging
-from .convolution_plan import ConvolutionPlan
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
 from .lower import lower
 from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
-from .planner import chip_named, plan_convolution, plan_matmul
+from .planner.arguments import chip_named, plan_convolution, plan_matmul
+from .planner.plan import ConvolutionPlan
 from .program import (
     Call,
     Collective,

@@ -1,55 +1,24 @@
 """Always-live memory: what code, vertex state and packet headers cost on a tile.
 
-PopLibs and Poplar publish no size model; the figures below are those of public Poplar reports
-(``../shared/reference/cost-model.md`` section 4: stack 3,168 B, control 700 B, vertex code 140 B, internal exchange
-50 B and host exchange 289 B per tile for a minimal program; 4 B per exchange instruction, 64 words per send; 8 B of
-state per vertex and 4 B per edge). The fixed instructions of a step and of an exchange and the bytes of a vertex
-type were calibrated once, globally, against the always-live figures of the remote-variables tutorial
-(``POPXL5-MEM-*`` in ``measurements.csv``); see ``docs/accuracy.md``.
+PopLibs and Poplar publish no size model. What is counted is steps, exchanges, packets and vertex types; the figures are
+the chip's (``chip.code.*`` of its data file, with source and kind: some of public Poplar reports, four calibrated, see
+``docs/accuracy.md``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .tilevector import TileVector
 
-#: Minimal program on a tile (reference section 4).
-STACK_BYTES = 3168
-BASE_CONTROL_BYTES = 700
-BASE_HOST_EXCHANGE_BYTES = 289
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
-#: One instruction.
-INSTRUCTION_BYTES = 4
-
-#: Longest send: 64 words of 4 bytes.
-SEND_BYTES = 256
-
-#: Sync, calls and delays around one exchange on a tile, in instructions (calibrated).
-EXCHANGE_FIXED_INSTRUCTIONS = 8
-
-#: Control code of one program step on a tile, in instructions (calibrated).
-STEP_INSTRUCTIONS = 2
-
-#: Packet header of one host or Streaming Memory packet of up to 1024 bytes.
-PACKET_HEADER_BYTES = 16
-PACKET_BYTES = 1024
-
-#: Code of one vertex type on a tile that runs it (calibrated; AMP and reductions are larger).
-VERTEX_CODE_BYTES = 240
-LARGE_VERTEX_CODE_BYTES = 660
+#: Vertex types whose code is large.
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
-
-#: State of the vertices of one compute set on a tile: one vertex of 8 bytes with 4 edges of 4 bytes.
-VERTEX_STATE_BYTES = 24
-
-#: State of the vertex of one on-tile copy: 8 bytes, and an edge of 4 bytes for each end.
-COPY_STATE_BYTES = 16
-
-#: Set-up of one on-tile copy: 80-160 cycles in the reference (section 2.4).
-COPY_SETUP_CYCLES = 120
 
 
 @dataclass
@@ -65,78 +34,86 @@ class CodeBytes:
         return CodeBytes(parts)
 
 
-def _instructions(share: TileVector, sent: int | None = None) -> np.ndarray:
-    """Exchange instructions per tile for receiving ``share`` bytes: sends, receive pointers, fixed part.
+def minimal_code(chip: Chip) -> CodeBytes:
+    """What a minimal program has on every tile."""
+    sizes = chip.code
+    return CodeBytes(
+        {
+            "stack": sizes.stack_bytes,
+            "controlCode": sizes.control_bytes,
+            "hostExchangeCode": sizes.host_exchange_bytes,
+        }
+    )
+
+
+def _steps(chip: Chip, count: int) -> int:
+    """Control code of so many steps."""
+    return count * chip.code.step_instructions * chip.code.instruction_bytes
+
+
+def _instructions(chip: Chip, share: TileVector, sent: int | None = None) -> np.ndarray:
+    """Bytes of exchange instructions per tile for receiving ``share`` bytes: sends, receive pointers, fixed part.
 
     ``sent``: bytes that each tile sends, of which every receiver takes all in one piece (a broadcast); None: as much as
     it receives, in pieces of one send.
     """
+    send, fixed = chip.code.send_bytes, chip.code.exchange_instructions
 
     def count(received: np.ndarray) -> np.ndarray:
-        moves = 2 * -(-received // SEND_BYTES)
+        moves = 2 * -(-received // send)
         if sent is not None:
-            moves = np.minimum(moves, -(-sent // SEND_BYTES) + -(-received // max(SEND_BYTES, sent)))
-        return np.where(received > 0, EXCHANGE_FIXED_INSTRUCTIONS + moves, EXCHANGE_FIXED_INSTRUCTIONS // 2)
+            moves = np.minimum(moves, -(-sent // send) + -(-received // max(send, sent)))
+        return np.where(received > 0, fixed + moves, fixed // 2)
 
-    return share.map(count).dense()
+    return share.map(count).dense() * chip.code.instruction_bytes
 
 
-def exchange_code(share: TileVector, sent: int | None = None) -> CodeBytes:
+def exchange_code(chip: Chip, share: TileVector, sent: int | None = None) -> CodeBytes:
     """An internal exchange in which each tile receives ``share`` bytes and sends as much, or ``sent`` bytes that
     several tiles receive: the exchange is a broadcast, and each tile's part of it is sent once."""
-    return CodeBytes(
-        {
-            "internalExchangeCode": _instructions(share, sent) * INSTRUCTION_BYTES,
-            "controlCode": STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
-        }
-    )
+    return CodeBytes({"internalExchangeCode": _instructions(chip, share, sent), "controlCode": _steps(chip, 1)})
 
 
-def compute_code() -> CodeBytes:
+def compute_code(chip: Chip) -> CodeBytes:
     """A compute set on each tile that has a part of it: its vertices' state and the call in the control code."""
-    return CodeBytes({"vertexInstanceState": VERTEX_STATE_BYTES, "controlCode": STEP_INSTRUCTIONS * INSTRUCTION_BYTES})
+    return CodeBytes({"vertexInstanceState": chip.code.vertex_state_bytes, "controlCode": _steps(chip, 1)})
 
 
-def _packets(share: TileVector) -> np.ndarray:
-    return -(-share.dense() // PACKET_BYTES)
+def call_code(chip: Chip, calls: int, operands: int) -> CodeBytes:
+    """Calls of functions: each a copy of all its operands and the call; a vertex of a copy for each operand of all."""
+    state = operands * chip.code.copy_state_bytes
+    return CodeBytes({"controlCode": _steps(chip, 2 * calls), "vertexInstanceState": state})
 
 
-def host_exchange_code(share: TileVector) -> CodeBytes:
-    """A stream copy of ``share`` bytes per tile: begin, mid and end steps, packets with headers."""
-    packets = _packets(share)
+def _packets(chip: Chip, share: TileVector) -> np.ndarray:
+    return -(-share.dense() // chip.code.packet_bytes)
+
+
+def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
+    """A stream copy or remote transfer of ``share`` bytes per tile: begin, mid and end steps, packets with headers."""
+    sizes, packets = chip.code, _packets(chip, share)
+    instructions = np.where(packets > 0, sizes.exchange_instructions + 2 * packets, 2)
     return CodeBytes(
         {
-            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2) * INSTRUCTION_BYTES,
-            "hostExchangePacketHeader": packets * PACKET_HEADER_BYTES,
-            "controlCode": 3 * STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
+            "hostExchangeCode": instructions * sizes.instruction_bytes,
+            "hostExchangePacketHeader": packets * sizes.packet_header_bytes,
+            "controlCode": _steps(chip, 3),
         }
     )
 
 
-def remote_exchange_code(share: TileVector) -> CodeBytes:
-    """A remote transfer of ``share`` bytes per tile."""
-    packets = _packets(share)
-    return CodeBytes(
-        {
-            "hostExchangeCode": np.where(packets > 0, EXCHANGE_FIXED_INSTRUCTIONS + 2 * packets, 2) * INSTRUCTION_BYTES,
-            "hostExchangePacketHeader": packets * PACKET_HEADER_BYTES,
-            "controlCode": 3 * STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
-        }
-    )
-
-
-def collective_code(chunk: TileVector, size: int, rounds: int) -> CodeBytes:
+def collective_code(chip: Chip, chunk: TileVector, size: int, rounds: int) -> CodeBytes:
     """Ring rounds in which each tile sends and receives its share of a chunk."""
     share = chunk.times(size)
     return CodeBytes(
         {
-            "globalExchangeCode": rounds * _instructions(share) * INSTRUCTION_BYTES,
-            "globalExchangePacketHeader": rounds * _packets(share) * PACKET_HEADER_BYTES,
-            "controlCode": rounds * STEP_INSTRUCTIONS * INSTRUCTION_BYTES,
+            "globalExchangeCode": rounds * _instructions(chip, share),
+            "globalExchangePacketHeader": rounds * _packets(chip, share) * chip.code.packet_header_bytes,
+            "controlCode": _steps(chip, rounds),
         }
     )
 
 
-def vertex_code_bytes(vertex: str) -> int:
+def vertex_code_bytes(chip: Chip, vertex: str) -> int:
     """Code of one vertex type on a tile."""
-    return LARGE_VERTEX_CODE_BYTES if vertex.startswith(LARGE_VERTICES) else VERTEX_CODE_BYTES
+    return chip.code.large_vertex_bytes if vertex.startswith(LARGE_VERTICES) else chip.code.vertex_bytes

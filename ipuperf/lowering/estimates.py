@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from .convolution_plan import ConvolutionPlan
-from .planner import chip_named, dtype_named, plan_convolution, plan_matmul
+from .planner.alternatives import layer_cost, next_best
+from .planner.arguments import chip_named, dtype_named, plan_convolution, plan_matmul
+from .planner.plan import ConvolutionPlan
 
 _COMMON = ("kind", "target", "dtype", "partials", "pass_", "amp")
 _PRODUCT = ("G", "M", "K", "N")
@@ -156,7 +157,7 @@ def answer(plan: ConvolutionPlan) -> dict[str, int]:
 def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
     """A plan by name, with the next best plan (``next_best``) and, of a pass of a fully connected layer in training,
     the cycles of the layer (``layer``)."""
-    other, layer = plan.next_best(), plan.layer_cost()
+    other, layer = next_best(plan), layer_cost(plan)
     return plan.values() | {"next_best": other and other.values(), "layer": layer and asdict(layer)}
 
 
@@ -205,14 +206,14 @@ def plan_text(plan: ConvolutionPlan) -> str:
     lines.append(f"temporary memory: {plan.temp_bytes:,} bytes on a tile, {limit:,} allowed")
     if plan.temp_bytes > limit:
         lines.append("no plan fits: the limit was raised")
-    layer = plan.layer_cost()
+    layer = layer_cost(plan)
     if layer:
         jointly = "no joint plan fits" if layer.jointly is None else f"{layer.jointly:,} cycles jointly"
         lines.append(
             f"layer: planned {'jointly' if layer.joint else 'pass by pass'} (forward, backward and update: {jointly}, "
             f"{layer.apart:,} apart)"
         )
-    other = plan.next_best()
+    other = next_best(plan)
     if other is None:
         return "\n".join([*lines, "next best: no other vertex or form fits"])
     more = f"{other.total - plan.total:+,} cycles, {other.total / plan.total - 1:+.1%}"

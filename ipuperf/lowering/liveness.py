@@ -20,11 +20,10 @@ from .program import Step
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
     from .lower import Lowering
     from .lowered import LoweredGraph, LoweredOp
-
-#: Alignment of a variable's piece on a tile: one interleaved 64-bit pair.
-ALIGNMENT_BYTES = 16
 
 
 class Kind(NamedTuple):
@@ -132,9 +131,9 @@ def shared_outputs(item: LoweredOp) -> dict[int, int]:
     return op.aliases()
 
 
-def aligned(bytes_each: TileVector) -> TileVector:
-    """Bytes per tile rounded up to the alignment."""
-    return bytes_each.rounded_up(ALIGNMENT_BYTES)
+def aligned(bytes_each: TileVector, chip: Chip) -> TileVector:
+    """Bytes per tile rounded up to the alignment of a variable's piece."""
+    return bytes_each.rounded_up(chip.alignment_bytes)
 
 
 class Liveness:
@@ -240,7 +239,8 @@ class Liveness:
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
         tile_set = self._lowering.tile_set_of.get(tensor, "compute")
-        bytes_each = self._lowering.tile_sets.whole(aligned(layout.bytes(tensor.dtype.size)), tile_set)
+        share = aligned(layout.bytes(tensor.dtype.size), self._lowering.machine.chip)
+        bytes_each = self._lowering.tile_sets.whole(share, tile_set)
         home = self._lowering.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)
 
@@ -274,7 +274,7 @@ class Liveness:
             elif (source := op.inputs[aliases[index]]) in held:
                 held[tensor] = held[source]
         if item.steps.temp is not None and last > first:
-            temp = self._lowering.tile_sets.whole(aligned(item.steps.temp), item.tile_set)
+            temp = self._lowering.tile_sets.whole(aligned(item.steps.temp, self._lowering.machine.chip), item.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
             track.entries.append(Storage(kind, ipu, first, last))
 

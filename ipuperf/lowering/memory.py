@@ -15,8 +15,7 @@ import numpy as np
 
 from ipuperf.ir import Constant, Tensor, Variable, data_of
 
-from . import code
-from .code import CodeBytes
+from .code import CodeBytes, minimal_code, vertex_code_bytes
 from .layout import Layout
 from .liveness import Kind, Liveness, Profile, aligned
 from .outlining import outline, value_of
@@ -26,6 +25,8 @@ from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
     from .lower import Lowering
     from .lowered import LoweredGraph, LoweredOp
 
@@ -50,13 +51,9 @@ class _Held:
         """Vertex types of an op; ops that are alike share one object."""
         self.vertices[id(active)] = active
 
-    def total(self, tiles: int) -> dict[str, TileVector]:
+    def total(self, chip: Chip) -> dict[str, TileVector]:
         """Bytes per tile by category."""
-        parts: dict[str, np.ndarray | int] = {
-            "stack": code.STACK_BYTES,
-            "controlCode": code.BASE_CONTROL_BYTES,
-            "hostExchangeCode": code.BASE_HOST_EXCHANGE_BYTES,
-        }
+        tiles, parts = chip.tiles, dict(minimal_code(chip).parts)
         for piece, count in self.code.values():
             for name, value in piece.parts.items():
                 parts[name] = parts.get(name, 0) + value * count
@@ -65,7 +62,7 @@ class _Held:
         for name, active in [pair for found in self.vertices.values() for pair in found.items()]:
             most[name] = max(most.get(name, 0), active)
         for name, active in most.items():
-            vertex_code[:active] += code.vertex_code_bytes(name)
+            vertex_code[:active] += vertex_code_bytes(chip, name)
         constants = np.zeros(tiles, dtype=np.int64)
         tile = 0
         for vector, count in self.constants.items():
@@ -141,19 +138,19 @@ class MemoryModel:
                 own.add_vertices(item.steps.vertices)
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
-                    size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size))
+                    size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
                     for ipu in self.lowering.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
         for (ipu, tile_set), items in ops.items():
             outlined = outline(items, self.lowering.outlining)
-            for piece in (*outlined.pieces, outlined.call_code()):
+            for piece in (*outlined.pieces, outlined.call_code(self.chip)):
                 (beside if tile_set == IO else held)[ipu].add_code(piece)
         if not sets.io_tiles:
-            return {ipu: own.total(self.chip.tiles) for ipu, own in held.items()}
+            return {ipu: own.total(self.chip) for ipu, own in held.items()}
         parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
         totals = {
             ipu: [(name, sets.whole(vector, tiles)) for own, tiles in pair
-                  for name, vector in own.total(sets.chip(tiles).tiles).items()]
+                  for name, vector in own.total(sets.chip(tiles)).items()]
             for ipu, pair in parts.items()
         }  # fmt: skip
         return {ipu: _joined(own) for ipu, own in totals.items()}

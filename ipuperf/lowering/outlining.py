@@ -25,12 +25,12 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import work as w
 from ipuperf.ops.ipu_copy import InterIpuTransfer
 
-from . import code
+from .code import CodeBytes, call_code
 
 if TYPE_CHECKING:
+    from ipuperf.machine import Chip
     from ipuperf.ops.work import Work
 
-    from .code import CodeBytes
     from .lowered import LoweredOp
 
 HIGH_VALUE, LOW_VALUE = 1000.0, 0.1
@@ -119,12 +119,9 @@ class Outlined:
     calls: int
     operands: int
 
-    def call_code(self) -> CodeBytes:
+    def call_code(self, chip: Chip) -> CodeBytes:
         """What the calls cost: a copy of all operands, the call, and for each operand a vertex with two edges."""
-        steps = 2 * code.STEP_INSTRUCTIONS * code.INSTRUCTION_BYTES
-        return code.CodeBytes(
-            {"controlCode": self.calls * steps, "vertexInstanceState": self.operands * code.COPY_STATE_BYTES}
-        )
+        return call_code(chip, self.calls, self.operands)
 
 
 def outline(ops: Sequence[tuple[LoweredOp, float | None]], threshold: float | None) -> Outlined:

@@ -10,8 +10,8 @@ to the layout that the vertices want (``lib/poplin/Convolution.cpp`` convolution
   runs and a compute set.
 * Another axis, and a run that is no whole grain: copied element by element.
 
-Copies take 587 cycles and 0.44, 3.125 or 5.15 cycles for each byte in atoms of 8, 4 or 2 bytes (the same estimate:
-``451``, ``3200`` and ``5271`` of 1024; a regression of PopLibs over 10,000 tests). At 0.44 that is what exchange (0.25)
+Copies take 587 cycles and 0.44, 3.125 or 5.15 cycles for each byte in atoms of 8, 4 or 2 bytes (``chip.rearrangement``;
+the same estimate of PopLibs, a regression over 10,000 tests). At 0.44 that is what exchange (0.25)
 and copy (0.125) take together, so the exchange is taken to be included. Only the estimate for the chosen plan is
 made here: the planner decides by PopLibs' default estimate.
 
@@ -29,20 +29,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution
 
-from .convolution_form import Form, view_form
-from .convolution_plan import ConvolutionPlan
-from .convolution_planner import plan_convolution
-from .convolution_terms import near_cycles, needs, padded_elements
-from .convolution_vertices import grain
+from .planner.form import Form, view_form
+from .planner.plan import ConvolutionPlan
+from .planner.terms import near_cycles, needs, padded_elements
+from .planner.vertices import grain
+from .planner.works import plan_convolution
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
-
-#: Cycles of a copy besides those for its bytes, and 1024ths of a cycle per byte by bytes of an atom.
-COPY_CYCLES = 587
-COPY_RATE = {8: 451, 4: 3200, 2: 5271}
 
 #: The most channels that are taken for an image.
 IMAGE_CHANNELS = 4
@@ -103,37 +100,13 @@ class Stage:
 def copy_cycles(atoms: dict[int, int], chip: Chip) -> tuple[int, int]:
     """(exchange cycles, cycles of the on-tile copies) for the bytes that arrive on a tile, by atom.
 
-    The sum is the fitted model (587 and 0.44, 3.125, 5.15 per byte); of it, the exchange takes what its bytes take.
+    The sum is the fitted model (``chip.rearrangement``); of it, the exchange takes what its bytes take.
     """
     total = sum(atoms.values())
     if not total:
         return 0, 0
     exchange = -(-total // chip.exchange_bytes_per_cycle)
-    whole = COPY_CYCLES + sum(COPY_RATE[atom] * size // 1024 for atom, size in atoms.items())
-    return exchange, max(0, whole - exchange)
-
-
-def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:
-    """Tile cycles of transposing ``count`` blocks of ``rows`` x ``columns`` elements of ``size`` bytes.
-
-    2 bytes: the vertex that works in 4 x 4 blocks, all workers of a tile sharing the blocks; 4 bytes: one vertex for
-    each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor, TransposeWorkerCycles and
-    Transpose2d; the fast paths, whose limits of stride and repeat count no grouping here reaches). The vertices that
-    split up to three blocks over workers are not modelled.
-    """
-    if not count:
-        return 0
-    each = -(-count // chip.workers)
-    if size == 4:
-        return chip.workers * (27 + each * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
-    down, across = rows // 4, columns // 4
-    if down == across == 1:
-        worker = 29 if each == 1 else 37 + 4 * (each - 2)
-    elif across == 1:
-        worker = 27 + each * (35 + 4 * (down - 2))
-    else:
-        worker = 29 + each * (18 + down * (12 + 4 * (across - 2)))
-    return 7 + chip.workers * worker
+    return exchange, max(0, chip.rearrangement.cycles(atoms) - exchange)
 
 
 @dataclass(frozen=True)

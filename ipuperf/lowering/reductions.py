@@ -44,13 +44,16 @@ class ReductionStage:
 
 
 def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[ReductionStage]:
-    """The stages after the one on the tiles that hold the operand; none when every output is complete there.
+    """The stages after the one on the tiles that hold the operand; none when every output is complete there, or there
+    are no elements.
 
     Args:
         source: elements of the operand per tile.
         item: the reduction.
         chip: the chip.
     """
+    if not item.inputs:
+        return []
     outputs = max(1, item.outputs)
     sources = source.active
     per_tile = max(1, source.max)

@@ -24,10 +24,10 @@ from ipuperf.ops.ipu_copy import InterIpuTransfer
 
 from . import code, rearrangements
 from .code import CodeBytes
-from .convolution_form import describe
-from .convolution_plan import ConvolutionPlan
-from .convolution_planner import plan_convolution, plan_product
 from .layout import Layout, even, linear
+from .planner.form import describe
+from .planner.plan import ConvolutionPlan
+from .planner.works import plan_convolution, plan_product
 from .program import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .rearrangements import Stage
 from .reductions import plan_reduction
@@ -145,13 +145,13 @@ class Superstepper:
                 self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
             )
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
-        self.out.code += code.exchange_code(bytes_in, sent)
+        self.out.code += code.exchange_code(self.chip, bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
         """A compute phase: the launch of the compute set and ``cycles`` of its vertices."""
         self.out.steps.append(compute_set(self.op_id, name, cycles, self.machine, flops=flops))
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
-        self.out.code += code.compute_code()
+        self.out.code += code.compute_code(self.chip)
 
     def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
         """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.
@@ -327,7 +327,7 @@ class Superstepper:
             StreamCopy(self.op_id, f"{self.op.type}({item.stream.id})", item.direction, item.bytes, item.stream.id)
         )
         tensor = self.op.inputs[0]
-        self.out.code += code.host_exchange_code(self.layouts[tensor].bytes(tensor.dtype.size))
+        self.out.code += code.host_exchange_code(self.chip, self.layouts[tensor].bytes(tensor.dtype.size))
 
     def remote(self, item: w.RemoteTransfer) -> None:
         """A remote transfer; each tile's piece is at least one efficient DDR access."""
@@ -337,7 +337,7 @@ class Superstepper:
         wire = share.map(lambda values: np.where(values != 0, np.maximum(values, packet), 0)).total
         name = f"{self.op.type}(buffer {item.buffer.id})"
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
-        self.out.code += code.remote_exchange_code(share)
+        self.out.code += code.host_exchange_code(self.chip, share)
 
     def inter_ipu(self, item: InterIpuTransfer) -> None:
         """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the
@@ -345,7 +345,7 @@ class Superstepper:
         tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
         name = f"{self.op.type}({item.source}->{item.destination})"
         self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(item.source, item.destination, item.bytes),)))
-        one_way = code.collective_code(source.elements, tensor.dtype.size, 1)
+        one_way = code.collective_code(self.chip, source.elements, tensor.dtype.size, 1)
         self.out.code += one_way
         self.out.elsewhere[item.source] = one_way
         if not self.op.aliases():
@@ -363,8 +363,8 @@ class Superstepper:
         cycles = chip.exchange_setup_cycles - (-max(arriving.max, leaving.max) // chip.exchange_bytes_per_cycle)
         name = f"{self.op.type}(to {item.destination})"
         self.out.steps.append(TileSetCopy(self.op_id, name, item.destination, item.bytes, chip.sync_cycles, cycles))
-        self.out.code += code.exchange_code(arriving)
-        self.out.sender = code.exchange_code(leaving)
+        self.out.code += code.exchange_code(self.chip, arriving)
+        self.out.sender = code.exchange_code(self.chip, leaving)
 
     def dynamic_slice(self, item: SliceVertices) -> None:
         """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is
@@ -429,10 +429,11 @@ class Superstepper:
         if first.reduce == "mean":
             result = chunk if first.kind == "reduce_scatter" else held
             scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)
-            self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=result.total)
+            flops = chunk.total if first.kind == "reduce_scatter" else elements  # a view has its storage's layout
+            self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=flops)
         self.out.need(chunk.times(dtype.size))
         rounds = (size - 1) * (2 if first.kind == "all_reduce" else 1)
-        self.out.code += code.collective_code(chunk, dtype.size, rounds)
+        self.out.code += code.collective_code(self.chip, chunk, dtype.size, rounds)
         if first.kind == "all_reduce":
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
 
@@ -468,8 +469,8 @@ def compute_set(op_id: int, vertex: str, cycles: TileVector, machine: Machine, *
 
 def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
     """Cycles of on-tile copies of ``share`` bytes."""
-    rate = machine.chip.memcpy_bytes_per_cycle
-    return share.map(lambda values: np.where(values != 0, code.COPY_SETUP_CYCLES - (-values // rate), 0))
+    rate, setup = machine.chip.memcpy_bytes_per_cycle, machine.chip.copy_setup_cycles
+    return share.map(lambda values: np.where(values != 0, setup - (-values // rate), 0))
 
 
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:

@@ -3,8 +3,9 @@
 A figure in TOML is ``{ value = 1.325, unit = "GHz", source = "...", kind = "datasheet" }`` with exactly these four
 keys. What a machine does not have is said, not left out: ``{ absent = "why", source = "..." }``.
 
-Base units: hertz, bytes, bytes per second, seconds, bytes per cycle and plain counts; a *latency* may be written in
-cycles of the tile clock or in a unit of time, and becomes whole cycles (rounded up) when the chip's clock is known.
+Base units: hertz, bytes, bytes per second, seconds, bytes per cycle, cycles per byte and plain counts; a *latency* may
+be written in cycles of the tile clock or in a unit of time, and becomes whole cycles (rounded up) when the chip's clock
+is known.
 
 Kinds:
 
@@ -56,6 +57,7 @@ UNITS: Mapping[str, Mapping[str, Fraction]] = {
     "time": _SECONDS,
     "latency": {"cycles": Fraction(1), **_SECONDS},
     "rate": {"bytes/cycle": Fraction(1)},
+    "cost": {"cycles/byte": Fraction(1)},
     "count": {"count": Fraction(1)},
     "ratio": {"ratio": Fraction(1), "percent": Fraction(1, 100)},
 }
@@ -68,6 +70,7 @@ LARGEST: Mapping[str, int] = {
     "time": 10**4,
     "latency": 10**12,
     "rate": 10**9,
+    "cost": 10**6,
     "count": 2**16,
     "ratio": 1,
 }

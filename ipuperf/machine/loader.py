@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value
-from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, StreamingMemory
+from ipuperf.machine.model import Bundle, Chip, CodeSizes, Host, IpuMachine, Machine, Rearrangement, StreamingMemory
 from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, Layer, canonical, close, read_layer
 from ipuperf.machine.wiring import build_topology
 
@@ -59,9 +59,14 @@ def _built_in(name: str) -> Machine:
 
 def preset_ipus() -> dict[str, int]:
     """Name of every preset -> its number of IPUs, smallest first."""
-    chains = {name: tuple(_chain(_preset(name, "machine", "presets"), "machine")) for name in list_machines()}
-    sizes = {name: _Reader(_Stack(chain, chain)).whole("system.ipus") for name, chain in chains.items()}
-    return dict(sorted(sizes.items(), key=lambda item: item[1]))
+    return dict(sorted(((name, _ipus_of_preset(name)) for name in list_machines()), key=lambda item: item[1]))
+
+
+@cache
+def _ipus_of_preset(name: str) -> int:
+    """IPUs of a preset: every program that is too large for the smallest machine asks, so the files are read once."""
+    chain = tuple(_chain(_preset(name, "machine", "presets"), "machine"))
+    return _Reader(_Stack(chain, chain)).whole("system.ipus")
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ class _Reader:
         return round(self.base(dotted))
 
     def number(self, dotted: str) -> float:
-        """Seconds and ratios."""
+        """Seconds, ratios, cycles per byte."""
         return float(self.base(dotted))
 
     def cycles(self, dotted: str, clock_hz: int) -> int:
@@ -252,13 +257,41 @@ def _chip(reader: _Reader) -> Chip:
         amp_units_f16_f16=reader.whole("chip.amp_units_f16_f16"),
         amp_units_f16_f32=reader.whole("chip.amp_units_f16_f32"),
         amp_units_f32_f32=reader.whole("chip.amp_units_f32_f32"),
+        amp_unit_bytes=reader.whole("chip.amp_unit_weights"),
         weight_load_bytes_per_cycle=reader.whole("chip.weight_load_rate"),
+        alignment_bytes=reader.whole("chip.alignment"),
+        copy_setup_cycles=reader.cycles("chip.copy_setup", clock),
+        rearrangement=_rearrangement(reader, clock),
+        code=_code_sizes(reader),
     )
     regions = chip.non_interleaved_bytes + chip.interleaved_bytes
     if regions != chip.bytes_per_tile:
         key = "chip.bytes_per_tile"
         raise reader.error(key, f"{chip.bytes_per_tile} bytes, but non_interleaved + interleaved make {regions}")
     return chip
+
+
+def _rearrangement(reader: _Reader, clock: int) -> Rearrangement:
+    rates = (reader.number(f"chip.rearrangement.atoms_of_{atom}") for atom in (8, 4, 2))
+    return Rearrangement(reader.cycles("chip.rearrangement.setup", clock), *rates)
+
+
+def _code_sizes(reader: _Reader) -> CodeSizes:
+    return CodeSizes(
+        stack_bytes=reader.whole("chip.code.stack"),
+        control_bytes=reader.whole("chip.code.control"),
+        host_exchange_bytes=reader.whole("chip.code.host_exchange"),
+        instruction_bytes=reader.whole("chip.code.instruction"),
+        send_bytes=reader.whole("chip.code.send"),
+        exchange_instructions=reader.whole("chip.code.exchange_instructions"),
+        step_instructions=reader.whole("chip.code.step_instructions"),
+        packet_bytes=reader.whole("chip.code.packet"),
+        packet_header_bytes=reader.whole("chip.code.packet_header"),
+        vertex_bytes=reader.whole("chip.code.vertex"),
+        large_vertex_bytes=reader.whole("chip.code.large_vertex"),
+        vertex_state_bytes=reader.whole("chip.code.vertex_state"),
+        copy_state_bytes=reader.whole("chip.code.copy_state"),
+    )
 
 
 def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:

@@ -18,13 +18,60 @@ from ipuperf.machine.topology import Topology
 
 
 @dataclass(frozen=True)
+class CodeSizes:
+    """What code, vertex state and packets take on a tile.
+
+    Attributes:
+        stack_bytes, control_bytes, host_exchange_bytes: of a minimal program.
+        instruction_bytes: one instruction; ``send_bytes``: what one instruction sends at most.
+        exchange_instructions: sync, calls and delays around an exchange; ``step_instructions``: control code of a step.
+        packet_bytes, packet_header_bytes: of packets of the host and of Streaming Memory.
+        vertex_bytes, large_vertex_bytes: code of a vertex type (large: products, reductions, popnn).
+        vertex_state_bytes: state of the vertices of a compute set; ``copy_state_bytes``: of an on-tile copy.
+    """
+
+    stack_bytes: int
+    control_bytes: int
+    host_exchange_bytes: int
+    instruction_bytes: int
+    send_bytes: int
+    exchange_instructions: int
+    step_instructions: int
+    packet_bytes: int
+    packet_header_bytes: int
+    vertex_bytes: int
+    large_vertex_bytes: int
+    vertex_state_bytes: int
+    copy_state_bytes: int
+
+
+@dataclass(frozen=True)
+class Rearrangement:
+    """Cycles of bringing a piece of an operand into another layout, exchange included: ``setup_cycles``, and so many
+    for each byte in atoms of 8, 4 or 2 bytes that stay together."""
+
+    setup_cycles: int
+    cycles_per_byte_of_8: float
+    cycles_per_byte_of_4: float
+    cycles_per_byte_of_2: float
+
+    def cycles(self, atoms: Mapping[int, int]) -> int:
+        """Cycles for so many bytes of each size of atom; those of one size take whole cycles, rounded down."""
+        rates = {8: self.cycles_per_byte_of_8, 4: self.cycles_per_byte_of_4, 2: self.cycles_per_byte_of_2}
+        return self.setup_cycles + sum(int(rates[atom] * size) for atom, size in atoms.items())
+
+
+@dataclass(frozen=True)
 class Chip:
     """One IPU: its tiles, their memory, exchange, syncs and matrix units.
 
     ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
     of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
     host; ``launch_cycles`` is what a tile spends in each compute set on launching its workers, before their vertices
-    run. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P.
+    run. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P,
+    ``amp_unit_bytes`` the weights that one of them holds.
+    A variable's piece on a tile takes whole multiples of ``alignment_bytes``; ``copy_setup_cycles`` is the set-up of an
+    on-tile copy; ``rearrangement`` and ``code`` say what rearranging operands and having code on a tile cost.
     """
 
     name: str
@@ -46,7 +93,12 @@ class Chip:
     amp_units_f16_f16: int
     amp_units_f16_f32: int
     amp_units_f32_f32: int
+    amp_unit_bytes: int
     weight_load_bytes_per_cycle: int
+    alignment_bytes: int
+    copy_setup_cycles: int
+    rearrangement: Rearrangement = field(hash=False)
+    code: CodeSizes = field(hash=False)
 
     @property
     def memory_bytes(self) -> int:
@@ -195,12 +247,6 @@ class Machine:
     figures: Mapping[str, Figure] = field(compare=False, repr=False)
     absences: Mapping[str, Absence] = field(compare=False, repr=False)
     racks: int = 1
-
-    def ipu_machine_of(self, ipu: int) -> int:
-        """The number of the IPU-Machine this IPU is in."""
-        if not 0 <= ipu < self.num_ipus:
-            raise MachineError(f"{self.name}: there is no IPU {ipu}, the IPUs are 0 to {self.num_ipus - 1}")
-        return ipu // self.ipu_machine.ipus
 
     def place(self, replicas: int, ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
         """The IPUs of each replica: replica r has ``ipus_per_replica`` consecutive IPUs from ``r * ipus_per_replica``.

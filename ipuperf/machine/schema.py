@@ -45,7 +45,27 @@ FIGURES: Mapping[str, str] = {
     "chip.amp_units_f16_f16": "count",
     "chip.amp_units_f16_f32": "count",
     "chip.amp_units_f32_f32": "count",
+    "chip.amp_unit_weights": "size",
     "chip.weight_load_rate": "rate",
+    "chip.alignment": "size",
+    "chip.copy_setup": "latency",
+    "chip.rearrangement.setup": "latency",
+    "chip.rearrangement.atoms_of_8": "cost",
+    "chip.rearrangement.atoms_of_4": "cost",
+    "chip.rearrangement.atoms_of_2": "cost",
+    "chip.code.stack": "size",
+    "chip.code.control": "size",
+    "chip.code.host_exchange": "size",
+    "chip.code.instruction": "size",
+    "chip.code.send": "size",
+    "chip.code.exchange_instructions": "count",
+    "chip.code.step_instructions": "count",
+    "chip.code.packet": "size",
+    "chip.code.packet_header": "size",
+    "chip.code.vertex": "size",
+    "chip.code.large_vertex": "size",
+    "chip.code.vertex_state": "size",
+    "chip.code.copy_state": "size",
     "ipu_machine.ipus": "count",
     "ipu_machine.links_per_ipu": "count",
     "ipu_machine.link_bandwidth": "bandwidth",
@@ -79,14 +99,6 @@ STREAMING_MEMORY = (
     "ipu_machine.remote_packet",
 )
 """The figures of the IPU-Gateway and its DDR: all given or all explicitly absent."""
-
-SEVERAL_RACKS = (
-    "system.racks",
-    "ipu_machine.gw_links",
-    "ipu_machine.gw_link_bandwidth",
-    "ipu_machine.gw_link_latency",
-)
-"""Figures that only a machine of several racks needs."""
 
 TEXTS = (
     "name",

@@ -322,7 +322,7 @@ class _Frame:
             if overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
-            if not overwrites and self.plan.group(tensor) in self.plan.changes:
+            if not overwrites and tensor in self.plan.written:
                 raise EvaluationError(
                     f"{op.where()}: its result cannot be a view of {operand.id!r} as it lies in memory, but that "
                     "storage is changed in place; use the copying form of the op"

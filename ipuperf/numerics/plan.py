@@ -23,6 +23,7 @@ class Plan:
         last_use: for each group's representative, the position of the last op that reads or defines it.
         kept: representatives of groups that hold an output of the graph.
         changes: for each representative the positions of ops that change it in place.
+        written: results whose storage the program itself shares with a tensor that is changed in place.
         elided: copying ops whose result is to be a view of their first input.
         unread: ``Init`` ops whose values are overwritten before anybody reads them.
     """
@@ -32,6 +33,7 @@ class Plan:
     last_use: dict[Tensor, int] = field(default_factory=dict)
     kept: set[Tensor] = field(default_factory=set)
     changes: dict[Tensor, list[int]] = field(default_factory=dict)
+    written: set[Tensor] = field(default_factory=set)
     elided: set[Op] = field(default_factory=set)
     unread: set[Op] = field(default_factory=set)
     _parent: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -63,6 +65,7 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
         if op.type == "Init" and _is_overwritten(op.outputs[0]):
             plan.unread.add(op)
     plan.kept = {plan.group(t) for t in graph.outputs}
+    plan.written = {t for op in plan.order for t in op.outputs if plan.group(t) in plan.changes}
     for position, op in enumerate(plan.order):
         if _copies_a_view(op):
             _elide(plan, position, op)

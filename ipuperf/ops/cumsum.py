@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .gather import axis_of
 from .work import MatMul, Work
-
-if TYPE_CHECKING:
-    pass
 
 
 class CumSum(Op):

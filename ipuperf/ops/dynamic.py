@@ -70,6 +70,17 @@ def slice_cycles(dtype_size: int, count: int) -> TileCycles:
     return cycles
 
 
+def planned_slice_cycles(elements: np.ndarray, dtype_size: int, chip: Chip) -> np.ndarray:
+    """DynamicSlice1D of one position as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): like
+    :func:`slice_cycles` with whole vectors only, ``25 + W * (39 + 24 + 2 * floor(m / v))``.
+
+    It differs on purpose, by two cycles a worker where the last vector is not full: plans are compared with it, and the
+    serial passes of the plan that is taken are charged what the planner took them for.
+    """
+    worker = vertices.ceil_div(elements, chip.workers)
+    return 25 + chip.workers * (39 + 24 + 2 * (worker // chip.vector_width(dtype_size)))
+
+
 class Dynamic(Op):
     """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``.
 

@@ -14,29 +14,7 @@ from .activations import Activation, ActivationGrad, normal_cdf
 from .binding import given
 from .formula import Term, exp, square
 from .unary import Unary
-from .vertices import SCALAR, VECTOR, ceil_div, kind, poplar_type, tile_cycles, vector_width
-from .work import Vertices, Work
-
-#: Unary loops that are not in :data:`ipuperf.ops.vertices.UNARY` (PopLibs popopsCycleEstimators.hpp, unaryOpPerfInfo):
-#: (cycles, per element or per vector).
-LOOPS = {
-    "LOGARITHM_ONE_PLUS": {"float": (180, VECTOR), "half": (180, VECTOR)},
-    "EXPONENT_MINUS_ONE": {"float": (4, SCALAR), "half": (5, VECTOR)},
-    "ROUND": {"float": (2, VECTOR), "half": (2, VECTOR)},
-}
-
-
-def _loop(name: str, tensor: Tensor) -> Vertices:
-    """UnaryOp1D ``W * (17 + loop) + 20`` with the natural loop overhead of 4."""
-    dtype = tensor.dtype
-    cycles, step = LOOPS[name][kind(dtype)]
-
-    def thread(m: np.ndarray, chip: vertices.Chip) -> np.ndarray:
-        count = m if step == SCALAR else ceil_div(m, vector_width(dtype, chip))
-        return 17 + (cycles + 4) * count
-
-    elements = tensor.spec.elements
-    return Vertices(f"popops::UnaryOp1D<{name},{poplar_type(dtype)}>", elements, tile_cycles(thread, 20), elements)
+from .work import Work
 
 
 class Reciprocal(Unary):
@@ -65,10 +43,6 @@ class Log1p(Unary):
         x = builder.forward(self.inputs[0])
         return [given(grads) / (x + 1)]
 
-    def work(self) -> list[Work]:
-        """One unary compute set."""
-        return [_loop(self.vertex, self.inputs[0])]
-
 
 class Expm1(Unary):
     """``exp(x) - 1``, exact for small x."""
@@ -82,10 +56,6 @@ class Expm1(Unary):
         out = builder.forward(self.outputs[0])
         return [given(grads) * (out + 1)]
 
-    def work(self) -> list[Work]:
-        """One unary compute set."""
-        return [_loop(self.vertex, self.inputs[0])]
-
 
 class Round(Unary):
     """Nearest whole number, halves to even."""
@@ -97,10 +67,6 @@ class Round(Unary):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """None flows back (zero almost everywhere)."""
         return [None]
-
-    def work(self) -> list[Work]:
-        """One unary compute set."""
-        return [_loop(self.vertex, self.inputs[0])]
 
 
 class Erf(Activation):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,6 @@ from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .gather import axis_of, bind_indices, check_indices, multi_slice, multi_update_add, raw_contiguous
 from .work import Work
-
-if TYPE_CHECKING:
-    pass
-
 
 REDUCTIONS = ("sum", "none")
 

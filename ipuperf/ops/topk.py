@@ -6,7 +6,6 @@ Upstream: PopART ``willow/src/op/topk.cpp``, which sorts with a bitonic network.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from .binding import given
 from .gather import axis_of
 from .scatter import ScatterReduce
 from .work import Vertices, Work
-
-if TYPE_CHECKING:
-    pass
 
 
 def compare_and_swap(dtype: DType, elements: int) -> Vertices:

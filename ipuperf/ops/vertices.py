@@ -45,15 +45,18 @@ UNARY: Mapping[str, Mapping[str, Loop]] = {
     "SIN": {"float": (2300, SCALAR), "half": (25, 1)},
     "ERF": {"float": (41, 1), "half": (13, 1)},
     "EXPONENT": {"float": (6, 2), "half": (4, 4)},
+    "EXPONENT_MINUS_ONE": {"float": (4, SCALAR), "half": (5, VECTOR)},
     "GELU_ERF": {"float": (22, 1), "half": (16, 1)},
     "INVERSE": {"float": (6, 2), "half": (15, 4)},
     "IS_FINITE": {"float": (5, VECTOR), "half": (5, VECTOR)},
     "IS_INF": {"float": (3, VECTOR), "half": (5, VECTOR)},
     "IS_NAN": {"float": (3, VECTOR), "half": (3, VECTOR)},
     "LOGARITHM": {"float": (12, 2), "half": (4, 4)},
+    "LOGARITHM_ONE_PLUS": {"float": (180, VECTOR), "half": (180, VECTOR)},
     "LOGICAL_NOT": {"bool": (17, SCALAR)},
     "NEGATE": {"float": (2, 2), "half": (2, 4), "int": (2, SCALAR)},
     "RELU": {"float": (3, 2), "half": (3, 4)},
+    "ROUND": {"float": (2, VECTOR), "half": (2, VECTOR)},
     "RSQRT": {"float": (8, 2), "half": (19, 4)},
     "SIGMOID": {"float": (12, 2), "half": (6, 4)},
     "SIGNUM": {"float": (5, VECTOR), "half": (5, VECTOR), "int": (5, SCALAR)},
@@ -342,6 +345,13 @@ def cast(source: DType, target: DType, elements: int) -> Vertices:
     return Vertices(vertex, elements, tile_cycles(thread, 12))
 
 
+def planned_cast_cycles(elements: np.ndarray, widest: int, chip: Chip) -> np.ndarray:
+    """Cast1D as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): ``W * (26 + ceil(m / v))`` with
+    v of the wider type (``widest`` bytes). It differs from :func:`cast` on purpose, as plans are compared with it."""
+    worker = ceil_div(elements, chip.workers)
+    return chip.workers * (26 + ceil_div(worker, chip.vector_width(widest)))
+
+
 def fill_thread(elements: np.ndarray, dtype: DType) -> np.ndarray:
     """Thread cycles of one Fill vertex (``cost-model.md`` 2.4): 16-bit ``26 + n // 4``, 32-bit ``23 + n / 2``, 8-bit
     ``28 + n / 4``."""
@@ -356,6 +366,29 @@ def fill(dtype: DType, elements: int) -> Vertices:
     """Fill, one vertex per worker: ``W * fill_thread(m)``."""
     cycles = tile_cycles(lambda m, chip: fill_thread(m, dtype), 0)
     return Vertices(f"popops::Fill<{poplar_type(dtype)}>", elements, cycles)
+
+
+def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:
+    """Tile cycles of transposing ``count`` blocks of ``rows`` x ``columns`` elements of ``size`` bytes.
+
+    2 bytes: the vertex that works in 4 x 4 blocks, all workers of a tile sharing the blocks; 4 bytes: one vertex for
+    each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor, TransposeWorkerCycles and
+    Transpose2d; the fast paths, whose limits of stride and repeat count no grouping here reaches). The vertices that
+    split up to three blocks over workers are not modelled.
+    """
+    if not count:
+        return 0
+    each = -(-count // chip.workers)
+    if size == 4:
+        return chip.workers * (27 + each * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
+    down, across = rows // 4, columns // 4
+    if down == across == 1:
+        worker = 29 if each == 1 else 37 + 4 * (each - 2)
+    elif across == 1:
+        worker = 27 + each * (35 + 4 * (down - 2))
+    else:
+        worker = 29 + each * (18 + down * (12 + 4 * (across - 2)))
+    return 7 + chip.workers * worker
 
 
 def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.functions.shapes import init
+from ipuperf.ir import CONTEXT, UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ir.collector import collector_paused
-from ipuperf.ops import HostStore, Init
-from ipuperf.schedules import Timetable
+from ipuperf.ops import HostStore
+from ipuperf.schedules import Timetable, copies_of
 
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
@@ -88,7 +89,7 @@ def build_pipeline(
     offload: Offload = _NO_OFFLOAD,
     repeats: int = 1,
     seed: int = 0,
-    copies: str = "every step",
+    copies: str | None = None,
     recompute: str = "in one piece",
     host_io: HostIo = _PLAIN_IO,
 ) -> Pipeline:
@@ -97,7 +98,8 @@ def build_pipeline(
     Args:
         ir: holds the stage graphs, and variables, constants and streams in its main graph.
         parts: the stages; those of a stage number are concurrent.
-        timetable: from :mod:`ipuperf.schedules`, for as many stages; with training it must not be an inference one.
+        timetable: from :mod:`ipuperf.schedules` (:func:`~ipuperf.schedules.timetable_of` makes it by name), for as many
+            stages; with training it must not be an inference one.
         outputs: results for the host.
         training: None for inference.
         offload: what lives in Streaming Memory or is sharded.
@@ -108,20 +110,22 @@ def build_pipeline(
             stages without repeated forward, too, do it up to their last checkpoint.
         copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
             PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
+            None: as the timetable's schedule is registered.
         host_io: overlapped or synthetic host I/O.
 
     Raises:
         PipelineError: parts that contradict the timetable or each other.
     """
+    copies = copies_of(timetable) if copies is None else copies
     check_options(copies, recompute, host_io)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
-    builder = Builder(ir, parts, timetable, training, offload, seed, host_io,
+    builder = PipelineWriter(ir, parts, timetable, training, offload, seed, host_io,
                       every_step=copies == "every step", periods=periods, recompute=recompute)  # fmt: skip
     return builder.build(outputs, repeats)
 
 
-class Builder:
+class PipelineWriter:
     """State of one :func:`build_pipeline`; the other modules of the room ask it for buffers and variables."""
 
     def __init__(
@@ -162,10 +166,8 @@ class Builder:
 
     def buffer(self, spec: TensorSpec, ipu: int, name: str, *, zero: bool, tile_set: str = "compute") -> Tensor:
         """A tensor of the main graph that is written in place; zeros at the start of a run if ``zero``."""
-        init = "zero" if zero else "undefined"
-        made = self.main.op(Init, [], name, ipu=ipu, tile_set=tile_set, phase="other",
-                            shape=spec.shape, dtype=spec.dtype, init=init)  # fmt: skip
-        return made.outputs[0]
+        with self.main.on(ipu), CONTEXT.on_tiles(tile_set), CONTEXT.phase("other"):
+            return init(spec.shape, spec.dtype, name, "zero" if zero else "undef")
 
     def variable(
         self, name: str, data: np.ndarray, ipu: int, *, shard_over: int | None = None, remote: bool = False
@@ -238,7 +240,8 @@ class Builder:
         for output, anchor in anchors.items():
             if not self.host_io.synthetic:
                 ipu = self.parts[output.part].ipu
-                self.main.op(HostStore, [anchor], ipu=ipu, outputs=0, stream=output.stream)
+                with self.main.on(ipu):
+                    self.main.create(HostStore, [anchor], [], stream=output.stream)
         weights = self.weights if self.training is not None else None
         return Pipeline(
             self.ir,

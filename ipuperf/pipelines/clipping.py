@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, Tensor
+from ipuperf.functions import make
+from ipuperf.functions.arithmetic import add
+from ipuperf.ir import CONTEXT, FLOAT32, Tensor
 from ipuperf.ops import (
     AccumulatorScale,
-    Add,
     Cast,
     Div,
     IpuCopy,
@@ -55,44 +57,41 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
         by_ipu.setdefault(gradient.ipu, []).append(gradient)
     home = max(by_ipu, key=lambda ipu: (len(by_ipu[ipu]), -ipu))
     sums = [_moved(scope, _sum_of_squares(scope, found, ipu), ipu, home) for ipu, found in by_ipu.items()]
-    norm = scope.op(Sqrt, [_total(scope, sums, home)], "gradient_norm", ipu=home).outputs[0]
-    allowed = scope.graph.constant(np.array(limit, np.float32), FLOAT32, "max_grad_norm")
-    larger = scope.op(Maximum, [norm, allowed], "norm_or_limit", ipu=home).outputs[0]
-    factor = scope.op(Div, [allowed, larger], "clip_factor", ipu=home).outputs[0]
+    with scope.on(home):
+        norm = make(Sqrt, _total(sums), name="gradient_norm")
+        allowed = scope.constant(np.array(limit, np.float32), FLOAT32, "max_grad_norm")
+        factor = make(Div, allowed, make(Maximum, norm, allowed, name="norm_or_limit"), name="clip_factor")
     for ipu, found in by_ipu.items():
         here = _moved(scope, factor, home, ipu)
-        for gradient in found:
-            scope.op(AccumulatorScale, [gradient.tensor, here], ipu=ipu)
+        with scope.on(ipu):
+            for gradient in found:
+                make(AccumulatorScale, gradient.tensor, here)
 
 
 def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:
     """Of one IPU's gradients, whole ones and those of which the replicas have parts."""
-    whole = [_squares(scope, g) for g in gradients if not g.sharded]
-    parts = [_squares(scope, g) for g in gradients if g.sharded]
-    if parts:
-        total, group = _total(scope, parts, ipu), scope.graph.ir.grouping()
-        whole.append(scope.op(ReplicatedAllReduceInplace, [total], ipu=ipu, op="add", group=group).outputs[0])
-    return _total(scope, whole, ipu)
+    with scope.on(ipu):
+        whole = [_squares(g.tensor) for g in gradients if not g.sharded]
+        parts = [_squares(g.tensor) for g in gradients if g.sharded]
+        if parts:
+            group = scope.graph.ir.grouping()
+            whole.append(make(ReplicatedAllReduceInplace, _total(parts), op="add", group=group))
+        return _total(whole)
 
 
-def _squares(scope: Scope, gradient: Reduced) -> Tensor:
-    value = gradient.tensor
+def _squares(value: Tensor) -> Tensor:
     if value.dtype is not FLOAT32:
-        value = scope.op(Cast, [value], "wide_gradient", ipu=gradient.ipu, dtype=FLOAT32).outputs[0]
-    axes = tuple(range(len(value.shape)))
-    return scope.op(ReduceSumSquare, [value], "squares", ipu=gradient.ipu, axes=axes, keepdims=False).outputs[0]
+        value = make(Cast, value, name="wide_gradient", dtype=FLOAT32)
+    return make(ReduceSumSquare, value, name="squares", axes=tuple(range(len(value.shape))), keepdims=False)
 
 
-def _total(scope: Scope, values: Sequence[Tensor], ipu: int) -> Tensor:
-    total = values[0]
-    for value in values[1:]:
-        total = scope.op(Add, [total, value], "sum_of_squares", ipu=ipu).outputs[0]
-    return total
+def _total(values: Sequence[Tensor]) -> Tensor:
+    with CONTEXT.builder.named("sum_of_squares"):
+        return reduce(add, values)
 
 
 def _moved(scope: Scope, value: Tensor, source: int, destination: int) -> Tensor:
     if source == destination:
         return value
-    return scope.op(
-        IpuCopy, [value], value.name, ipu=destination, source=source, destination=destination
-    ).outputs[0]  # fmt: skip
+    with scope.on(destination):
+        return make(IpuCopy, value, name=value.name, source=source, destination=destination)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Tensor
+from ipuperf.functions import make
+from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ops import Accumulate, CopyVarUpdate
 from ipuperf.schedules import Cell
 
@@ -16,7 +17,7 @@ from .stages import Stage
 from .windows import Window
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 Values = dict[tuple[str, int, Hashable], Tensor]
 """Results of routines: by kind, part and what they are."""
@@ -27,7 +28,7 @@ class Emitter:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: PipelineWriter,
         stages: Sequence[Stage],
         outputs: Sequence[StageOutput],
         anchors: Mapping[StageOutput, Tensor],
@@ -134,6 +135,8 @@ class Emitter:
             if output.returned == "all":
                 self.traffic.store(scope, value, output.stream, ipu, cell.micro_batch)
             elif output.returned == "sum":
-                scope.op(Accumulate, [self._anchors[output], value], ipu=ipu, phase="other", kind="add")
+                with scope.on(ipu), CONTEXT.phase("other"):
+                    make(Accumulate, self._anchors[output], value, kind="add")
             elif self._is_last(cell):
-                scope.op(CopyVarUpdate, [self._anchors[output], value], ipu=ipu, phase="other")
+                with scope.on(ipu), CONTEXT.phase("other"):
+                    make(CopyVarUpdate, self._anchors[output], value)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import Stream, Tensor
-from ipuperf.ops import HostLoad, HostStore, Init, IoTileCopy
+from ipuperf.functions import make, make_all
+from ipuperf.functions.shapes import undefined
+from ipuperf.ir import CONTEXT, Stream, Tensor
+from ipuperf.ops import HostLoad, HostStore, IoTileCopy
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .scope import Scope
 
 
@@ -29,7 +31,7 @@ class HostTraffic:
         last: number of the last micro-batch of a run of the schedule.
     """
 
-    def __init__(self, builder: Builder, last: int) -> None:
+    def __init__(self, builder: PipelineWriter, last: int) -> None:
         self._builder = builder
         self._io = builder.host_io
         self._last = last
@@ -73,14 +75,11 @@ class HostTraffic:
                 if self._comes_first(stream, micro_batch):
                     self._load_buffer(scope, stream, ipu)
                 buffer = self._buffer(stream, ipu)
-                copied = scope.op(IoTileCopy, [buffer], tensor.name, ipu=ipu, phase="io", destination="compute")
-                found[tensor] = copied.outputs[0]
+                with scope.on(ipu), CONTEXT.phase("io"):
+                    found[tensor] = make(IoTileCopy, buffer, name=tensor.name, destination="compute")
             else:
-                spec = tensor.spec
-                empty = scope.op(Init, [], tensor.name, ipu=ipu, phase="io", shape=spec.shape, dtype=spec.dtype,
-                                 init="undefined")  # fmt: skip
-                loaded = scope.op(HostLoad, [empty.outputs[0]], tensor.name, ipu=ipu, stream=stream)
-                found[tensor] = loaded.outputs[0]
+                with scope.on(ipu), CONTEXT.phase("io"):
+                    found[tensor] = make(HostLoad, undefined(tensor.spec, tensor.name), name=tensor.name, stream=stream)
         for stream in results:
             if stream in self._io.outputs and not self._comes_first(stream, micro_batch):
                 self._store_buffer(scope, stream, ipu)
@@ -109,7 +108,8 @@ class HostTraffic:
 
     def _load_buffer(self, scope: Scope, stream: Stream, ipu: int) -> None:
         buffer = self._buffer(stream, ipu)
-        scope.op(HostLoad, [buffer], stream.name, ipu=ipu, tile_set="io", stream=stream, in_place=True)
+        with scope.on(ipu), CONTEXT.on_tiles("io"):
+            make(HostLoad, buffer, name=stream.name, stream=stream, in_place=True)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -118,13 +118,16 @@ class HostTraffic:
         if self._io.synthetic:
             return
         if stream not in self._io.outputs:
-            scope.op(HostStore, [value], ipu=ipu, outputs=0, stream=stream)
+            with scope.on(ipu):
+                make_all(HostStore, [value], [], stream=stream)
             return
-        scope.op(IoTileCopy, [value, self._buffer(stream, ipu)], stream.name, ipu=ipu, phase="io",
-                 destination="io")  # fmt: skip
+        buffer = self._buffer(stream, ipu)
+        with scope.on(ipu), CONTEXT.phase("io"):
+            make(IoTileCopy, value, buffer, name=stream.name, destination="io")
         if self._comes_last(stream, micro_batch):
             self._store_buffer(scope, stream, ipu)
 
     def _store_buffer(self, scope: Scope, stream: Stream, ipu: int) -> None:
         buffer = self._buffer(stream, ipu)
-        scope.op(HostStore, [buffer], ipu=ipu, tile_set="io", outputs=0, stream=stream)
+        with scope.on(ipu), CONTEXT.on_tiles("io"):
+            make_all(HostStore, [buffer], [], stream=stream)

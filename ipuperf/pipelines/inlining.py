@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor
+from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
 from ipuperf.ops import Transpose
 
 
@@ -23,6 +23,7 @@ def copy_ops(
     simplification).
     """
     copies: dict[Op, Op] = {}
+    builder = Builder(graph)
     with CONTEXT.detached(ipu):
         for op in ops:
             for tensor in op.inputs:
@@ -33,8 +34,7 @@ def copy_ops(
             if undone is not None:
                 images[op.outputs[0]] = undone
                 continue
-            made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
-            made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
+            made = builder.copy(op, operands)
             if op.phase == "recompute" or op in recomputed:
                 made.phase = "recompute"
             images.update(zip(op.outputs, made.outputs, strict=True))

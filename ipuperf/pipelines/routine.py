@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from ipuperf.ir import Ir, Phase, Tensor, TensorSpec
+from ipuperf.ir import CONTEXT, Ir, Phase, Tensor, TensorSpec
 from ipuperf.ops import Call
 
 from .scope import Scope
@@ -21,8 +21,7 @@ class Routine(Scope):
     """
 
     def __init__(self, ir: Ir, name: str, ipu: int, phase: Phase | None = None) -> None:
-        super().__init__(ir.create_named_graph(name), phase=phase)
-        self.ipu = ipu
+        super().__init__(ir.create_named_graph(name), phase=phase, ipu=ipu)
         self.arguments: dict[Hashable, Tensor] = {}
         self.results: dict[Hashable, Tensor] = {}
         self.local: dict[Hashable, Tensor] = {}  # values made here once, by what they are
@@ -46,6 +45,6 @@ class Routine(Scope):
         operand = {image: values[key] for key, image in self.arguments.items()}
         operand.update({image: scope.get(tensor) for tensor, image in self.captured.items()})
         names = [t.name for t in self.results.values()]
-        call = scope.op(Call, [operand[t] for t in self.graph.inputs], ipu=self.ipu, outputs=names, phase=self.phase,
-                        callee=self.graph)  # fmt: skip
+        with scope.on(self.ipu), CONTEXT.phase(self.phase):
+            call = scope.create(Call, [operand[t] for t in self.graph.inputs], names, callee=self.graph)
         return dict(zip(self.results, call.outputs, strict=True))

@@ -6,12 +6,12 @@ on first use, as inputs by reference, and makes the call or loop when it is comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor
-from ipuperf.ops import Call, Loop
+from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
+from ipuperf.ops import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,26 +19,59 @@ if TYPE_CHECKING:
     from ipuperf.ir import Phase
 
 
-class Scope:
-    """A graph under construction inside another.
+class Scope(Builder):
+    """The op maker of a graph inside another; its ops come one after the other.
 
     Args:
         graph: the graph.
         outer: the scope that will call it, None for the main graph.
         phase: what all its ops are for, where one can say.
+        ipu: where they run, where that is one IPU.
     """
 
-    def __init__(self, graph: Graph, outer: Scope | None = None, phase: Phase | None = None) -> None:
-        self.graph = graph
+    def __init__(
+        self, graph: Graph, outer: Scope | None = None, phase: Phase | None = None, ipu: int | None = None
+    ) -> None:
+        super().__init__(graph)
+        self.naming = "t"
         self.phase = phase
         graph.phase = phase or graph.phase
         self.outer = outer
+        self.ipu = ipu
         self.captured: dict[Tensor, Tensor] = {}
-        self._free: set[Op] = set()
+        self._floats = False
+        self._floating: set[Op] = set()
 
     def inner(self, stem: str) -> Scope:
         """A new graph inside this one."""
         return Scope(self.graph.ir.create_graph(stem), self)
+
+    # -- where ops go ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def on(self, ipu: int | None = None) -> Iterator[None]:
+        """Within, ops are made here, on ``ipu`` (by default the scope's own); order, names and places that the code
+        around it asked for do not count."""
+        place = self.ipu if ipu is None else ipu
+        with CONTEXT.detached(place), CONTEXT.phase(self.phase), CONTEXT.building(self):
+            yield
+
+    @contextmanager
+    def floating(self, when: bool = True) -> Iterator[None]:
+        """Within (if ``when``), ops may come earlier than those made before them."""
+        before, self._floats = self._floats, when
+        try:
+            yield
+        finally:
+            self._floats = before
+
+    @contextmanager
+    def ordered(self) -> Iterator[None]:
+        """Within, new ops of this graph come one after the other whoever makes them, after all there are."""
+        first = max(0, len(self.graph.ops) - 1)
+        yield
+        for one, other in zip(self.graph.ops[first:], self.graph.ops[first + 1 :]):
+            self.graph.constrain(one, other)
 
     def get(self, tensor: Tensor) -> Tensor:
         """``tensor`` of this graph or of one around it, here."""
@@ -51,50 +84,23 @@ class Scope:
             self.captured[tensor] = image
         return self.captured[tensor]
 
-    @contextmanager
-    def ordered(self, ipu: int) -> Iterator[None]:
-        """Within, new ops of this graph come one after the other, on ``ipu``, after all there are."""
-        first = max(0, len(self.graph.ops) - 1)
-        with CONTEXT.detached(ipu), CONTEXT.phase(self.phase), CONTEXT.use_graph(self.graph):
-            yield
-        for one, other in zip(self.graph.ops[first:], self.graph.ops[first + 1 :]):
-            self.graph.constrain(one, other)
-
-    def op(
-        self,
-        op_class: type[Op],
-        inputs: Sequence[Tensor],
-        name: str = "t",
-        ipu: int | None = None,
-        *,
-        tile_set: str = "compute",
-        free: bool = False,
-        phase: Phase | None = None,
-        **kw: Any,
-    ) -> Op:
-        """A new last op of this graph on ``tile_set`` of ``ipu`` (``free``: it may come earlier), for ``phase`` (by
-        default what the scope is for); operands may be of graphs around it."""
-        operands = [self.get(t) for t in inputs]
-        outputs = kw.pop("outputs", 1)
-        names = [name] * outputs if isinstance(outputs, int) else list(outputs)
-        before = None if free else next((op for op in reversed(self.graph.ops) if op not in self._free), None)
-        with CONTEXT.detached(ipu), CONTEXT.phase(phase or self.phase):
-            op = self.graph.create(op_class, operands, names, **kw)
-        op.tile_set = tile_set
-        if free:
-            self._free.add(op)
-        elif before is not None:
+    def made(self, op: Op) -> None:
+        """Put a new op after the last one."""
+        if self._floats:
+            self._floating.add(op)
+            return
+        earlier = islice(reversed(self.graph.ops), 1, None)
+        before = next((other for other in earlier if other not in self._floating), None)
+        if before is not None:
             self.graph.constrain(before, op)
-        return op
 
-    def close(self, *, trips: int | None = None, ipu: int | None = None) -> list[Tensor]:
-        """Call this graph from the outer one (``trips`` times when given); the results, tensors of the outer graph."""
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self, trips: int) -> None:
+        """Call this graph ``trips`` times from the outer one."""
         assert self.outer is not None
-        operands = [self.outer.get(t) for t in self.captured]
-        if trips is None:
-            names = [t.name for t in self.graph.outputs]
-            return self.outer.op(Call, operands, ipu=ipu, outputs=names, callee=self.graph).outputs
-        return self.outer.op(Loop, operands, ipu=ipu, outputs=0, callee=self.graph, trip_count=trips).outputs
+        with self.outer.on():
+            self.outer.create(Loop, list(self.captured), [], callee=self.graph, trip_count=trips)
 
 
 def place(graph: Graph, ipu: int) -> None:

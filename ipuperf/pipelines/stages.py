@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, Variable, schedule
-from ipuperf.ops import Add, AddLhsInplace, Call, Cast, CopyVarUpdate, Init, Reshape, Transpose
+from ipuperf.functions import make
+from ipuperf.functions.arithmetic import add, add_
+from ipuperf.functions.shapes import undefined
+from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, TensorSpec, Variable, schedule
+from ipuperf.ops import Call, Cast, CopyVarUpdate, Reshape, Transpose
 
 from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
@@ -27,7 +31,7 @@ from .routine import Routine
 from .stashes import Stash, Stashes
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 
 _FORMS = (Cast, Reshape, Transpose)
@@ -85,7 +89,7 @@ class StageWriter:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: PipelineWriter,
         stage: Stage,
         slots: int,
         *,
@@ -133,13 +137,13 @@ class StageWriter:
     def data(self, routine: Routine, tensor: Variable | Constant) -> Tensor:
         """A variable or constant here; one in Streaming Memory is loaded."""
         if isinstance(tensor, Constant):
-            return routine.graph.constant(tensor.data, tensor.dtype, tensor.name)
+            return routine.constant(tensor.data, tensor.dtype, tensor.name)
         if tensor.remote is None:
             return routine.get(tensor)
         key = ("loaded", tensor)
         if key not in routine.local:
             buffer, entry = tensor.remote
-            routine.local[key] = remote_load(routine, buffer, entry, self.ipu, tensor.name)
+            routine.local[key] = remote_load(buffer, entry, tensor.name)
         return routine.local[key]
 
     # -- what waits --------------------------------------------------------------------------------------------------
@@ -193,6 +197,11 @@ class StageWriter:
         """The forward graph, then the stashes, the state updates and the next seed."""
         routine = Routine(self.builder.ir, f"{self.stage.name}_fwd", self.ipu, "fwd")
         self.stage.forward = routine
+        with routine.on():
+            self.fill_forward(routine)
+
+    def fill_forward(self, routine: Routine) -> None:
+        """The ops of :meth:`write_forward`."""
         operands = {t: self.operand(routine, t) for t in self.graph.inputs}
         results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
         values = {**operands, **results}
@@ -200,12 +209,11 @@ class StageWriter:
             self.stashes.put(routine, tensor, values[tensor])
         self.stashes.advance(routine, "write")
         for index, variable in self.stage.description.updates.items():
-            routine.op(CopyVarUpdate, [variable, results[self.graph.outputs[index]]], ipu=self.ipu)
+            make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.direct:
             self.give_directly(routine, values)
         if self.seed is not None:
-            step = routine.graph.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch")
-            routine.op(AddLhsInplace, [self.seed, step], ipu=self.ipu)
+            add_(self.seed, routine.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch"))
         for index in self.builder.leaving(self.stage.part):
             routine.give(("output", index), results[self.graph.outputs[index]])
 
@@ -214,18 +222,15 @@ class StageWriter:
         for tensor in self.waiting():
             source = self.source.get(tensor)
             if isinstance(source, Seed) or (isinstance(source, Activation) and not self.immediate):
-                empty = routine.op(Init, [], tensor.name, ipu=self.ipu, shape=tensor.shape, dtype=tensor.dtype,
-                                   init="undefined").outputs[0]  # fmt: skip
-                routine.give(
-                    ("saved", tensor), routine.op(CopyVarUpdate, [empty, values[tensor]], ipu=self.ipu).outputs[0]
-                )
+                empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
+                routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
             elif source is None:
                 routine.give(("saved", tensor), values[tensor])
 
     def run_graph(self, routine: Routine, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
         """Call the forward graph."""
         names = [t.name for t in self.graph.outputs]
-        call = routine.op(Call, operands, ipu=self.ipu, outputs=names, callee=self.graph)
+        call = routine.create(Call, operands, names, callee=self.graph)
         return dict(zip(self.graph.outputs, call.outputs, strict=True))
 
     def waited(self, routine: Routine, tensor: Tensor) -> Tensor:
@@ -242,23 +247,29 @@ class StageWriter:
         """The forward graph again, from what waited; results are what the backward reads."""
         routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu, "recompute")
         self.stage.recompute = routine
-        values = {t: self.waited(routine, t) for t in self.waiting()}
-        self.stashes.advance(routine, "read")
-        operands = [
-            self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
-            for t in self.graph.inputs
-        ]
-        values = {**self.run_graph(routine, operands), **values}
+        with routine.on():
+            values = {t: self.waited(routine, t) for t in self.waiting()}
+            self.stashes.advance(routine, "read")
+            operands = [
+                self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
+                for t in self.graph.inputs
+            ]
+            values = {**self.run_graph(routine, operands), **values}
         for tensor in self.needed():
             routine.give(("saved", tensor), values[tensor])
 
     def write_backward(self) -> None:
         """The ops of the gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients
         accumulated; with interleaved recomputation also those of the forward that are computed again."""
-        derivative = self.stage.derivative
-        assert derivative is not None
         routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu, "bwd")
         self.stage.backward = routine
+        with routine.on():
+            self.fill_backward(routine)
+
+    def fill_backward(self, routine: Routine) -> None:
+        """The ops of :meth:`write_backward`."""
+        derivative = self.stage.derivative
+        assert derivative is not None
         images, again = self.forward_values(routine)
         for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
             tensor = connection.tensor
@@ -272,7 +283,7 @@ class StageWriter:
             if sent is None:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
-                routine.op(CopyVarUpdate, [sent, grads[tensor]], ipu=self.ipu)
+                make(CopyVarUpdate, sent, grads[tensor])
         if not self.recomputes:
             self.stashes.advance(routine, "read")
 
@@ -300,10 +311,8 @@ class StageWriter:
         parts = [routine.get(t) for t in arrived]
         if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
             ones = np.full(output.shape, training.loss_scale, output.dtype.numpy)
-            parts.append(routine.graph.constant(ones, output.dtype, "loss_gradient"))
+            parts.append(routine.constant(ones, output.dtype, "loss_gradient"))
         if not parts:
             raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
-        total = parts[0]
-        for other in parts[1:]:
-            total = routine.op(Add, [total, other], "gradient", ipu=self.ipu).outputs[0]
-        return total
+        with routine.named("gradient"):
+            return reduce(add, parts)

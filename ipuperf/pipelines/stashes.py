@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.functions import make
 from ipuperf.ir import UINT32, RemoteBuffer, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, DynamicSlice, DynamicUpdateInplace, IncrementModInplace, Reshape
 
@@ -15,7 +16,7 @@ from .remote import remote_load, remote_store
 from .routine import Routine
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Stashes:
         held: filled with the stashes.
     """
 
-    def __init__(self, builder: Builder, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
+    def __init__(self, builder: PipelineWriter, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
         self.builder = builder
         self.name = name
         self.ipu = ipu
@@ -66,33 +67,32 @@ class Stashes:
         """Write ``value`` into the stash of ``tensor``."""
         stash = self.held[tensor]
         if stash.buffer is not None:
-            remote_store(routine, stash.buffer, self._slot(routine, "write"), value, self.ipu)
+            remote_store(stash.buffer, self._slot(routine, "write"), value)
             return
         assert stash.ring is not None
         if self.slots == 1:
-            routine.op(CopyVarUpdate, [stash.ring, value], ipu=self.ipu)
+            make(CopyVarUpdate, stash.ring, value)
             return
         row = self._reshaped(routine, value, (1, *tensor.shape))
-        routine.op(DynamicUpdateInplace, [stash.ring, self._slot(routine, "write"), row], ipu=self.ipu,
-                   axes=(0,), sizes=(1,))  # fmt: skip
+        make(DynamicUpdateInplace, stash.ring, self._slot(routine, "write"), row, axes=(0,), sizes=(1,))
 
     def take(self, routine: Routine, tensor: Tensor) -> Tensor:
         """Read the oldest entry of the stash of ``tensor``."""
         stash = self.held[tensor]
         if stash.buffer is not None:
-            return remote_load(routine, stash.buffer, self._slot(routine, "read"), self.ipu, tensor.name)
+            return remote_load(stash.buffer, self._slot(routine, "read"), tensor.name)
         assert stash.ring is not None
         if self.slots == 1:
             return routine.get(stash.ring)
-        row = routine.op(DynamicSlice, [stash.ring, self._slot(routine, "read")], tensor.name, ipu=self.ipu,
-                         free=True, axes=(0,), sizes=(1,)).outputs[0]  # fmt: skip
+        with routine.floating():
+            row = make(DynamicSlice, stash.ring, self._slot(routine, "read"), name=tensor.name, axes=(0,), sizes=(1,))
         return self._reshaped(routine, row, tensor.shape)
 
     def _slot(self, routine: Routine, side: str) -> Tensor:
         """The counter of one side; entry 0 when there is only one slot."""
         if side in self.counters:
             return routine.get(self.counters[side])
-        return routine.graph.constant(np.zeros(1, np.uint32), UINT32, "slot")
+        return routine.constant(np.zeros(1, np.uint32), UINT32, "slot")
 
     def advance(self, routine: Routine, side: str) -> None:
         """Move a counter to the next slot."""
@@ -100,10 +100,11 @@ class Stashes:
             return
         counter = routine.get(self.counters[side])
         readers = list(counter.consumers)
-        moved = routine.op(IncrementModInplace, [counter], ipu=self.ipu, increment=1, modulus=self.slots)
+        moved = routine.create(IncrementModInplace, [counter], ["t"], increment=1, modulus=self.slots)
         for reader in readers:
             routine.graph.constrain(reader, moved)
 
     def _reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """``tensor`` in another shape."""
-        return routine.op(Reshape, [tensor], tensor.name, ipu=self.ipu, free=True, shape=tuple(shape)).outputs[0]
+        with routine.floating():
+            return make(Reshape, tensor, name=tensor.name, shape=tuple(shape))

@@ -16,15 +16,17 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Phase, Tensor, TensorSpec
-from ipuperf.ops import CopyVarUpdate, Init, IpuCopy
+from ipuperf.functions import make
+from ipuperf.functions.shapes import undefined
+from ipuperf.ir import CONTEXT, Phase, Tensor, TensorSpec
+from ipuperf.ops import CopyVarUpdate, IpuCopy
 from ipuperf.schedules import Cell
 
 from .model import Activation, StageGraph
 from .scope import Scope
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .stages import Stage
 
 
@@ -66,7 +68,7 @@ class Transport:
     """
 
     def __init__(
-        self, builder: Builder, parts: Sequence[StageGraph], *, every_step: bool, gradients_wait: bool
+        self, builder: PipelineWriter, parts: Sequence[StageGraph], *, every_step: bool, gradients_wait: bool
     ) -> None:
         self._builder = builder
         self._parts = parts
@@ -180,16 +182,17 @@ class Transport:
         for hop in hops:
             if hop.source in overwritten:
                 aside = self._undefined(scope, hop)
-                kept = scope.op(CopyVarUpdate, [aside, sources[hop]], ipu=hop.origin, phase=hop.phase)
-                sources[hop] = kept.outputs[0]
+                with scope.on(hop.origin), CONTEXT.phase(hop.phase):
+                    sources[hop] = make(CopyVarUpdate, aside, sources[hop])
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
-                operands = [sources[hop], hop.target]
-                scope.op(IpuCopy, operands, ipu=hop.destination, phase=hop.phase, source=hop.origin,
-                         destination=hop.destination, exchange=hop.kind)  # fmt: skip
+                with scope.on(hop.destination), CONTEXT.phase(hop.phase):
+                    make(IpuCopy, sources[hop], hop.target, source=hop.origin, destination=hop.destination,
+                         exchange=hop.kind)  # fmt: skip
         for hop in hops:
             if hop.origin == hop.destination:
-                scope.op(CopyVarUpdate, [hop.target, sources[hop]], ipu=hop.destination, phase=hop.phase)
+                with scope.on(hop.destination), CONTEXT.phase(hop.phase):
+                    make(CopyVarUpdate, hop.target, sources[hop])
 
     def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:
         """What is copied; an idle stage sends whatever is there."""
@@ -202,9 +205,8 @@ class Transport:
 
     def _undefined(self, scope: Scope, hop: Hop) -> Tensor:
         """A new tensor like the hop's on its origin, with no particular contents."""
-        shape, dtype = hop.spec.shape, hop.spec.dtype
-        return scope.op(Init, [], "idle", ipu=hop.origin, phase=hop.phase, shape=shape, dtype=dtype,
-                        init="undefined").outputs[0]  # fmt: skip
+        with scope.on(hop.origin), CONTEXT.phase(hop.phase):
+            return undefined(TensorSpec(hop.spec.shape, hop.spec.dtype), "idle")
 
     def bytes_per_step(self) -> Iterator[tuple[int, int, int]]:
         """(from IPU, to IPU, bytes) of every hop between IPUs."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.functions import make
 from ipuperf.ir import CONTEXT, FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Accumulate,
@@ -35,7 +36,7 @@ from .remote import remote_load, remote_store
 from .routine import Routine
 
 if TYPE_CHECKING:
-    from .build import Builder
+    from .build import PipelineWriter
     from .scope import Scope
 
 REDUCTIONS = ("sum", "mean", "running_mean")
@@ -60,7 +61,7 @@ class Weights:
         training: how to train.
     """
 
-    def __init__(self, builder: Builder, training: Training) -> None:
+    def __init__(self, builder: PipelineWriter, training: Training) -> None:
         if training.reduction not in REDUCTIONS:
             raise PipelineError(f"reduction {training.reduction!r}; allowed are {', '.join(REDUCTIONS)}")
         check_limit(training.max_grad_norm)
@@ -102,17 +103,18 @@ class Weights:
             how: dict[str, Any] = {"kind": "mean" if mean else "add"}
             if combined is not None:
                 how["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
-            op = routine.op(Accumulate, operands, ipu=ipu, free=stored is None, **how)
-            for before in made.setdefault(variable, []):
-                routine.graph.constrain(before, op)
+            with routine.floating(stored is None):
+                op = routine.create(Accumulate, operands, ["t"], **how)
+            for earlier in made.setdefault(variable, []):
+                routine.graph.constrain(earlier, op)
             made[variable].append(op)
             if stored is not None:
-                remote_store(routine, stored, 0, op.outputs[0], ipu)
+                remote_store(stored, 0, op.outputs[0])
         if made and mean:
-            one = routine.graph.constant(np.array(1.0, np.float32), FLOAT32, "one")
-            counted = routine.op(AddLhsInplace, [self._count(ipu), one], ipu=ipu)
-            for op in (op for ops in made.values() for op in ops):
-                routine.graph.constrain(op, counted)
+            one = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
+            counted = routine.create(AddLhsInplace, [self._count(ipu), one], ["t"])
+            for before in (op for ops in made.values() for op in ops):
+                routine.graph.constrain(before, counted)
 
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
@@ -143,7 +145,7 @@ class Weights:
                 self.accumulators[variable] = self._builder.buffer(spec, ipu, name, zero=True)
         found = self.accumulators[variable]
         if isinstance(found, RemoteBuffer):
-            return remote_load(routine, found, 0, ipu, f"accumulator_{variable.name}"), found
+            return remote_load(found, 0, f"accumulator_{variable.name}"), found
         return routine.get(found), None
 
     # -- the update --------------------------------------------------------------------------------------------------
@@ -161,10 +163,11 @@ class Weights:
             if ipu not in self._updates:
                 self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu, "update")
             routine = self._updates[ipu]
-            grad = None if self.accumulates else self._single(routine, variable, ipu)
+            grad = None if self.accumulates else self._single(routine, variable)
             self._update(routine, self._reduced(routine, variable, ipu, grad))
         for ipu, count in self._counts.items():
-            self._updates[ipu].op(AccumulatorZero, [count], ipu=ipu)
+            with self._updates[ipu].on():
+                make(AccumulatorZero, count)
 
     def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
         """Call the updates, or clip and update; ``gradients`` are those of a single micro-batch."""
@@ -183,57 +186,63 @@ class Weights:
         for gradient in found:
             self._update(scope, gradient)
         for ipu, count in self._counts.items():
-            scope.op(AccumulatorZero, [count], ipu=ipu)
+            with scope.on(ipu):
+                make(AccumulatorZero, count)
 
-    def _single(self, routine: Routine, variable: Variable, ipu: int) -> Tensor:
+    def _single(self, routine: Routine, variable: Variable) -> Tensor:
         """The gradient of the only micro-batch."""
         key = ("weight gradient", variable)
         return routine.argument(key, TensorSpec(variable.shape, variable.dtype), f"gradient_{variable.name}")
 
     def _reduced(self, scope: Scope, variable: Variable, ipu: int, single: Tensor | None) -> _Gradient:
         """A gradient reduced over micro-batches (all of them are in ``single`` if given) and replicas."""
-        gradient, stored = self._gradient(scope, variable, ipu, single)
-        replicas = self._builder.ir.replication_factor
-        reduced = gradient
-        if self._sharded(variable):
-            reduced = self._shard(scope, gradient, "add", ipu)
-        elif replicas > 1:
-            group = self._builder.ir.grouping()
-            reduced = scope.op(ReplicatedAllReduceInplace, [gradient], ipu=ipu, op="add", group=group).outputs[0]
-        factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
-        if factor != 1.0:
-            reduced = scope.op(AccumulatorScale, [reduced], ipu=ipu, factor=factor).outputs[0]
-        return _Gradient(variable, ipu, gradient, stored, reduced)
+        with scope.on(ipu):
+            gradient, stored = self._gradient(scope, variable, ipu, single)
+            return _Gradient(variable, ipu, gradient, stored, self._over_replicas(variable, gradient))
 
-    def _update(self, routine: Scope, gradient: _Gradient) -> None:
+    def _over_replicas(self, variable: Variable, gradient: Tensor) -> Tensor:
+        """A gradient reduced over the replicas and scaled."""
+        replicas = self._builder.ir.replication_factor
+        if self._sharded(variable):
+            gradient = self._shard(gradient, "add")
+        elif replicas > 1:
+            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=self._builder.ir.grouping())
+        factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
+        return gradient if factor == 1.0 else make(AccumulatorScale, gradient, factor=factor)
+
+    def _update(self, scope: Scope, gradient: _Gradient) -> None:
         """One parameter's step."""
+        with scope.on(gradient.ipu):
+            self._step(scope, gradient)
+
+    def _step(self, routine: Scope, gradient: _Gradient) -> None:
         variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
         sharded = self._sharded(variable)
-        weight = self._weight(routine, variable, ipu)
-        target = self._shard(routine, weight, "local", ipu) if sharded else weight
+        weight = self._weight(routine, variable)
+        target = self._shard(weight, "local") if sharded else weight
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
             name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
         }
-        with routine.ordered(ipu):
+        with routine.ordered():
             if combined:
                 assert self._training.combined is not None
                 replicas = self._builder.ir.replication_factor
                 self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
             else:
                 self._training.rule.build(variable, target, reduced, state, scalars)
-        self._store_state(routine, variable, state, ipu)
+        self._store_state(variable, state)
         if sharded:
-            whole = routine.op(ReplicatedAllGather, [target], variable.name, ipu=ipu, mode="shape",
-                               shape=variable.shape, group=self._builder.ir.grouping()).outputs[0]  # fmt: skip
-            weight = routine.op(CopyVarUpdate, [weight, whole], ipu=ipu).outputs[0]
+            whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
+                         group=self._builder.ir.grouping())  # fmt: skip
+            weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
-            remote_store(routine, variable.remote[0], variable.remote[1], weight, ipu)
+            remote_store(*variable.remote, weight)
         if self.accumulates and not combined:
-            cleared = routine.op(AccumulatorZero, [gradient.accumulated], ipu=ipu).outputs[0]
+            cleared = make(AccumulatorZero, gradient.accumulated)
             if gradient.stored is not None:
-                remote_store(routine, gradient.stored, 0, cleared, ipu)
+                remote_store(gradient.stored, 0, cleared)
 
     def _gradient(
         self, routine: Scope, variable: Variable, ipu: int, single: Tensor | None
@@ -242,13 +251,13 @@ class Weights:
         if single is None:
             return self._open(routine, variable, ipu)
         if self.dtype(variable) is not variable.dtype:
-            single = routine.op(Cast, [single], single.name, ipu=ipu, dtype=self.dtype(variable)).outputs[0]
+            single = make(Cast, single, name=single.name, dtype=self.dtype(variable))
         return single, None
 
-    def _weight(self, routine: Scope, variable: Variable, ipu: int) -> Tensor:
+    def _weight(self, routine: Scope, variable: Variable) -> Tensor:
         if variable.remote is None:
             return routine.get(variable)
-        return remote_load(routine, variable.remote[0], variable.remote[1], ipu, variable.name)
+        return remote_load(*variable.remote, variable.name)
 
     def _factor(self, replicas: int) -> float:
         training, micro_batches = self._training, self._builder.timetable.micro_batches
@@ -269,9 +278,9 @@ class Weights:
             and variable.spec.elements >= max(offload.min_elements_sharding, replicas)
         )
 
-    def _shard(self, routine: Scope, tensor: Tensor, op: str, ipu: int) -> Tensor:
+    def _shard(self, tensor: Tensor, op: str) -> Tensor:
         group = self._builder.ir.grouping()
-        return routine.op(ReplicatedReduceScatter, [tensor], tensor.name, ipu=ipu, op=op, group=group).outputs[0]
+        return make(ReplicatedReduceScatter, tensor, name=tensor.name, op=op, group=group)
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
@@ -282,14 +291,14 @@ class Weights:
             if held.remote is None:
                 found[name] = routine.get(held)
             else:
-                found[name] = remote_load(routine, held.remote[0], held.remote[1], ipu, held.name)
+                found[name] = remote_load(*held.remote, held.name)
         return found
 
-    def _store_state(self, routine: Scope, variable: Variable, state: Mapping[str, Tensor], ipu: int) -> None:
+    def _store_state(self, variable: Variable, state: Mapping[str, Tensor]) -> None:
         for name, tensor in state.items():
             held = self.state[variable, name]
             if held.remote is not None:
-                remote_store(routine, held.remote[0], held.remote[1], tensor, ipu)
+                remote_store(*held.remote, tensor)
 
     def _state_variable(self, variable: Variable, name: str, value: np.ndarray, ipu: int) -> Variable:
         key = (variable, name)

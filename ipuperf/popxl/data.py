@@ -54,6 +54,8 @@ def _new_variable(
     graph = context.gmg()._ir
     shape = array.shape[1:] if group.num_groups > 1 else array.shape
     spec = _ir.TensorSpec(tuple(shape), _ir.dtype_of(array))
+    if sharded and not shape:
+        raise ValueError(f"variable {name or 't'!r}: data of shape () cannot be sharded; give it an axis")
     if sharded:
         spec = _ir.TensorSpec((shard_length(math.prod(shape), shards),), spec.dtype, tuple(shape))
     place = None

@@ -202,6 +202,8 @@ class Tensor(_ir.Operators):
     def __getitem__(self, key: Any) -> Tensor:
         from .ops.lifting import lifted
 
+        if any(part is None for part in (key if isinstance(key, tuple) else (key,))):
+            raise TypeError(f"index of {self.id!r}: None is not allowed; allowed: int, slice, ...")
         return lifted(getitem)(self, key)
 
     def __len__(self) -> int:

@@ -56,11 +56,6 @@ class DeviceToHostStream(Stream):
     """Data to the host."""
 
 
-def wrap_stream(stream: _ir.Stream) -> Stream:
-    """The PopXL handle of an IR stream."""
-    return (HostToDeviceStream if stream.direction == "h2d" else DeviceToHostStream)(stream)
-
-
 def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) -> _ir.Stream:
     graph = context.gmg()._ir
     spec = _ir.TensorSpec(wholes(shape, f"shape of stream {name or direction!r}", 0), _dtype.as_dtype(dtype)._ir)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
 DPI = 130
 """Resolution of the figures."""
-
-_OPTIONAL = ("timeline.png", "trace.pftrace", "liveness.png", "tile_memory.png")
-
-Item = tuple[str, str, Callable[["Trace", Path], None]]
-"""File name, what it holds, and who writes it."""
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -52,40 +48,61 @@ def _operations(trace: Trace, path: Path) -> None:
     trace.operations()[columns].to_csv(path, index=False, float_format="%.6g")
 
 
-def _drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
+def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
+    """Who writes a figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
 
 
-def _items(trace: Trace) -> list[Item]:
-    """The files this trace has data for."""
-    items: list[Item] = [
-        ("summary.txt", "summary in words", _text),
-        ("summary.json", "summary as JSON, seconds of the breakdown included", _json),
-        ("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
-        ("operations.csv", "cost of each op over the whole trace, all stored IPUs together", _operations),
-    ]
-    if trace.columns("instances")["instance"].size:
-        window = fitting_window(trace, MAX_SLICES)
-        shown = "" if window is None else f", cycles {window[0]:,} to {window[1]:,} only (too long for a viewer)"
-        items.append(("timeline.png", "execution timeline of every IPU", _drawn(timeline_figure)))
-        items.append(
-            (
-                "trace.pftrace",
-                f"interactive timeline; open it at https://ui.perfetto.dev{shown}",
-                lambda t, p: to_perfetto(t, p, window),
-            )
-        )
-    if len(trace.columns("liveness")["ipu"]):
-        items.append(("liveness.png", "live memory over program steps", _drawn(liveness_figure)))
-    if len(trace.columns("tile_memory")["ipu"]):
-        items.append(("tile_memory.png", "bytes on every tile by category", _drawn(tile_memory_figure)))
-    return items
+def _window(trace: Trace) -> tuple[int, int] | None:
+    return fitting_window(trace, MAX_SLICES)
 
 
-def _index(trace: Trace, items: list[Item]) -> str:
+def _cut(trace: Trace) -> str:
+    window = _window(trace)
+    return "" if window is None else f", cycles {window[0]:,} to {window[1]:,} only (too long for a viewer)"
+
+
+@dataclass(frozen=True)
+class View:
+    """A file of a report.
+
+    Attributes:
+        name: the file.
+        holds: what it shows, in words.
+        write: writes it.
+        needs: table of the trace without whose rows it is left out ("": always there).
+        remark: what is to be said besides of a trace.
+    """
+
+    name: str
+    holds: str
+    write: Callable[[Trace, Path], None]
+    needs: str = ""
+    remark: Callable[[Trace], str] = lambda trace: ""
+
+    def possible(self, trace: Trace) -> bool:
+        """Whether the trace has data for it."""
+        return not self.needs or any(len(column) for column in trace.columns(self.needs).values())
+
+
+VIEWS: tuple[View, ...] = (
+    View("summary.txt", "summary in words", _text),
+    View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
+    View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
+    View("operations.csv", "cost of each op over the whole trace, all stored IPUs together", _operations),
+    View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
+    View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
+         lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),
+    View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),
+    View("tile_memory.png", "bytes on every tile by category", drawn(tile_memory_figure), "tile_memory"),
+)  # fmt: skip
+"""The files of a report, in the order of its index; all else about them follows from here."""
+
+
+def _index(trace: Trace, views: Sequence[View]) -> str:
     state = "**The program does not fit in memory.**\n\n" if trace.meta["oom"] else ""
-    rows = "\n".join(f"| [{name}]({name}) | {meaning} |" for name, meaning, _ in items)
-    missing = [name for name in _OPTIONAL if name not in [item[0] for item in items]]
+    rows = "\n".join(f"| [{view.name}]({view.name}) | {view.holds}{view.remark(trace)} |" for view in views)
+    missing = [view.name for view in VIEWS if view not in views]
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
     title = f"# Report of a simulated program on {trace.meta['machine']}"
     made = f"Written by ipuperf {trace.meta['ipuperf_version']}. The figures are simulated, not measured."
@@ -95,22 +112,21 @@ def _index(trace: Trace, items: list[Item]) -> str:
 def write_report(trace: Trace, directory: str | os.PathLike[str]) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
-    summary.txt, summary.json, trace.ipt, operations.csv, timeline.png, trace.pftrace, liveness.png, tile_memory.png and
-    index.md, which says what each holds. Files the trace has no data for are left out, and the index says so. All is
-    written into a temporary folder beside ``directory`` that is then renamed, so that a report is there whole or not at
-    all (see :func:`~.staging.staged`); files of an earlier report that no longer apply are removed.
+    The files are those of :data:`VIEWS`, and index.md, which says what each holds. Files the trace has no data for are
+    left out, and the index says so. All is written into a temporary folder beside ``directory`` that is then renamed,
+    so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an earlier report that no
+    longer apply are removed.
 
     Raises:
         OSError: the folder cannot be written; it then holds what it held before.
     """
     folder = Path(directory)
-    items = _items(trace)
-    names = [name for name, _, _ in items]
+    views = [view for view in VIEWS if view.possible(trace)]
     with staged(folder) as temporary:
-        for name, _, write in items:
-            write(trace, temporary / name)
-        (temporary / "index.md").write_text(_index(trace, items), encoding="utf-8")
-    for name in _OPTIONAL:
-        if name not in names:
-            (folder / name).unlink(missing_ok=True)
-    return [folder / name for name in (*names, "index.md")]
+        for view in views:
+            view.write(trace, temporary / view.name)
+        (temporary / "index.md").write_text(_index(trace, views), encoding="utf-8")
+    for view in VIEWS:
+        if view not in views:
+            (folder / view.name).unlink(missing_ok=True)
+    return [folder / name for name in (*(view.name for view in views), "index.md")]

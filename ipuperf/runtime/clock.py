@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import threading
 import time as real_time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
+
+from .run_context import RUN
 
 QUERY_COST_NS = 50
 """Nanoseconds that asking for the time costs on the simulated host.
@@ -125,22 +126,12 @@ class _TimeModule(ModuleType):
 
 _REPLACED = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "sleep")
 
-# The clocks of the activations that are under way, innermost last. A list rather than a context variable, so that a
-# session.run in a thread of the user's program advances the same clock.
-_active: list[SimulatedClock] = []
-
 
 def active_clock() -> SimulatedClock | None:
     """The clock of the innermost :func:`activate` under way in this process; ``None`` means wall time."""
-    return _active[-1] if _active else None
+    return RUN.clocks[-1] if RUN.clocks else None
 
 
-@contextmanager
-def activate(clock: SimulatedClock) -> Iterator[SimulatedClock]:
+def activate(clock: SimulatedClock) -> AbstractContextManager[SimulatedClock]:
     """Make ``clock`` the active one within the ``with`` block, then the one before it again."""
-    depth = len(_active)
-    _active.append(clock)
-    try:
-        yield clock
-    finally:
-        del _active[depth:]
+    return RUN.entered(RUN.clocks, clock)

@@ -1,16 +1,17 @@
-"""Settings of a run: which machine to simulate, where reports go. They reach sessions through a context variable.
+"""Settings of a run: which machine to simulate, where reports go. They reach sessions, also those of other threads,
+through :data:`.run_context.RUN`.
 
 The command line (or a notebook) sets them with :func:`use_settings`; a program run without settings gets the defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .run_context import RUN
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -41,19 +42,11 @@ class RunSettings:
     executables: list[Executable] = field(default_factory=list)
 
 
-_CURRENT: ContextVar[RunSettings | None] = ContextVar("ipuperf_run_settings", default=None)
-
-
 def current_settings() -> RunSettings:
     """The settings in force; outside of :func:`use_settings` fresh defaults (which remember nothing)."""
-    return _CURRENT.get() or RunSettings()
+    return RUN.settings[-1] if RUN.settings else RunSettings()
 
 
-@contextmanager
-def use_settings(settings: RunSettings) -> Iterator[RunSettings]:
-    """Put ``settings`` in force for the duration of the block."""
-    token = _CURRENT.set(settings)
-    try:
-        yield settings
-    finally:
-        _CURRENT.reset(token)
+def use_settings(settings: RunSettings) -> AbstractContextManager[RunSettings]:
+    """Put ``settings`` in force for the duration of the block, in all threads of the process."""
+    return RUN.entered(RUN.settings, settings)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from .assembly import Placement, assemble
 from .checks import Devices, check_at_least, check_counts, check_devices
+from .registry import schedule
 from .timetable import Cell, ScheduleError, Timetable
 
 
@@ -29,6 +30,7 @@ def _cells(stages: int, starts: range, inference: bool, recompute: bool, last: i
                 yield start + position, rank - 0.5, Cell("R", stage, micro_batch)
 
 
+@schedule(recompute=True)
 def popart_pipeline(
     stages: int,
     micro_batches: int,
@@ -98,6 +100,7 @@ def tutorial_columns_before_full(stages: int) -> int:
     return 3 * stages - 3
 
 
+@schedule(copies="when needed")
 def sharded(stages: int, micro_batches: int, *, inference: bool = False, devices: Devices | None = None) -> Timetable:
     """PopTorch's ``ShardedExecution``: one micro-batch at a time, F0..F(N-1), B(N-1)..B0; any M, no stash.
 

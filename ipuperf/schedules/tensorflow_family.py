@@ -19,6 +19,7 @@ from enum import Enum
 
 from .assembly import Placement, assemble
 from .checks import Devices, check_at_least, check_counts, check_devices, check_multiple
+from .registry import schedule
 from .timetable import Cell, ScheduleError, Timetable
 
 _RECOMPUTE_RANK = 1_000_000
@@ -117,6 +118,7 @@ def _schedule(
     )
 
 
+@schedule(recompute=RecomputationMode.Auto)
 def grouped(
     stages: int,
     micro_batches: int,
@@ -181,6 +183,7 @@ def _free_rotations(order: list[tuple[int, ...]]) -> list[int]:
     return taken
 
 
+@schedule(recompute=RecomputationMode.Auto)
 def interleaved(
     stages: int,
     micro_batches: int,
@@ -212,6 +215,7 @@ def interleaved(
     return _schedule("interleaved", stages, micro_batches, offsets, 1, groups, inference, recompute)
 
 
+@schedule(recompute=RecomputationMode.Auto)
 def sequential(
     stages: int,
     micro_batches: int,

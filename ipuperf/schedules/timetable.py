@@ -80,11 +80,6 @@ class Timetable:
         return {cell: time for time, step in enumerate(self.steps) for cells in step for cell in cells}
 
     @cached_property
-    def bubble_count(self) -> int:
-        """Empty boxes of the figure: (time step, IPU) pairs in which the compute tiles run nothing."""
-        return sum(not any(cell.kind in "FBR" for cell in cells) for step in self.steps for cells in step)
-
-    @cached_property
     def in_flight(self) -> tuple[int, ...]:
         """Per stage, the most micro-batches whose forward has run and whose backward has not finished.
 
@@ -104,16 +99,6 @@ class Timetable:
                         peak = max(peak, count)
             peaks.append(peak)
         return tuple(peaks)
-
-    @cached_property
-    def in_flight_per_step(self) -> tuple[int, ...]:
-        """Per time step, the micro-batches that have entered the pipeline and not yet left it."""
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for cell, time in self.when.items():
-            first[cell.micro_batch] = min(first.get(cell.micro_batch, time), time)
-            last[cell.micro_batch] = max(last.get(cell.micro_batch, time), time)
-        return tuple(sum(first[m] <= t <= last[m] for m in first) for t in range(len(self.steps)))
 
     def label(self, cell: Cell) -> str:
         """``F1``: micro-batches count from 1; ``F1.s2`` names the stage where an IPU runs several."""

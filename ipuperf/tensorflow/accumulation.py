@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
+from ipuperf.functions import make
 from ipuperf.ir import CONTEXT, DType
 from ipuperf.ir import Variable as IrVariable
 
-from . import functions as f
 from .array import Array, convert
 from .devices import remote_buffers_supported
 from .dtypes import as_dtype
@@ -100,7 +100,7 @@ def _mean_over_replicas(frame: Frame, grad: Array) -> Array:
     tensor = frame.get(grad.tensor)
     with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("update"):
         group = frame.program.ir.grouping()
-        return f.emit(_k.ReplicatedAllReduce, [Array(tensor)], "reduced_grad", op="mean", group=group)
+        return Array(make(_k.ReplicatedAllReduce, tensor, name="reduced_grad", op="mean", group=group))
 
 
 class MapGradientOptimizer(Wrapper):

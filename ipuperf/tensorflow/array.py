@@ -7,18 +7,22 @@ mixed: operands other than Python numbers must have one type, as in TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import DType, Tensor
+from ipuperf.functions import arithmetic, products, reductions, shapes
+from ipuperf.functions.making import many
+from ipuperf.ir import DType, Operators, Tensor
 
-from .dtypes import to_host
+from .dtypes import as_dtype
 from .tracing import current_frame
 
 
-class Array:
+class Array(Operators):
     """A tensor of a program under construction.
 
     Attributes:
@@ -60,7 +64,7 @@ class Array:
     @property
     def T(self) -> Array:
         """Axes reversed."""
-        return _functions().transpose(self)
+        return lifted(shapes.transpose)(self)
 
     def get_shape(self) -> tuple[int, ...]:
         """Shape on one replica."""
@@ -71,12 +75,12 @@ class Array:
     def reshape(self, *shape: Any) -> Array:
         """In another shape; one entry may be -1."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return _functions().reshape(self, wanted)
+        return lifted(shapes.reshape)(self, many(wanted))
 
     def transpose(self, *axes: Any) -> Array:
         """Axes in the given order, default reversed."""
         wanted = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-        return _functions().transpose(self, wanted or None)
+        return lifted(shapes.transpose)(self, wanted or None)
 
     def flatten(self) -> Array:
         """All elements in one axis."""
@@ -86,124 +90,54 @@ class Array:
 
     def astype(self, dtype: Any) -> Array:
         """Converted to another element type."""
-        return _functions().cast(self, dtype)
+        return self if as_dtype(dtype) == self.dtype else lifted(arithmetic.cast)(self, dtype)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Sum over axes."""
-        return _functions().reduce_sum(self, axis, keepdims)
+        return lifted(reductions.sum)(self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Mean over axes."""
-        return _functions().reduce_mean(self, axis, keepdims)
+        return lifted(reductions.mean)(self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Maximum over axes."""
-        return _functions().reduce_max(self, axis, keepdims)
+        return lifted(reductions.max)(self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Minimum over axes."""
-        return _functions().reduce_min(self, axis, keepdims)
+        return lifted(reductions.min)(self, axis, keepdims)
 
     def argmax(self, axis: int = 0) -> Array:
         """Position of the maximum along an axis, int32."""
-        return _functions().argmax(self, axis)
+        return lifted(reductions.argmax)(self, axis)
 
     def dot(self, other: Any) -> Array:
         """Matrix product."""
-        return _functions().matmul(self, other)
+        return self @ other
 
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> Array:
-        return _functions().add(self, other)
-
-    def __radd__(self, other: Any) -> Array:
-        return _functions().add(other, self)
-
-    def __sub__(self, other: Any) -> Array:
-        return _functions().subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Array:
-        return _functions().subtract(other, self)
-
-    def __mul__(self, other: Any) -> Array:
-        return _functions().multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Array:
-        return _functions().multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Array:
-        return _functions().divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Array:
-        return _functions().divide(other, self)
-
-    def __floordiv__(self, other: Any) -> Array:
-        return _functions().floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Array:
-        return _functions().floor_divide(other, self)
-
-    def __mod__(self, other: Any) -> Array:
-        return _functions().mod(self, other)
-
-    def __rmod__(self, other: Any) -> Array:
-        return _functions().mod(other, self)
-
-    def __pow__(self, other: Any) -> Array:
-        return _functions().pow(self, other)
-
-    def __rpow__(self, other: Any) -> Array:
-        return _functions().pow(other, self)
-
-    def __matmul__(self, other: Any) -> Array:
-        return _functions().matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Array:
-        return _functions().matmul(other, self)
-
-    def __neg__(self) -> Array:
-        return _functions().negative(self)
-
-    def __abs__(self) -> Array:
-        return _functions().abs(self)
-
-    def __invert__(self) -> Array:
-        return _functions().logical_not(self)
-
-    def __and__(self, other: Any) -> Array:
-        return _functions().logical_and(self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Any) -> Array:
-        return _functions().logical_or(self, other)
-
-    __ror__ = __or__
-
-    def __gt__(self, other: Any) -> Array:
-        return _functions().greater(self, other)
-
-    def __lt__(self, other: Any) -> Array:
-        return _functions().less(self, other)
-
-    def __ge__(self, other: Any) -> Array:
-        return _functions().greater_equal(self, other)
-
-    def __le__(self, other: Any) -> Array:
-        return _functions().less_equal(self, other)
+    def operate(self, function: str, *operands: Any) -> Any:
+        """The function that an operator stands for: that of NumPy and TensorFlow for ``/``, ``//`` and ``%``."""
+        own = {"div": arithmetic.true_div, "fmod": arithmetic.mod, "matmul": products.matmul}
+        return lifted(own.get(function) or getattr(arithmetic, function))(*operands)
 
     def __eq__(self, other: object) -> Any:
-        return _functions().equal(self, other)
+        return self.operate("equal", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return _functions().not_equal(self, other)
+        return self.operate("not_equal", self, other)
 
     def __hash__(self) -> int:
         return id(self)
 
     def __getitem__(self, key: Any) -> Array:
-        return _functions().getitem(self, key)
+        """Indexing by integers, slices, ``None`` (a new axis) and ``...``; to index by an array use ``tf.gather``."""
+        if all(k is None or k is Ellipsis or (isinstance(k, slice) and k == slice(None)) for k in _tuple(key)):
+            shape = np.broadcast_to(0, self.shape)[key].shape
+            return self if shape == self.shape else self.reshape(shape)
+        return lifted(shapes.getitem)(self, key)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -237,32 +171,33 @@ class Array:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """A NumPy ufunc on traced arrays; plain calls without ``out`` and ``where`` only."""
-        function = _functions().UFUNCS.get(ufunc.__name__)
+        function = UFUNCS.get(ufunc.__name__)
         kwargs = {k: v for k, v in kwargs.items() if v is not None}
         if function is None or method != "__call__" or kwargs:
             how = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
             extra = f" with {', '.join(kwargs)}" if kwargs else ""
-            raise TypeError(
-                f"{how}{extra} is not available for traced arrays; available: {', '.join(_functions().UFUNCS)}"
-            )
+            raise TypeError(f"{how}{extra} is not available for traced arrays; available: {', '.join(UFUNCS)}")
         return function(*inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """A NumPy function on traced arrays."""
-        function = _functions().NUMPY_FUNCTIONS.get(func.__name__)
+        function = NUMPY_FUNCTIONS.get(func.__name__)
         if function is None:
             raise TypeError(
-                f"np.{func.__name__} is not available for traced arrays; available: "
-                f"{', '.join(_functions().NUMPY_FUNCTIONS)}"
+                f"np.{func.__name__} is not available for traced arrays; available: {', '.join(NUMPY_FUNCTIONS)}"
             )
         return function(*args, **kwargs)
 
 
-def _functions() -> Any:
-    """The functions on arrays (a late import: they need this class)."""
-    from . import functions
+UFUNCS: dict[str, Callable[..., Array]] = {}
+"""NumPy ufuncs that work on traced arrays."""
 
-    return functions
+NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""NumPy functions that work on traced arrays (with their positional arguments, and axis and keepdims by name)."""
+
+
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
 
 
 def is_traced(value: Any) -> bool:
@@ -290,8 +225,8 @@ def convert(value: Any, like: Array | None = None, dtype: Any = None, name: str 
         _check_number(value, like)
         dtype = like.dtype
     if isinstance(value, (list, tuple)) and any(is_traced(v) for v in value):
-        return _functions().stack([convert(v, like, dtype) for v in value])
-    return Array(frame.graph.constant(to_host(value, dtype), name=name))
+        return lifted(shapes.stack)([convert(v, like, dtype) for v in value])
+    return Array(frame.constant(value, dtype, name))
 
 
 def _check_number(value: Any, like: Array) -> None:
@@ -300,3 +235,100 @@ def _check_number(value: Any, like: Array) -> None:
             f"{value!r} with array {like.name!r} of type {like.dtype.name}: a fraction does not fit an integer type; "
             "cast the array first"
         )
+
+
+# -- the function library on arrays ------------------------------------------------------------------------------------
+
+
+def together(values: Sequence[Any]) -> list[Array]:
+    """Operands as arrays of one type: numbers, lists and data of NumPy's default types take that of the arrays beside
+    them.
+
+    Raises:
+        TypeError: two different types.
+    """
+    like = convert(next((v for v in values if is_traced(v)), values[-1]))
+    found = [convert(v, like, None if is_traced(v) or not _adapts(v) else like.dtype) for v in values]
+    wrong = next((a for a in found if a.dtype != like.dtype), None)
+    if wrong is not None:
+        raise TypeError(
+            f"operands {like.name!r} {like.dtype.name} and {wrong.name!r} {wrong.dtype.name} have different types; "
+            "cast one of them"
+        )
+    return found
+
+
+def _adapts(value: Any) -> bool:
+    """Whether host data takes the type of the array beside it: float64 and int64, NumPy's defaults, do."""
+    return isinstance(value, (list, tuple)) or getattr(value, "dtype", None) in (np.float64, np.int64)
+
+
+def _listed(values: Sequence[Any]) -> list[Array]:
+    """Arrays and host data behind each other; numbers take the type of the first array."""
+    first = next((convert(v) for v in values if is_traced(v)), None)
+    return [convert(v, first) for v in values]
+
+
+_LOWERED: dict[str, Callable[[Any], Any]] = {
+    "Tensor": lambda value: convert(value).tensor,
+    "Sequence[Tensor]": lambda values: [a.tensor for a in _listed(values)],
+    "DType": as_dtype,
+}
+"""What parameters of the function library are given, by their annotation; operands (``Operand``) go together."""
+
+
+@cache
+def lifted(function: Callable[..., Any], names: str = "", called: str = "", **defaults: Any) -> Callable[..., Any]:
+    """``function`` of :mod:`ipuperf.functions` on arrays, variables and host data, in the innermost frame.
+
+    Args:
+        names: TensorFlow's names of its parameters, in order, where they are others.
+        called: what results are called; the argument ``name`` goes before.
+        defaults: arguments that TensorFlow has a default for.
+    """
+    shown, kinds = _signature(function, names.split(), defaults)
+
+    @wraps(function)
+    def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
+        try:
+            given = shown.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{called or function.__name__}{shown}: {error}") from None
+        given.apply_defaults()
+        with current_frame().named(name or called or function.__name__):
+            return raised(function(*_lowered(given.args, kinds)))
+
+    call.__signature__ = shown  # type: ignore[attr-defined]
+    return call
+
+
+def _signature(
+    function: Callable[..., Any], names: Sequence[str], defaults: dict[str, Any]
+) -> tuple[inspect.Signature, list[str]]:
+    """Parameters as TensorFlow has them, without types, and the types that the function library states."""
+    own = list(inspect.signature(function).parameters.values())
+    if own[0].kind is own[0].VAR_POSITIONAL:
+        own = [own[0].replace(kind=own[0].POSITIONAL_OR_KEYWORD)] * len(names)
+    called = [*names, *(p.name for p in own[len(names) :])]
+    shown = [
+        p.replace(name=name, default=defaults.get(p.name, p.default), annotation=p.empty)
+        for p, name in zip(own, called, strict=True)
+    ]
+    return inspect.Signature(shown), [str(p.annotation) for p in own]
+
+
+def _lowered(values: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
+    """Tensors of the IR in the place of arrays and host data."""
+    operands = [value for value, kind in zip(values, kinds, strict=True) if kind == "Operand"]
+    converted = iter(together(operands)) if operands else iter(())
+    return [
+        next(converted).tensor if kind == "Operand" else _LOWERED[kind](value) if kind in _LOWERED else value
+        for value, kind in zip(values, kinds, strict=True)
+    ]
+
+
+def raised(value: Any) -> Any:
+    """Tensors of the IR as arrays, also inside lists and tuples."""
+    if isinstance(value, Tensor):
+        return Array(value)
+    return type(value)(raised(v) for v in value) if isinstance(value, (list, tuple)) else value

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import CONTEXT, Constant, GradientBuilder, Op, Tensor
+from ipuperf.ir import CONTEXT, Constant, Derivative, GradientBuilder, Op, Tensor
 from ipuperf.ops import Add
 
 from .array import Array, convert
@@ -23,10 +23,7 @@ class _InlineBuilder(GradientBuilder):
     """Builds gradient ops in the forward's own graph, where forward values are at hand."""
 
     def __init__(self, frame: Frame) -> None:
-        self.graph = frame.graph
-        self.add_class = Add
-        self.known = {}
-        self._forward = {}
+        super().__init__(Derivative(frame.graph, frame.graph), Add, {})
 
     def forward(self, tensor: Tensor) -> Tensor:
         return tensor
@@ -73,6 +70,7 @@ def _backward(frame: Frame, order: list[Op], losses: list[Tensor], targets: list
             continue
         with ExitStack() as place:
             place.enter_context(CONTEXT.phase("bwd"))
+            place.enter_context(CONTEXT.building(builder))
             if op.ipu is not None:
                 place.enter_context(CONTEXT.on_ipu(op.ipu))
             for tensor, grad in zip(op.inputs, op.gradient(builder, out), strict=True):

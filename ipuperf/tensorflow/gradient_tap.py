@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Graph, Tensor, TensorSpec
+from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
 from ipuperf.ops import Environment, Op
 from ipuperf.ops.work import Work
 
@@ -53,7 +53,7 @@ class GradientTap(Op):
 def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:
     """Let all ops of ``graph`` that read its input ``tensor`` read it through a :class:`GradientTap`."""
     readers = [op for op in graph.ops if tensor in op.inputs]
-    made = graph.create(GradientTap, [tensor], [f"{tensor.name}_tapped"], **attributes)
+    made = Builder(graph).create(GradientTap, [tensor], [f"{tensor.name}_tapped"], **attributes)
     graph.ops.insert(0, graph.ops.pop())
     for op in readers:
         op.inputs = [made.outputs[0] if t is tensor else t for t in op.inputs]

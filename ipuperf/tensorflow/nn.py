@@ -6,17 +6,17 @@ Transpose ops, which the cost model charges as copies; upstream chooses a layout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ipuperf import ops as _k
+from ipuperf.functions import arithmetic, make, networks, products, selection
 
-from .array import Array, convert
+from .array import Array, convert, lifted
 from .functions import (
     add,
-    emit,
     gelu,
     log_softmax,
     multiply,
@@ -71,26 +71,19 @@ def _spatial(value: Any, first: bool) -> tuple[int, int]:
     return entries[0], entries[1]
 
 
-def _pads(
-    padding: Padding, size: Sequence[int], window: Sequence[int], strides: Sequence[int], first: bool
-) -> list[tuple[int, int]]:
-    """Zeros before and after each spatial axis. SAME: for ``ceil(size / stride)`` results, the odd one after.
+def _pads(padding: Padding, first: bool) -> tuple[str, list[int] | None]:
+    """Kind and numbers of a padding for the function library.
 
     Raises:
         ValueError: another name.
     """
     if not isinstance(padding, str):
         pairs = [(int(a), int(b)) for a, b in padding]
-        return (pairs[2:] if first else pairs[1:3]) if len(pairs) == 4 else pairs
-    if padding.upper() == "VALID":
-        return [(0, 0)] * len(size)
-    if padding.upper() != "SAME":
+        pairs = (pairs[2:] if first else pairs[1:3]) if len(pairs) == 4 else pairs
+        return "not_set", [a for a, _ in pairs] + [b for _, b in pairs]
+    if padding.upper() not in ("SAME", "VALID"):
         raise ValueError(f"padding={padding!r}; allowed are SAME, VALID and pairs of numbers")
-    pads = []
-    for n, k, s in zip(size, window, strides):
-        total = max((-(-n // s) - 1) * s + k - n, 0)
-        pads.append((total // 2, total - total // 2))
-    return pads
+    return {"SAME": "same_upper", "VALID": "valid"}[padding.upper()], None
 
 
 def _to_nchw(array: Array, first: bool) -> Array:
@@ -115,39 +108,41 @@ def conv2d(
     first = _channels_first(data_format)
     x = _to_nchw(convert(input), first)
     w = transpose(convert(filters if filters is not None else filter), [3, 2, 0, 1])
-    steps, dilation = _spatial(strides, first), _spatial(dilations, first)
-    window = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:])]
-    pads = _pads(padding, x.shape[2:], window, steps, first)
+    kind, pads = _pads(padding, first)
     groups = max(1, x.shape[1] // max(1, w.shape[1]))
-    options = current_frame().program.convolution_attributes()
-    y = emit(
-        _k.Conv, [x, w], name or "conv2d", strides=steps, dilation=dilation, padding=pads, groups=groups, **options
-    )
+    convolve = lifted(products.conv, called="conv2d")
+    y = convolve(x, w, _spatial(strides, first), pads, _spatial(dilations, first), groups, pad_type=kind, name=name)
     return _from_nchw(y, first)
 
 
 def _pool(
-    op_class: type[_k.Op], input: Any, ksize: Any, strides: Any, padding: Padding, data_format: str | None, name: str
+    function: Callable[..., Any],
+    input: Any,
+    ksize: Any,
+    strides: Any,
+    padding: Padding,
+    data_format: str | None,
+    name: str,
 ) -> Array:
     first = _channels_first(data_format)
+    kind, pads = _pads(padding, first)
     x = _to_nchw(convert(input), first)
-    window, steps = _spatial(ksize, first), _spatial(strides, first)
-    pads = _pads(padding, x.shape[2:], window, steps, first)
-    return _from_nchw(emit(op_class, [x], name, kernel_size=window, strides=steps, padding=pads), first)
+    y = lifted(function)(x, _spatial(ksize, first), _spatial(strides, first), pads, auto_pad=kind, name=name)
+    return _from_nchw(y, first)
 
 
 def max_pool(
     input: Any, ksize: Any, strides: Any, padding: Padding = "VALID", data_format: str | None = "NHWC", name: str = ""
 ) -> Array:
     """Largest element of each window."""
-    return _pool(_k.MaxPool, input, ksize, strides, padding, data_format, name or "max_pool")
+    return _pool(products.max_pool, input, ksize, strides, padding, data_format, name)
 
 
 def avg_pool(
     input: Any, ksize: Any, strides: Any, padding: Padding = "VALID", data_format: str | None = "NHWC", name: str = ""
 ) -> Array:
     """Mean of each window, without padding."""
-    return _pool(_k.AveragePool, input, ksize, strides, padding, data_format, name or "avg_pool")
+    return _pool(products.average_pool, input, ksize, strides, padding, data_format, name)
 
 
 max_pool2d, avg_pool2d = max_pool, avg_pool
@@ -161,14 +156,7 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, epsilon: float = 1e-
     factor = convert(np.ones(width, dtype) if scale is None else scale)
     offset = convert(np.zeros(width, dtype) if bias is None else bias)
     flat = reshape(array, [-1, width])
-    op = current_frame().create(
-        _k.GroupNormalization,
-        [flat.tensor, factor.tensor, offset.tensor],
-        ["layer_norm", "mean", "inv_std_dev"],
-        num_groups=1,
-        epsilon=epsilon,
-    )
-    return reshape(Array(op.outputs[0]), array.shape)
+    return reshape(lifted(networks.layer_norm)(flat, factor, offset, epsilon), array.shape)
 
 
 def dropout(x: Any, rate: float = 0.5, noise_shape: Sequence[int] | None = None, seed: int | None = None) -> Array:
@@ -179,12 +167,11 @@ def dropout(x: Any, rate: float = 0.5, noise_shape: Sequence[int] | None = None,
     """
     array, frame = convert(x), current_frame()
     key = frame.program.random_key() if seed is None else int(seed)
-    return emit(_k.Dropout, [array, Array(frame.seed())], "dropout", p=float(rate), mask_shape=noise_shape, key=key)
+    seeds = frame.seed()
+    return Array(make(_k.Dropout, array.tensor, seeds, name="dropout", p=float(rate), mask_shape=noise_shape, key=key))
 
 
-def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Array:
-    """Slices of ``params`` along ``axis`` at ``indices``; an index out of range is an error at run time."""
-    return emit(_k.Gather, [convert(params), convert(indices)], name or "gather", axis=axis)
+gather = lifted(selection.gather, "params indices")
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None) -> Array:
@@ -200,21 +187,9 @@ def moments(x: Any, axes: Sequence[int], keepdims: bool = False) -> tuple[Array,
     return (mean if keepdims else reduce_mean(array, axes)), variance
 
 
-def leaky_relu(features: Any, alpha: float = 0.2) -> Array:
-    """``x`` above 0, ``alpha x`` below."""
-    return emit(_k.LeakyRelu, [convert(features)], "leaky_relu", alpha=alpha)
-
-
-def swish(features: Any) -> Array:
-    """``x * sigmoid(x)``."""
-    return emit(_k.Swish, [convert(features)], "swish")
-
-
-def softplus(features: Any) -> Array:
-    """``log(1 + exp(x))``."""
-    return emit(_k.Softplus, [convert(features)], "softplus")
-
-
+leaky_relu = lifted(arithmetic.leaky_relu, "features", alpha=0.2)
+swish = lifted(arithmetic.swish, "features")
+softplus = lifted(arithmetic.softplus, "features")
 silu = swish
 
 __all__ = [

@@ -15,7 +15,7 @@ import numpy as np
 
 from ipuperf import ops as _k
 from ipuperf.functions.updates import PoweredAdam, Sgd, Step, Update
-from ipuperf.ir import CONTEXT, Builder, Tensor
+from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
 from .array import Array, convert, is_traced
@@ -38,18 +38,6 @@ def check_gradient_options(
     EFFECTS.given("train.Optimizer.compute_gradients(aggregation_method)", aggregation_method)
     EFFECTS.given("train.Optimizer.compute_gradients(colocate_gradients_with_ops)", colocate_gradients_with_ops)
     EFFECTS.given("train.Optimizer.compute_gradients(grad_loss)", grad_loss)
-
-
-class _InFrame(Builder):
-    """Makes ops through a frame."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__(frame.graph)
-        self._frame = frame
-
-    def create(self, op_class: type[Any], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> Any:
-        """A new last op of the frame."""
-        return self._frame.create(op_class, inputs, names, **attributes)
 
 
 class Optimizer:
@@ -129,11 +117,10 @@ class Optimizer:
     def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
         """Create the ops that change ``variable`` and ``slots`` in place, in the current frame."""
         rule = self.rule()
-        with CONTEXT.building(_InFrame(current_frame())):
-            rates = {"rate": lambda: -hyper["learning_rate"], "step_size": lambda: hyper["learning_rate"]}
-            numbers = {name: rates[name]() if name in rates else hyper[name] for name in sorted(rule.numbers)}
-            state = {self._state_names.get(name, name): slot for name, slot in slots.items()}
-            rule.build(Step(variable, grad, state, numbers))
+        rates = {"rate": lambda: -hyper["learning_rate"], "step_size": lambda: hyper["learning_rate"]}
+        numbers = {name: rates[name]() if name in rates else hyper[name] for name in sorted(rule.numbers)}
+        state = {self._state_names.get(name, name): slot for name, slot in slots.items()}
+        rule.build(Step(variable, grad, state, numbers))
 
     def _update(self, frame: Frame, grad: Array, variable: Any) -> None:
         if frame.update is not None:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from ipuperf.ir import Constant, Stream, Tensor, Variable
-from ipuperf.ops import Identity
 from ipuperf.pipelines import Data, Offload, Pipeline, Source, StageOutput, Training, build_pipeline
 from ipuperf.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
 
@@ -174,7 +173,7 @@ def _outputs(
             if asked.accumulate_outfeed and asked.accumulate_outfeed_dtype is not None:
                 array = f.cast(array, accumulator_dtype(asked.accumulate_outfeed_dtype, array))
             if isinstance(array.tensor, Constant) or array.tensor in frame.graph.inputs:
-                array = f.emit(Identity, [array], "outfeed")
+                array = f.identity(array, name="outfeed")
         pairs.append((number, array))
         return array
 

@@ -178,17 +178,15 @@ class Program:
         self.changed.add(handle)
         return Operation(f"{handle.op_name}/Assign")
 
-    def matmul_attributes(self) -> dict[str, Any]:
-        """Attributes of matrix products: the options of the active pipeline stage over those of the configuration."""
-        config = state().config
-        options = {**(config.matmuls.poplar_options if config is not None else {}), **self.matmul_options}
-        return devices.plan_attributes(options)
-
-    def convolution_attributes(self) -> dict[str, Any]:
-        """Attributes of convolutions, from the same places."""
-        config = state().config
-        options = {**(config.convolutions.poplar_options if config is not None else {}), **self.convolution_options}
-        return devices.plan_attributes(options)
+    def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
+        """Attributes of products and convolutions: the options of the active pipeline stage over those of the
+        configuration. None for other ops."""
+        options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
+        config, own = state().config, options.get(op_class)
+        if own is None:
+            return {}
+        set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
+        return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
 
     def _store_results(self, outputs: Any) -> None:
         def store(value: Any) -> int | None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipuperf import ops as _k
+from ipuperf.functions import make
 from ipuperf.ir import FLOAT32
 
 from .array import Array
 from .dtypes import as_dtype
-from .functions import emit
 from .state import state
 from .tracing import current_frame
 
@@ -23,8 +23,10 @@ def set_seed(seed: int) -> None:
 def _draw(op_class: type[_k.Op], shape: Sequence[int], dtype: Any, seed: int | None, **attributes: float) -> Array:
     frame = current_frame()
     key = frame.program.random_key() if seed is None else int(seed)
-    source = [Array(frame.seed())]
-    return emit(op_class, source, "random", shape=tuple(shape), dtype=as_dtype(dtype), key=key, **attributes)
+    found = make(
+        op_class, frame.seed(), name="random", shape=tuple(shape), dtype=as_dtype(dtype), key=key, **attributes
+    )
+    return Array(found)
 
 
 def normal(

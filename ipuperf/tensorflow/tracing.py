@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.ir import CONTEXT, Constant, Graph, Op, Tensor, Variable
-from ipuperf.ops import IncrementModInplace, IpuCopy
+from ipuperf.ir import CONTEXT, Builder, Constant, DType, Graph, Op, Tensor, Variable
+from ipuperf.ir.builder import OpT
+from ipuperf.ops import IncrementModInplace, IpuCopy, Loop
+
+from .dtypes import to_host
 
 if TYPE_CHECKING:
     from .program import Program
 
-_FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("ipuperf_tensorflow_frames", default=())
 
-
-class Frame:
-    """A graph under construction.
+class Frame(Builder):
+    """The op maker of a graph that is traced: its ops run as they are written.
 
     Attributes:
         program: the program that it belongs to.
@@ -37,8 +37,8 @@ class Frame:
     """
 
     def __init__(self, program: Program, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
+        super().__init__(graph)
         self.program = program
-        self.graph = graph
         self.outer = outer
         self.executions = executions
         self.captured: list[Tensor] = []
@@ -85,27 +85,28 @@ class Frame:
             f"{self.graph.name or 'main'!r}: pass it as an argument of the function that needs it"
         )
 
-    def create(self, op_class: type[Op], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> Op:
-        """A new last op; operands may belong to outer frames."""
-        operands = [self.bring(self.get(t)) for t in inputs]
-        op = self.graph.create(op_class, operands, names, **attributes)
-        self.chain([op])
-        return op
+    def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+        """A new op. Its operands come to the IPU of the active shard, but those of a loop stay where they are; products
+        and convolutions get the configured options."""
+        if not issubclass(op_class, Loop):
+            inputs = [self.bring(self.get(t)) for t in inputs]
+        return super().create(op_class, inputs, names, **{**self.program.plan_attributes(op_class), **attributes})
 
-    def call(self, op_class: type[Op], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> Op:
-        """A new last op that executes a graph: its operands stay on the IPUs where they are."""
-        op = self.graph.create(op_class, [self.get(t) for t in inputs], names, **attributes)
+    def made(self, op: Op) -> None:
+        """Execute a new op after all ops so far."""
         self.chain([op])
-        return op
+
+    def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
+        """A constant of a type that the IPU has."""
+        return self.graph.constant(to_host(value, dtype), name=name)
 
     def bring(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the IPU of the active shard: itself, or a copy between IPUs."""
         here, there = CONTEXT.ipus[-1] if CONTEXT.ipus else 0, tensor.ipu or 0
         if here == there or isinstance(tensor, Constant):
             return tensor
-        copy = self.graph.create(IpuCopy, [tensor], [f"{tensor.name}_ipu{here}"], source=there, destination=here)
-        self.chain([copy])
-        return copy.outputs[0]
+        names = [f"{tensor.name}_ipu{here}"]
+        return super().create(IpuCopy, [tensor], names, source=there, destination=here).outputs[0]
 
     def chain(self, ops: Sequence[Op]) -> None:
         """Execute ``ops`` in this order, after all ops so far."""
@@ -127,14 +128,9 @@ class Frame:
         return Frame(self.program, self.program.ir.create_graph(stem), self, executions)
 
 
-def frames() -> tuple[Frame, ...]:
-    """The frames under construction, innermost last."""
-    return _FRAMES.get()
-
-
 def is_tracing() -> bool:
     """Whether a function is being traced."""
-    return bool(_FRAMES.get())
+    return bool(CONTEXT.builders) and isinstance(CONTEXT.builder, Frame)
 
 
 def current_frame() -> Frame:
@@ -143,23 +139,20 @@ def current_frame() -> Frame:
     Raises:
         RuntimeError: nothing is being traced.
     """
-    stack = _FRAMES.get()
-    if not stack:
+    frame = CONTEXT.builder if CONTEXT.builders else None
+    if not isinstance(frame, Frame):
         raise RuntimeError(
             "no IPU program is being traced: call this inside a function that is given to ipu_compiler.compile, "
             "IPUStrategy.run, loops.repeat or pipelining_ops.pipeline"
         )
-    return stack[-1]
+    return frame
 
 
 @contextmanager
 def use_frame(frame: Frame) -> Iterator[Frame]:
     """Make ``frame`` the innermost one."""
-    token = _FRAMES.set((*_FRAMES.get(), frame))
-    try:
+    with CONTEXT.building(frame):
         yield frame
-    finally:
-        _FRAMES.reset(token)
 
 
 def map_structure(function: Callable[[Any], Any], value: Any) -> Any:

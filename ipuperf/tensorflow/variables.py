@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, DType
+from ipuperf.ir import FLOAT32, DType, Operators
+from ipuperf.ir.operators import PYTHON
 
 from .array import Array
 from .dtypes import HostArray, as_dtype, to_host
@@ -30,7 +31,7 @@ AUTO_REUSE = "AUTO_REUSE"
 Initializer = Callable[..., Any]
 
 
-class Variable:
+class Variable(Operators):
     """A value that lives across runs and programs.
 
     Attributes:
@@ -132,6 +133,15 @@ class Variable:
         EFFECTS.given("Variable.eval(session)", session)
         return self.numpy().view(HostArray)
 
+    def operate(self, function: str, *operands: Any) -> Any:
+        """An operator: of the traced value, or of the host's value outside programs."""
+        if is_tracing():
+            return self.as_array().operate(function, *operands)
+        return PYTHON[function](*(o.numpy() if isinstance(o, Variable) else o for o in operands))
+
+    def __getitem__(self, key: Any) -> Any:
+        return (self.as_array() if is_tracing() else self.numpy())[key]
+
     # -- in a program ------------------------------------------------------------------------------------------------
 
     def as_array(self) -> Array:
@@ -162,25 +172,6 @@ class Variable:
 
 
 _ARRAY_NAMES = frozenset({"T", "reshape", "transpose", "flatten", "ravel", "astype", "sum", "mean", "max", "min"})
-_OPERATORS = (
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "rpow"),
-    *("matmul", "rmatmul", "neg", "abs", "gt", "lt", "ge", "le", "getitem"),
-)
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    """An operator of variables: that of the traced value, or of the host's value outside programs."""
-
-    def call(self: Variable, *others: Any) -> Any:
-        own = self.as_array() if is_tracing() else self.numpy()
-        return getattr(own, name)(*(o.numpy() if isinstance(o, Variable) and not is_tracing() else o for o in others))
-
-    return call
-
-
-for _name in _OPERATORS:
-    setattr(Variable, f"__{_name}__", _operator(f"__{_name}__"))
-
 
 # -- scopes ------------------------------------------------------------------------------------------------------------
 

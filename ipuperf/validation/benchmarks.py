@@ -19,6 +19,7 @@ from ipuperf.ir import (
     FLOAT16,
     FLOAT32,
     INT32,
+    Builder,
     DType,
     Graph,
     Ir,
@@ -63,7 +64,7 @@ class Benchmark:
     times: int = 1
 
 
-Builder = Callable[..., Benchmark]
+Recipe = Callable[..., Benchmark]
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def _stream(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, direction: 
 def _on(ipu: int, graph: Graph, op: type[ops.Op], inputs: list[Tensor], name: str, **attributes: object) -> Tensor:
     """The first result of a new op on an IPU."""
     with CONTEXT.on_ipu(ipu):
-        return graph.create(op, inputs, [name], **attributes).outputs[0]
+        return Builder(graph).op(op, inputs, name, **attributes)
 
 
 def _sent(graph: Graph, tensor: Tensor, ipu: int) -> Tensor:
@@ -105,7 +106,7 @@ def matmul(case: Case, machine: Machine, *, m: int, k: int, n: int) -> Benchmark
     data, partials = PRECISIONS[case.precision]
     ir = Ir()
     operands: list[Tensor] = [_variable(ir, "a", (m, k), data), _variable(ir, "b", (k, n), data)]
-    ir.main_graph.create(ops.MatMul, operands, ["c"], partials_dtype=partials)
+    Builder(ir.main_graph).create(ops.MatMul, operands, ["c"], partials_dtype=partials)
     return Benchmark(ir, 2.0 * m * k * n, "flop rate")
 
 
@@ -115,7 +116,7 @@ def tile_products(case: Case, machine: Machine, *, rows: int) -> Benchmark:
     tiles = machine.chip.tiles
     ir = Ir()
     weights, field = _variable(ir, "weights", (tiles, 16, 16), data), _variable(ir, "field", (tiles, 16, rows), data)
-    ir.main_graph.create(ops.MatMul, [weights, field], ["c"], partials_dtype=partials)
+    Builder(ir.main_graph).create(ops.MatMul, [weights, field], ["c"], partials_dtype=partials)
     return Benchmark(ir, 2.0 * tiles * rows * 16 * 16, "flop rate", counted="poplin::ConvPartial")
 
 
@@ -123,7 +124,7 @@ def tile_add(case: Case, machine: Machine, *, tiles: int, elements: int) -> Benc
     """a + b with so many float32 elements on each of so many tiles, one compute set, nothing exchanged."""
     ir = Ir()
     operands: list[Tensor] = [_variable(ir, name, (tiles * GRAIN,), FLOAT32) for name in "ab"]
-    ir.main_graph.create(HandPlacedAdd, operands, ["sum"], elements=elements)
+    Builder(ir.main_graph).create(HandPlacedAdd, operands, ["sum"], elements=elements)
     return Benchmark(ir, float(tiles * elements), "flop rate")
 
 
@@ -138,7 +139,7 @@ def stream_triad(case: Case, machine: Machine, *, elements: int) -> Benchmark:
     tiles = machine.chip.tiles
     ir = Ir()
     operands: list[Tensor] = [_variable(ir, name, (tiles * GRAIN,), FLOAT32) for name in "bc"]
-    ir.main_graph.create(HandPlacedTriad, operands, ["a"], elements=elements)
+    Builder(ir.main_graph).create(HandPlacedTriad, operands, ["a"], elements=elements)
     return Benchmark(ir, 2.0 * tiles * elements, "flop rate")
 
 
@@ -147,9 +148,9 @@ def tile_copy(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
     ir = Ir()
     body = ir.create_graph("body")
     shape = (machine.chip.tiles * bytes // 4,)
-    body.add_output(body.create(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], ["y"]).outputs[0])
+    body.add_output(Builder(body).op(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], "y"))
     trips = 4
-    ir.main_graph.create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
+    Builder(ir.main_graph).create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
     return Benchmark(ir, float(trips * bytes), "bandwidth", counted="poplar::Memcpy", launched=True, times=trips)
 
 
@@ -158,7 +159,7 @@ def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
     ir = Ir()
     rows = machine.chip.tiles
     x = _variable(ir, "x", (rows, bytes // 4), FLOAT32)
-    ir.main_graph.create(ops.Transpose, [x], ["y"], permutation=(1, 0))
+    Builder(ir.main_graph).create(ops.Transpose, [x], ["y"], permutation=(1, 0))
     return Benchmark(ir, float(rows * bytes), "bandwidth", counted="exchange")
 
 
@@ -180,7 +181,7 @@ def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -
         value = _variable(ir, f"value{ipu}", (bytes // 4,), INT32, ipu)
         stream = _stream(ir, f"out{ipu}", (bytes // 4,), INT32, "d2h")
         with CONTEXT.on_ipu(ipu):
-            ir.main_graph.create(ops.HostStore, [value], [], stream=stream)
+            Builder(ir.main_graph).create(ops.HostStore, [value], [], stream=stream)
     return Benchmark(ir, float(bytes * ipus * case.replicas), "bandwidth")
 
 
@@ -206,7 +207,7 @@ def trivial_sum(case: Case, machine: Machine, *, elements: int, terms: int, ipus
         x = _variable(ir, f"x{ipu}", (elements, terms), INT32, ipu)
         sums.append(_on(ipu, main, ops.ReduceSum, [x], "y", axes=(1,), keepdims=False))
     for ipu, tensor in enumerate(sums[1:], start=1):
-        main.create(ops.IpuCopy, [tensor], ["back"], source=ipu, destination=0)
+        Builder(main).create(ops.IpuCopy, [tensor], ["back"], source=ipu, destination=0)
     return Benchmark(ir)
 
 
@@ -224,11 +225,11 @@ def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips
         for ipu, (x, scalar) in enumerate(zip(there, scalars, strict=True))
     ]
     for ipu, (result, x) in enumerate(zip(results[1:], values[1:], strict=True), start=1):
-        body.create(ops.IpuCopy, [result, x], ["back"], source=ipu, destination=0)
+        Builder(body).create(ops.IpuCopy, [result, x], ["back"], source=ipu, destination=0)
     operands: list[Tensor] = [_variable(ir, "five", (1,), INT32)]
     operands += [_variable(ir, f"x{ipu}", (elements,), INT32) for ipu in range(ipus)]
     by_reference = tuple(range(1, ipus + 1))
-    ir.main_graph.create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
+    Builder(ir.main_graph).create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
     return Benchmark(ir)
 
 
@@ -236,11 +237,11 @@ def all_reduce(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
     """A sum of so many bytes of float32 over all replicas; counts the bytes of one replica."""
     ir = Ir(case.replicas)
     x = _variable(ir, "x", (bytes // 4,), FLOAT32)
-    ir.main_graph.create(ops.ReplicatedAllReduce, [x], ["y"], op="add", group=ReplicaGrouping(case.replicas))
+    Builder(ir.main_graph).create(ops.ReplicatedAllReduce, [x], ["y"], op="add", group=ReplicaGrouping(case.replicas))
     return Benchmark(ir, float(bytes), "bandwidth")
 
 
-BENCHMARKS: Mapping[str, Builder] = MappingProxyType(
+BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
     {
         builder.__name__: builder
         for builder in (

@@ -17,7 +17,7 @@ from ipuperf.machine import Machine, load_machine
 from ipuperf.report import weight_update_windows
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
-from ipuperf.validation.benchmarks import BENCHMARKS, Benchmark, Builder
+from ipuperf.validation.benchmarks import BENCHMARKS, Benchmark, Recipe
 from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.units import QUANTITIES, UNITS
 
@@ -121,7 +121,7 @@ def problem(case: Case) -> str | None:
 _LARGEST_SIZE = 10**9
 
 
-def _config_problem(case: Case, builder: Builder) -> str | None:
+def _config_problem(case: Case, builder: Recipe) -> str | None:
     """All parameters of micro-benchmarks are whole numbers above 0, and small enough for 64 bits of bytes."""
     parameters = list(inspect.signature(builder).parameters.values())[2:]
     names = [p.name for p in parameters]

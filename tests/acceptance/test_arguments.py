@@ -30,6 +30,8 @@ from ipuperf.runtime.effects import NO_DIFFERENCE, Effect, Effects, WithoutEffec
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.state import isolated
 
+pytestmark = pytest.mark.xdist_group("arguments")
+
 UNREAD = {
     ("poptorch/aten_norms.py", "layer_norm(cudnn_enable)"): "chooses a kernel of the GPU",
     ("poptorch/aten_norms.py", "group_norm(cudnn_enabled)"): "chooses a kernel of the GPU",

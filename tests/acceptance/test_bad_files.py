@@ -19,6 +19,8 @@ from ipuperf.datasets import DatasetError, load_mnist
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.trace import Trace, TraceError
 
+pytestmark = pytest.mark.xdist_group("table")
+
 # -- IDX ---------------------------------------------------------------------------------------------------------------
 
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"

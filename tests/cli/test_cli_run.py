@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ipuperf.report.folder import VIEWS
+
 DOUBLER = """
 import sys, time
 import numpy as np
@@ -225,17 +227,7 @@ def test_an_unknown_machine_is_one_line_before_the_script_starts(
 
 # -- reports -----------------------------------------------------------------------------------------------------------
 
-REPORT = {
-    "index.md",
-    "liveness.png",
-    "operations.csv",
-    "summary.json",
-    "summary.txt",
-    "tile_memory.png",
-    "timeline.png",
-    "trace.ipt",
-    "trace.pftrace",
-}
+REPORT = {"index.md", *(view.name for view in VIEWS)}
 
 
 def test_report_writes_a_folder_per_session(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
@@ -297,7 +289,9 @@ def test_ctrl_c_ends_with_130_and_the_report_of_what_was_compiled(
     run_ipuperf: Callable, tmp_path: Path, script: Path
 ) -> None:
     script.write_text(
-        DOUBLER + "\nother, _ = build(2)\nimport os, signal\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)\n"
+        DOUBLER + "\nother, _ = build(2)\nimport os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background\n"
+        "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)\n"
     )
     done = run_ipuperf("run", script.name, "--report", "out", cwd=tmp_path)
     assert done.returncode == 130

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("tables")
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

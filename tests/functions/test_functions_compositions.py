@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipuperf.functions import activations, arranging, elementary, losses, networks, reductions
+from ipuperf.functions import activations, arithmetic, arranging, elementary, losses, networks, reductions
 from ipuperf.ir import FLOAT32
 
 RNG = np.random.default_rng(11)
@@ -92,10 +92,10 @@ TORCH: dict[str, tuple[Callable[..., Any], str, tuple[np.ndarray, ...]]] = {
     "elu": (lambda t: activations.elu(t, 1.3), "lambda x: F.elu(x, 1.3)", (X,)),
     "selu": (activations.selu, "F.selu", (X,)),
     "celu": (lambda t: activations.celu(t, 0.7), "lambda x: F.celu(x, 0.7)", (X,)),
-    "leaky_relu": (activations.leaky_relu, "F.leaky_relu", (X,)),
+    "leaky_relu": (arithmetic.leaky_relu, "F.leaky_relu", (X,)),
     "prelu": (activations.prelu, "F.prelu", (X, P[0])),
     "softplus": (
-        lambda t: activations.softplus(t, 2, 3),
+        lambda t: activations.steep_softplus(t, 2, 3),
         "lambda x: F.softplus(x, 2, 3)",
         (X,),
     ),

@@ -148,6 +148,18 @@ def test_unordered_in_place_change_is_ambiguous_and_named():
         ir.check_ambiguity(graph)
 
 
+def test_what_is_ordered_is_not_called_ambiguous():
+    """One reader comes before the change, nothing orders the other: the message names the latter."""
+    graph = ir.Ir().main_graph
+    with CONTEXT.sequence(True):
+        x = join(graph)
+        join(graph, x)
+        change(graph, x)
+    join(graph, x)
+    with pytest.raises(AmbiguityError, match=r"Change.102 .* Join.103 "):
+        ir.check_ambiguity(graph)
+
+
 def test_ordered_in_place_change_is_fine():
     graph = ir.Ir().main_graph
     with CONTEXT.sequence(True):
@@ -247,7 +259,6 @@ def test_a_frozen_graph_does_not_change():
     changes = [
         lambda: join(graph, a),
         lambda: graph.add_input(TensorSpec((2,), FLOAT32), "x"),
-        lambda: graph.append_input(b.producer, a),
         lambda: graph.constrain(a.producer, b.producer),
     ]
     for make in changes:

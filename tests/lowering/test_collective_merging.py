@@ -98,6 +98,14 @@ def test_limit_in_bytes():
     ]  # fmt: skip
 
 
+def test_as_much_as_the_limit_merges_and_a_single_one_has_its_own_name():
+    program = ir.Ir(4)
+    updates(program, [100] * 5)
+    found = collectives(program, CollectiveMerging(800, contiguous=True))
+    name = "ReplicatedAllReduceInplace[add]"
+    assert [(step.bytes, step.name) for step in found] == [(800, f"{name} and 1 more")] * 2 + [(400, name)]
+
+
 def test_other_types_operators_and_groups_stay_apart():
     program = ir.Ir(4)
     reduce(program, variable(program, "a", 10))

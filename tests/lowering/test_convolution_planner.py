@@ -12,10 +12,21 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.convolution_form import POINT, Axis, Form, expand, flatten_field, form_of, forms, swap
-from ipuperf.lowering.convolution_planner import plan_convolution
-from ipuperf.lowering.convolution_reductions import reduce_depths
-from ipuperf.lowering.convolution_vertices import _spans
+from ipuperf.lowering.planner.form import (
+    POINT,
+    Axis,
+    Form,
+    _without_late_dilation,
+    expand,
+    flatten_field,
+    form_of,
+    forms,
+    swap,
+)
+from ipuperf.lowering.planner.reductions import reduce_depths
+from ipuperf.lowering.planner.terms import _whole_operands
+from ipuperf.lowering.planner.vertices import Kernel, _spans, inner_cycles
+from ipuperf.lowering.planner.works import plan_convolution
 from ipuperf.lowering.rearrangements import stages
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Convolution
@@ -84,6 +95,25 @@ def test_exchanged_operands_have_the_same_result():
     assert [(a.size, a.kernel) for a in turned.axes] == [(5, 12), (3, 10)]
 
 
+@pytest.mark.parametrize(
+    "axis",
+    [
+        Axis(12, 5, 8),
+        Axis(12, 3, 12, padding=2),
+        Axis(9, 3, 5, stride=2, padding=2),
+        Axis(9, 3, 10, kernel_dilation=2, padding=5),
+        Axis(5, 2, 11, input_dilation=2, padding=3),
+        Axis(7, 3, 5, stride=2, kernel_dilation=3, input_dilation=2, padding=2),
+    ],
+)
+def test_exchanged_operands_slide_over_as_many_places(axis):
+    """The padded, dilated input slides over the dilated kernel: the two overlap in as many places as before."""
+    (turned,) = swap(Form(1, 1, 1, 1, (axis,), "fwd")).axes
+    window = (axis.size - 1) * axis.input_dilation + 1 + axis.padding
+    room = (turned.size - 1) * turned.input_dilation + 1 + turned.padding
+    assert (room - window) // turned.stride + 1 == turned.output == axis.output
+
+
 @pytest.mark.parametrize(("stride", "dilation", "pad"), [(1, 1, 0), (2, 1, 1), (1, 2, 2), (3, 1, 0)])
 def test_gradients_are_convolutions_with_the_right_sizes(stride, dilation, pad):
     shape = {"size": (15, 17), "kernel": (3, 3), "stride": stride, "dilation": dilation, "pad": pad}
@@ -98,6 +128,19 @@ def test_gradients_are_convolutions_with_the_right_sizes(stride, dilation, pad):
         assert (u.size, u.kernel, u.output, u.stride, u.kernel_dilation) == (n, o, 3, dilation, stride)
 
 
+def test_a_single_kernel_element_is_dilated_late():
+    late = Axis(7, 1, 13, input_dilation=2)
+    kept = [dataclasses.replace(late, **change) for change in ({"kernel": 2}, {"stride": 2}, {"padding": 1})]
+    for axis, wanted in [(late, Axis(7, 1, 7)), (Axis(7, 1, 7), Axis(7, 1, 7)), *[(axis, axis) for axis in kept]]:
+        assert _without_late_dilation(Form(1, 1, 8, 8, (axis, axis), "bwd")).axes == (wanted, wanted)
+
+
+def test_operands_are_filled_up_to_whole_groupings():
+    """5 x 7 elements, 2 of a batch, 20 channels in 2 x 16, 3 groups; weights of 3 x 3, 32 x 48 and 3 groups."""
+    form = Form(2, 3, 20, 40, (Axis(5, 3, 3), Axis(7, 3, 5)), "fwd")
+    assert _whole_operands(form, KERNELS[0]) == (35 * 2 * 32 * 3, 9 * 32 * 48 * 3)
+
+
 def test_reads_of_a_piece():
     axis = Axis(size=32, kernel=3, output=16, stride=2, padding=1)
     assert axis.reads(np.array([1, 4, 16]), np.array([3, 3, 3])).tolist() == [3, 9, 32]
@@ -107,6 +150,41 @@ def test_reads_of_a_piece():
 
 def test_one_dimension_becomes_two():
     assert form_of(convolution(size=(16,), kernel=(3,))).axes[0] == POINT
+
+
+KERNELS = [
+    Kernel("AMP", 16, 1, 16, 16, 1, 2, 2),
+    Kernel("SLIC", 4, 1, 4, 4, 1, 2, 2),
+    Kernel("HMAC", 0, 1, 6, 2, 1, 2, 2),
+    Kernel("VMAC", 0, 4, 1, 1, 1, 2, 2),
+    Kernel("OUTER", 0, 1, 1, 4, 1, 2, 2),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.method)
+def test_a_piece_in_space_takes_as_long_as_its_planes_on_top_of_each_other(kernel):
+    """Workers share rows, wherever these come from: depth x height x width is as (depth height) x width."""
+    one, axis = np.array([1, 1]), Axis(16, 3, 14)
+    depth, height, width = np.array([3, 1]), np.array([5, 7]), np.array([9, 4])
+    flat, deep = (Form(2, 4, 16, 16, (axis,) * axes, "fwd") for axes in (2, 3))
+    planes = inner_cycles(one, (depth * height, width), flat, kernel, GC200.chip)
+    assert inner_cycles(one, (depth, height, width), deep, kernel, GC200.chip).tolist() == planes.tolist()
+    batch = inner_cycles(depth, (height, width), flat, kernel, GC200.chip)
+    assert batch.tolist() == planes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "positions", "pieces"), [(6, 4, 4, 1), (3, 5, 3, 1), (1, 1, 1, 1), (4, 7, 6, 1), (7, 9, 11, 2)]
+)
+def test_rows_of_dot_products_are_shared_by_hand(rows, width, positions, pieces):
+    """6 workers take whole rows, then equal parts of the rest: two thirds of 7 are 2 x 3 positions, a row and a sixth
+    of 9 are 9 + 2. A piece of a row is 19 cycles, a position 7 and a dot product of two output channels.
+
+    Six halves: 3 x 2 + 1 + 4 cycles, vectors of 2 because 4 does not divide 6: + 2 + 3 x 2 = 19.
+    """
+    form, kernel = Form(2, 1, 6, 2, (Axis(16, 3, 14), Axis(16, 3, 14)), "fwd"), KERNELS[2]
+    found = inner_cycles(np.array([1]), (np.array([rows]), np.array([width])), form, kernel, GC200.chip)
+    assert found.tolist() == [[6 * (16 + 19 * pieces + (7 + 19) * positions)]]
 
 
 # -- any plan ----------------------------------------------------------------------------------------------------------

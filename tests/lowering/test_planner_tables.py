@@ -11,13 +11,14 @@ import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT64
 from ipuperf.lowering import plan_convolution, plan_matmul
-from ipuperf.lowering.convolution_bounds import least_spread
-from ipuperf.lowering.convolution_candidates import Candidate
-from ipuperf.lowering.convolution_form import ONCE, Passes, forms
-from ipuperf.lowering.convolution_plan import ConvolutionPlan
-from ipuperf.lowering.convolution_splits import candidate_splits, field_grain, split_space, useful_splits
-from ipuperf.lowering.convolution_terms import least_transform, operand_terms, set_aside, with_reduction
-from ipuperf.lowering.convolution_vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
+from ipuperf.lowering.planner.alternatives import next_best
+from ipuperf.lowering.planner.bounds import least_spread
+from ipuperf.lowering.planner.candidates import Candidate
+from ipuperf.lowering.planner.form import ONCE, Passes, forms
+from ipuperf.lowering.planner.plan import ConvolutionPlan
+from ipuperf.lowering.planner.splits import candidate_splits, field_grain, split_space, useful_splits
+from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_aside, slices_at_least, with_reduction
+from ipuperf.lowering.planner.vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
 # -- table 6.2 of cost-model.md ----------------------------------------------------------------------------------------
@@ -156,7 +157,8 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
             terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
             terms = with_reduction(terms, kernel, grid, types, passes, chip)
             whole, each = least_cycles(form, kernel, chip)
-            candidate = Candidate(whole, each, *least_transform(form, kernel, types, chip), form, kernel)
+            moved = least_transform(form, kernel, types, chip)
+            candidate = Candidate(whole, each, *moved, form, kernel, slices_at_least(chip))
             assert candidate.least(passes) <= terms["total"].min()
             spread = least_spread(form, kernel, types, passes, chip)
             assert max(spread, space.least.min()) + candidate.moved(passes) <= terms["total"].min()
@@ -239,11 +241,11 @@ def test_plan_says_everything():
 
 def test_the_next_best_plan_is_another_and_no_better():
     plan = plan_matmul("gc200", 1, 1, 1024, 1024, "f16", "f32")
-    other = plan.next_best()
+    other = next_best(plan)
     assert plan.vertex == "poplin::ConvPartialHorizontalMac<half,float>"
     assert (other.vertex, other.swapped) != (plan.vertex, plan.swapped)
     assert other.total >= plan.total
-    assert plan.next_best() is other
+    assert next_best(plan) is other
 
 
 def test_equal_plans_are_planned_once_and_chips_are_known_by_name():

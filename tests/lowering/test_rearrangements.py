@@ -11,7 +11,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.convolution_planner import plan_convolution, plan_product
+from ipuperf.lowering.planner.works import plan_convolution, plan_product
 from ipuperf.lowering.rearrangements import (
     Runs,
     blocks,
@@ -19,10 +19,10 @@ from ipuperf.lowering.rearrangements import (
     laid_by_batch,
     rearranged,
     stages,
-    transpose_cycles,
     turned_parameter,
 )
 from ipuperf.machine import load_machine
+from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution, MatMul
 
 GC200 = load_machine("gc200-1")
@@ -256,6 +256,9 @@ def test_turned_weights():
     assert (gather.tiles, gather.bytes) == (1152, 16 * 4 * 2)
     assert turn.cycles == 7 + 6 * (27 + 15 + 20 + 4 * 2)
     assert scatter.bytes == math.ceil(9 * 64 * 128 / plan.tiles) * 2
+    # 6 blocks on each tile, of 16 outputs x 8 inputs: 4 x 2 blocks of 4 x 4
+    _, turn, _ = turned_parameter(6 * 1472 * 16 * 8, (8, 16), 2, plan)
+    assert turn.cycles == 7 + 6 * (29 + 18 + 4 * 12)
     (single,) = turned_parameter(25 * 10 * 3, (3, 10), 4, plan)
     assert single.exchange + single.cycles == 587 + 3200 * 4 // 1024
 

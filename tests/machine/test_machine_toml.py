@@ -109,7 +109,10 @@ WRONG = [
     ("[chip]\nclock = 1.5\n", "chip.clock: 1.5 is not a figure, write { value = "),
     ('[chip]\nclock = { absent = "no", source = "me" }\n', "chip.clock: this figure cannot be absent"),
     ('[ipu_machine]\nddr_bandwidth = { absent = "no" }\n', "ddr_bandwidth: missing 'source' in a figure"),
-    (f"[chip]\nclok = {CLOCK}\n", "chip.clok: unknown key (did you mean clock?), allowed here: amp_units_f16_f16,"),
+    (
+        f"[chip]\nclok = {CLOCK}\n",
+        "chip.clok: unknown key (did you mean clock or code?), allowed here: alignment, amp_unit_weights,",
+    ),
     ("[chips]\nx = 1\n", "chips: unknown key (did you mean chip?), allowed here: chip, description, extends"),
     ("chip = 3\n", "chip: 3 is not a table, write [chip]"),
     ('[chip]\narchitecture = "ipu3"\n', "chip.architecture: 'ipu3' is not known"),

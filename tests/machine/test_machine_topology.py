@@ -197,15 +197,10 @@ def test_no_such_link_or_ipu():
         POD4.topology.link("ipu0", "ipu3")
     with pytest.raises(MachineError, match="there is no node ipu9"):
         POD4.topology.link("ipu9", "ipu3")
-    for call in (POD4.topology.neighbours, POD4.ipu_machine_of):
-        with pytest.raises(MachineError, match="there is no IPU 4"):
-            call(4)
+    with pytest.raises(MachineError, match="there is no IPU 4"):
+        POD4.topology.neighbours(4)
     with pytest.raises(MachineError, match="there is no IPU -1"):
         POD4.topology.route(-1, 0)
-
-
-def test_ipu_machine_of():
-    assert [POD16.ipu_machine_of(ipu) for ipu in (0, 3, 4, 15)] == [0, 0, 1, 3]
 
 
 def test_place():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
 from ipuperf.numerics.memory import Pool
+from ipuperf.numerics.plan import make_plan
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul, Sub
 from ipuperf.ops.shape import Reshape, Slice, Transpose, TransposeInplace
@@ -203,3 +204,16 @@ def test_pool_reuses_what_fits_and_keeps_alignment():
     pool.release(second)
     assert pool.acquire((64,), np.dtype(np.int8)) is second  # the warm one
     assert pool.acquire((0,), np.dtype(np.int8)) is first
+
+
+def test_a_copy_that_nobody_can_tell_from_a_view_is_none():
+    program, (value, *_) = start(1)
+    main = program.main_graph
+    turned = main.create(Transpose, [value.tensor], ["t"])
+    summed = main.create(Add, [turned.outputs[0], turned.outputs[0]], ["s"]).outputs[0]
+    store(main, summed, "o")
+    assert make_plan(main).elided == {turned}
+    store(main, turned.outputs[0], "p")
+    with ir.CONTEXT.sequence(True):
+        main.create(AddLhsInplace, [turned.outputs[0], summed], ["u"])
+    assert make_plan(main).elided == set()

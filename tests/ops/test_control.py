@@ -112,20 +112,6 @@ def test_modified_inputs_follow_calls(by_ref):
     assert implicit.modified_inputs() == ((1,) if by_ref else ())
 
 
-def test_inputs_added_to_the_callee_later_are_seen():
-    program = ir.Ir()
-    graph = program.create_graph("f")
-    a = graph.add_input(spec(2), "a")
-    graph.add_output(a)
-    main = program.main_graph
-    x, y = main.add_input(spec(2), "x"), main.add_input(spec(2), "y")
-    call = main.create(Call, [x], ["t"], callee=graph)
-    late = graph.add_input(spec(2), "late", by_ref=True)
-    main.append_input(call, y)
-    graph.create(AddLhsInplace, [late, a], ["t"])
-    assert call.modified_inputs() == (1,)
-
-
 def test_work():
     program = ir.Ir()
     inner, main = changing(program, True), program.main_graph

@@ -15,6 +15,7 @@ from ipuperf.ops.dynamic import (
     IncrementMod,
     IncrementModInplace,
     SliceVertices,
+    planned_slice_cycles,
     slice_cycles,
 )
 from ipuperf.ops.work import Vertices
@@ -142,6 +143,17 @@ def test_the_padded_gradient_must_have_the_slices_shape():
 def test_index_outside(bench, position):
     with pytest.raises(DynamicIndexError, match=rf"DynamicSlice.*index {position} on axis 0; allowed are 0 to 2"):
         bench.run(DynamicSlice, np.zeros((1, 3, 4)), index([position], dtype=np.int32), axes=[0], sizes=[1])
+
+
+def test_the_planner_expects_a_slice_of_whole_vectors(mk2):
+    """One element a worker: no whole vector for the planner, 25 + 6 (39 + 24) = 403; the vertex moves one, 415. The two
+    agree where every worker has whole vectors, and are never further apart than two cycles a worker."""
+    one = np.array([1])
+    assert (planned_slice_cycles(one, 4, mk2)[0], slice_cycles(4, 1)(one, mk2)[0]) == (403, 415)
+    count = np.arange(1, 400)
+    apart = slice_cycles(2, 1)(count, mk2) - planned_slice_cycles(count, 2, mk2)
+    assert set(apart.tolist()) == {0, 12}
+    assert not apart[-(-count // 6) % 4 == 0].any()
 
 
 def test_work(bench, mk2):

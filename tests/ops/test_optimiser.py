@@ -311,3 +311,17 @@ def test_work():
     )
     assert step.elements == 1
     assert adam.flops == 11 * 100  # 2 (divide, epsilon) + 3 + 3 (corrections) + 1 (root) + 2 (decay)
+
+
+def test_shapes_that_differ_are_named_in_the_order_of_the_operands():
+    graph = ir.Ir().create_graph("g")
+    target, value = (graph.add_input(ir.TensorSpec(shape, ir.FLOAT32), n) for n, shape in (("t", (2,)), ("x", (3,))))
+    with pytest.raises(ValueError, match=r"t' \(2,\) and '.*x' \(3,\) must have equal shapes"):
+        graph.create(CopyVarUpdate, [target, value], ["u"])
+
+
+def test_integers_are_not_scaled():
+    graph = ir.Ir().create_graph("g")
+    whole = graph.add_input(ir.TensorSpec((2,), ir.INT32), "t")
+    with pytest.raises(ir.DTypeError):
+        graph.create(AccumulatorScale, [whole], ["u"], factor=2.0)

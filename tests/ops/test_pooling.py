@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ipuperf import ops
 from ipuperf.ir import DTypeError, ShapeError
+from ipuperf.ops.pooling import adaptive_windows, regular_windows
 from ipuperf.ops.work import Vertices
 
 torch = pytest.importorskip("torch")
@@ -111,6 +112,15 @@ def test_random_windows(case, seed, include):
     x = with_ties(np.random.default_rng(seed), (1, 2, 3, *size))
     Bench().check(*maximum(kernel, strides, padding, (1,) * len(size), ceil), [x])
     Bench().check(*average(kernel, strides, padding, ceil, include), [x])
+
+
+def test_adaptive_windows_that_divide_the_size_are_regular_ones():
+    """Apart and complete, so that a kernel takes them in one pass."""
+    windows = adaptive_windows(12, 4)
+    assert windows == regular_windows(12, 4, 3, 3, (0, 0))
+    assert windows.counts == (3, 3, 3, 3)
+    assert adaptive_windows(10, 4).counts == (3, 3, 3, 3)  # 0 to 3, 2 to 5, 5 to 8, 7 to 10
+    assert adaptive_windows(10, 4) != regular_windows(12, 4, 3, 3, (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -282,3 +292,10 @@ def test_dtype_errors(bench):
         bench.op(ops.MaxPool, f32(2, 3, 8, 8).astype(np.int32), kernel_size=2)
     with pytest.raises(DTypeError, match="different dtypes"):
         bench.op(ops.MaxPoolGrad, f32(2, 3, 4, 4).astype(np.float16), f32(2, 3, 4, 4), f32(2, 3, 8, 8), kernel_size=2)
+
+
+def test_operations_of_the_gradient_of_an_average(bench):
+    """Each of 16 elements belongs to one window of 2 x 2: one addition and one multiplication each."""
+    grad = np.ones((1, 1, 1, 2, 2), np.float32)
+    (work,) = bench.op(ops.AveragePoolGrad, grad, kernel_size=2, input_size=(4, 4)).work()
+    assert work.flops == 16 + 16

@@ -121,3 +121,15 @@ def test_one_simulation_per_program_gives_cycles_and_seconds(tmp_path: Path) -> 
     assert executable.trace.meta["machine"] == "gc200-1"
     assert [f.name for f in rt.write_reports(settings)] == ["0-build_doubler"]
     assert (tmp_path / "0-build_doubler" / "index.md").is_file()
+
+
+@pytest.mark.parametrize(("op", "expected"), [("sum", 0), ("prod", 1), ("l2", 0)])
+def test_a_reduction_of_no_elements_is_simulated(op: str, expected: float) -> None:
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        empty = ops.slice_(popxl.variable(np.ones((4, 2), np.float32)), 1, 1)
+        out = popxl.d2h_stream((), popxl.float32)
+        ops.host_store(out, getattr(ops, op)(empty))
+    with popxl.Session(ir) as session:
+        assert session.run()[out] == expected
+    assert session.executable.simulated_run_cycles > 0

@@ -68,3 +68,19 @@ def test_copies_go_back_and_forth() -> None:
 def test_bad_numbers_of_tiles(value: object) -> None:
     with pytest.raises(ValueError, match=r"num_io_tiles is .*; a whole number of at least 0 is needed"):
         popxl.Ir().num_io_tiles = value  # type: ignore[assignment]
+
+
+def test_a_call_is_counted_once_beside_steps_of_the_io_tiles() -> None:
+    ir = popxl.Ir(4)
+    ir.num_io_tiles = 32
+    with ir.main_graph, popxl.in_sequence(True):
+        x = popxl.variable(np.ones(64, np.float32))
+        out = popxl.d2h_stream((64,), popxl.float32)
+        stored = ops.io_tile_copy(x)
+        with popxl.io_tiles():
+            ops.host_store(out, stored)
+        ops.collectives.replicated_reduce_scatter(x, "mean")
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run()
+    operations = session.executable.trace.operations().set_index("type")
+    assert operations.loc["ReplicatedReduceScatter", "calls"] == 4

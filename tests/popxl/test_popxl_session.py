@@ -359,6 +359,15 @@ def test_sharded_variables_round_trip_and_update(shard_over: int | None) -> None
     np.testing.assert_array_equal(session.get_tensor_data(ir.main_graph.get_tensor("chip")), data + 2)
 
 
+def test_sharding_needs_an_axis() -> None:
+    with popxl.Ir(2).main_graph:
+        with pytest.raises(ValueError, match="'x': data of shape \\(\\) cannot be sharded; give it an axis"):
+            popxl.replica_sharded_variable(np.float32(1), name="x")
+        buffer = popxl.replica_sharded_buffer((), popxl.float32)
+        with pytest.raises(ValueError, match="cannot be sharded"):
+            popxl.remote_replica_sharded_variable(np.float32(1), buffer)
+
+
 def test_sharding_needs_replicas() -> None:
     with popxl.Ir().main_graph, pytest.raises(ValueError, match="replication factor above 1"):
         popxl.replica_sharded_variable(np.ones(4))

@@ -96,7 +96,8 @@ def test_indexing_is_numpys(parts: list[Any]) -> None:
 def test_indexing_errors() -> None:
     with popxl.Ir().main_graph:
         t = popxl.variable(A)
-        for key, error in ((3, IndexError), ((0, 0, 0), IndexError), ((..., ...), IndexError), ([0, 1], TypeError)):
+        for key, error in ((3, IndexError), ((0, 0, 0), IndexError), ((..., ...), IndexError), ([0, 1], TypeError),
+                           ((0, None), TypeError)):  # fmt: skip
             with pytest.raises(error, match="index"):
                 t[key]
 

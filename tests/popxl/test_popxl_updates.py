@@ -129,3 +129,16 @@ def test_losses(reduction: Any, ignore: int | None) -> None:
     for stream in streams[:2]:
         np.testing.assert_allclose(results[stream], expected.detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(results[streams[2]], t.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_copy_of_a_changed_tensor_may_be_reshaped_in_place() -> None:
+    ir = popxl.Ir()
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(data)
+        ops.add_(x, 1.0)
+        y = ops.reshape_(ops.transpose(x), (6,))
+        out = popxl.d2h_stream((6,), popxl.float32)
+        ops.host_store(out, y)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], (data + 1).T.reshape(-1))

@@ -9,9 +9,13 @@ import sys
 
 import pytest
 
+from ipuperf.report import folder as module
 from ipuperf.report import summary_text, write_report
+from ipuperf.report.folder import VIEWS, View
 from ipuperf.report.text import duration, size
 from ipuperf.trace import Trace
+
+pytestmark = pytest.mark.xdist_group("report_folder")
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +74,10 @@ def test_units():
 def test_the_folder_holds_what_the_index_says(folder):
     place, paths = folder
     names = [path.name for path in paths]
-    assert set(names) == {
-        *("summary.txt", "summary.json", "trace.ipt", "timeline.png", "liveness.png", "tile_memory.png"),
-        *("trace.pftrace", "operations.csv", "index.md"),
-    }
+    assert names == [*(view.name for view in VIEWS), "index.md"]
     assert sorted(path.name for path in place.iterdir()) == sorted(names)
     index = (place / "index.md").read_text()
-    assert all(f"({name})" in index for name in names if name != "index.md")
+    assert all(f"({view.name}) | {view.holds}" in index for view in VIEWS)
 
 
 def test_the_files_of_the_folder_can_be_read(folder, trace):
@@ -94,8 +95,6 @@ def test_the_files_of_the_folder_can_be_read(folder, trace):
 
 
 def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monkeypatch):
-    from ipuperf.report import folder as module
-
     monkeypatch.setattr(module, "MAX_SLICES", 500)
     small = synthetic.pipeline_trace(memory=False)
     names = [path.name for path in write_report(small, tmp_path)]
@@ -103,6 +102,19 @@ def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monke
     index = (tmp_path / "index.md").read_text()
     assert "cycles 5,000 to" in index
     assert "no data for it: liveness.png, tile_memory.png" in index
+
+
+def test_a_row_of_the_table_is_all_that_a_view_needs(synthetic, tmp_path, monkeypatch):
+    def write(trace, path):
+        path.write_text("\n".join(trace.table("links")["name"].unique()), encoding="utf-8")
+
+    monkeypatch.setattr(module, "VIEWS", (*VIEWS, View("links.txt", "names of the links", write, "links")))
+    small = synthetic.pipeline_trace(memory=False)
+    assert "links.txt" in [path.name for path in write_report(small, tmp_path)]
+    assert "| [links.txt](links.txt) | names of the links |" in (tmp_path / "index.md").read_text()
+    write_report(synthetic.Builder().trace(), tmp_path)
+    assert not (tmp_path / "links.txt").exists()
+    assert "links.txt." in (tmp_path / "index.md").read_text().splitlines()[-1]
 
 
 def test_a_second_report_replaces_the_first(synthetic, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from ipuperf.report import folder, folder_kept, write_report
 from ipuperf.report.staging import staged
 from ipuperf.trace import Trace
+
+pytestmark = pytest.mark.xdist_group("report")
 
 
 def _tree(place: Path) -> dict[str, bytes | None]:
@@ -33,9 +36,9 @@ def test_a_full_disk_leaves_what_was_there(
         target.mkdir(parents=True)
         (target / "summary.txt").write_text("an earlier report")
     before = _tree(tmp_path)
-    items = [(name, meaning, lambda _, path: path.write_text("x")) for name, meaning, _ in folder._items(trace)]
-    items[good] = (*items[good][:2], _full_disk)
-    monkeypatch.setattr(folder, "_items", lambda trace: items)
+    views = [replace(view, write=lambda _, path: path.write_text("x")) for view in folder.VIEWS]
+    views[good] = replace(views[good], write=_full_disk)
+    monkeypatch.setattr(folder, "VIEWS", views)
     with pytest.raises(OSError, match="the report cannot be written: No space left on device") as caught:
         write_report(trace, target)
     assert caught.value.errno == errno.ENOSPC

@@ -60,5 +60,5 @@ def test_what_is_no_machine_session_or_prefetch_depth_is_named() -> None:
     with pytest.raises(TypeError, match="simulate_session: 3 is no session; expected a popxl.Session"):
         ipuperf.simulate_session(3)
     for depth in (1.5, "1", None, -1):
-        with pytest.raises(SimulationError, match="prefetch_depth is .*, it must be a whole number of 0 or more"):
+        with pytest.raises(SimulationError, match="prefetch_depth is .*, it must be a whole number, 0 or more"):
             ipuperf.simulate_session(session, prefetch_depth=depth)

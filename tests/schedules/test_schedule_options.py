@@ -188,6 +188,7 @@ def test_figure_has_a_box_for_every_cell(table, tmp_path):
     assert sorted(label for label in drawn if label[-1].isdigit()) == sorted(map(table.label, cells))
     assert ("ramp-up" in drawn) is bool(table.ramp_up)
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"IPU {ipu}" for ipu in table.ipus]
+    assert axes.get_xlim() == (0, len(table.steps))
     figure.savefig(tmp_path / "table.png")
     assert (tmp_path / "table.png").stat().st_size > 1000
 

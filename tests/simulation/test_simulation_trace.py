@@ -82,6 +82,20 @@ def test_updates_streaming_memory_and_collectives_are_of_no_micro_batch():
     assert found["remote_load", "op2"] == -1
 
 
+def test_an_execution_counts_the_innermost_loop():
+    inner = s.repeat(3, s.phase(7, name="inner"))
+    trace = simulate(s.program(s.seq(s.repeat(2, s.phase(5, name="outer"), inner))), s.machine())
+    executions = trace.expand().query("dur > 0")
+    assert list(executions["dur"]) == [5, 7, 7, 7] * 2
+    assert list(executions["iteration"]) == [0, 0, 1, 2, 1, 0, 1, 2]
+
+
+def test_a_phase_of_no_cycles_has_no_slowest_tile():
+    trace = simulate(s.program(s.seq(s.phase([0, 0]), s.phase([0, 4]))), s.machine())
+    steps = trace.columns("steps")
+    assert list(zip(steps["dur"], steps["argmax_tile"], strict=True)) == [(0, -1), (4, 1)]
+
+
 def test_steps_carry_what_the_phases_say():
     trace = simulate(s.program(s.seq(s.phase([3, 8, 8, 0]), s.sync(), s.phase([9, 2], "exchange"))), s.machine())
     steps = trace.columns("steps")

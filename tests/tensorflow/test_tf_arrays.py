@@ -36,6 +36,8 @@ def run(function, *arguments):
         lambda x, y: x[:, 1:3][..., ::-1],
         lambda x, y: x[None, -1, 0:2],
         lambda x, y: x[2, 3],
+        lambda x, y: x[:, None, 1][..., None],
+        lambda x, y: x[None, ...] + y[:],
         lambda x, y: np.exp(x) + np.tanh(y),
         lambda x, y: np.matmul(x, y.T),
         lambda x, y: np.concatenate([x, y], 1),
@@ -137,15 +139,17 @@ def test_conv2d_and_pools_in_both_layouts():
     [
         (lambda x: x + np.ones(4, np.float16), "have different types; cast one"),
         (lambda x: bool(x.sum() > 0), "truth of traced array"),
-        (lambda x: x[5], "index 5 is out of range for axis 0 of length 3"),
-        (lambda x: x[:, :, 0], "has 2 axes, 3 are indexed"),
-        (lambda x: x[x], "tf.gather"),
+        (lambda x: x[5], "index 5 of 'arg0': axis 0 has 3 elements"),
+        (lambda x: x[:, :, 0], "3 indices for 2 axes"),
+        (lambda x: x[x], "use gather"),
         (lambda x: np.linalg.inv(x), "not available for traced arrays"),
         (lambda x: np.cbrt(x), "np.cbrt is not available for traced arrays"),
         (lambda x: np.add.reduce(x), "np.add.reduce is not available"),
         (lambda x: np.asarray(x), "has no value while the program is built"),
         (lambda x: tf.cast(x, "complex64"), "not an element type of the IPU"),
-        (lambda x: tf.split(x, 3, 1), "axis 1 of length 4 into 3 parts"),
+        (lambda x: tf.split(x, 3, 1), "along axis 1: 3 does not divide 4 elements"),
+        (lambda x: tf.subtract(x), r"sub\(x, y\): missing a required argument: 'y'"),
+        (lambda x: tf.nn.softmax(x, axes=1), r"softmax\(logits, axis=-1\): got an unexpected keyword argument 'axes'"),
         (lambda x: tf.argmax(x, 0) + 0.5, "a fraction does not fit an integer type"),
     ],
 )
@@ -234,3 +238,16 @@ def test_gradients_and_the_tape():
     np.testing.assert_allclose(dx, slope @ W.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dw, X.T @ slope, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(again, dw, rtol=1e-6)
+
+
+def test_gradients_of_compositions_that_name_their_ops():
+    """``%`` and ``**`` write their gradients as formulas with named parts."""
+    slopes = run(lambda x, p: tf.gradients(tf.reduce_sum(x % 0.7 + p**2.5), [x, p]), X, P)
+    np.testing.assert_array_equal(slopes[0], np.ones_like(X))
+    np.testing.assert_allclose(slopes[1], 2.5 * P**1.5, rtol=1e-5)
+
+
+def test_results_are_called_as_the_program_says():
+    found = []
+    run(lambda x, y: found.append(tf.add(x=x, y=y, name="total")) or found[0], X, Y)
+    assert found[0].name == "total"

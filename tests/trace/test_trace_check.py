@@ -7,6 +7,8 @@ import pytest
 
 from ipuperf.trace import TABLES, Trace, check
 
+pytestmark = pytest.mark.xdist_group("trace")
+
 
 def changed(trace, table, column, row, value, **meta) -> Trace:
     """The same trace with one cell replaced."""
@@ -61,3 +63,18 @@ def test_each_rule_is_reported(trace, table, column, row, value, words):
 def test_replicas_must_share_the_ipus(trace):
     found = check(changed(trace, "runs", "start", 0, 0, replicas=3))
     assert found == ["meta: 4 IPUs cannot be shared by 3 replicas"]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "none"),
+    [
+        ("steps", "op_id", True), ("steps", "program_id", True), ("programs", "op_id", True),
+        ("programs", "parent", True), ("variables", "op_id", True), ("transfers", "op_id", True),
+        ("transfers", "link_id", False), ("instances", "segment", False), ("instances", "parent", False),
+        ("live_intervals", "class_id", False),
+    ],
+)  # fmt: skip
+def test_what_may_refer_to_nothing(trace, table, column, none):
+    """-1 stands for none where the column says so (``trace/schema.py``), and is an unknown identifier elsewhere."""
+    found = check(changed(trace, table, column, 0, -1))
+    assert any(text.startswith(f"{table}.{column}: -1 is not in") for text in found) is not none

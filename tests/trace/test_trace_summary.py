@@ -8,6 +8,8 @@ import pytest
 
 from ipuperf.trace import KINDS
 
+pytestmark = pytest.mark.xdist_group("trace_summary")
+
 
 @pytest.fixture(scope="module")
 def summary(trace):
@@ -74,6 +76,24 @@ def test_operations(trace):
     assert frame.share.sum() == pytest.approx(1.0)
     assert frame.cycles.sum() == trace.totals()[list(KINDS)].to_numpy().sum()
     assert frame.loc["send"].calls == 3 * 16
+
+
+def test_a_call_goes_on_in_the_next_segment_of_its_ipu(synthetic):
+    """A and C run on from one segment into the next, as a collective and what follows it; steps of no op never do."""
+    build, start = synthetic.Builder(), 0
+    segments = [
+        [("A", "compute", 10)],
+        [("A", "link", 5)],
+        [("A", "compute", 3), ("B", "compute", 2), ("", "sync", 4)],
+        [("", "sync", 4), ("C", "compute", 6)],
+        [("C", "compute", 1)],
+    ]
+    for number, steps in enumerate(segments):
+        dur = synthetic.add_segment(build, number, 0, "fwd", steps)
+        build.add("instances", number, number, 0, 0, 0, 0, start, dur, 0)
+        start += dur
+    calls = build.trace().operations().set_index("op").calls
+    assert calls.to_dict() == {"A": 1, "B": 1, "C": 1, "": 2}
 
 
 def test_diff_of_a_trace_with_itself_is_empty(trace):

@@ -5,6 +5,7 @@ another one raises an error that lists them. There are op classes in :mod:`ipupe
 PopTorch and TensorFlow programs use them.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
 from typing import Any
@@ -27,132 +28,35 @@ from .layers import (
     dynamic_slice,
     dynamic_update,
     dynamic_update_,
+    gather,
     max_pool,
+    onehot,
+    topk,
 )
 from .lifting import lift
 from .repeat import repeat, repeat_with_info
 
-_LIFTED = {
-    arithmetic: """
-        abs add add_ cast ceil clamp clip cos detach div equal exp exp_ floor fmod gelu gelu_ geluerf geluerf_ greater
-        identity isfinite isinf isnan log log2 logical_and logical_not logical_or maximum mul negate pow relu relu_
-        rename scaled_add scaled_add_ sign sin sqrt sub swish tanh where""",
-    networks: "group_norm layer_norm nll_loss nll_loss_with_softmax_grad softmax",
-    products: "matmul",
-    random: "dropout random_normal random_uniform shaped_dropout split_random_seed",
-    reductions: "argmax argmin cumsum l1 l2 max mean min prod sum sumsquare",
-    selection: "increment_mod increment_mod_",
-    shapes: "concat concat_ flatten flatten_ init reshape reshape_ slice slice_ squeeze transpose transpose_",
-}
-for _module, _names in _LIFTED.items():
-    globals().update(lift(_module, _names))
+#: Every public name of upstream's package (``popart: python/popxl/ops/__init__.py``).
+UPSTREAM = """
+    CallSiteInfo PadType abs add add_ argmax argmin average_pool batch_norm_inference call call_with_info cast
+    ceil clamp clip collectives concat concat_ conditional conditional_with_info conv conv_pow2scaled
+    conv_transpose conv_transpose_pow2scaled cos cumsum detach detach_ div dropout dynamic_slice dynamic_update
+    dynamic_update_ equal exp exp_ flatten flatten_ floor fmod gather gelu gelu_ geluerf geluerf_ greater
+    group_norm groupedgather histogram host_load host_store identity increment_mod increment_mod_ init
+    interpolate io_tile_copy ipu_copy isfinite isinf isnan l1 l2 lamb_square layer_norm log log2 logical_and
+    logical_not logical_or logsum logsumexp matmul matmul_pow2scaled max max_pool maximum mean median min mul
+    negate nll_loss nll_loss_with_softmax_grad onehot pow pow2scale_cast_from_fp8 pow2scale_cast_to_fp8
+    print_tensor prod random_normal random_uniform relu relu_ remote_code_load remote_load remote_load_
+    remote_store rename repeat repeat_with_info reshape reshape_ roi_align scaled_add scaled_add_ scatter
+    scatter_reduce shaped_dropout sign sin slice slice_ softmax split split_random_seed sqrt squeeze sub
+    subsample sum sumsquare swish swish_ tanh tied_gather topk transpose transpose_ var_updates where
+""".split()
 
-__all__ = [
-    "CallSiteInfo",
-    "PadType",
-    "abs",
-    "add",
-    "add_",
-    "argmax",
-    "argmin",
-    "average_pool",
-    "batch_norm_inference",
-    "call",
-    "call_with_info",
-    "cast",
-    "ceil",
-    "clamp",
-    "clip",
-    "collectives",
-    "concat",
-    "concat_",
-    "conv",
-    "conv_transpose",
-    "cos",
-    "cumsum",
-    "detach",
-    "div",
-    "dropout",
-    "dynamic_slice",
-    "dynamic_update",
-    "dynamic_update_",
-    "equal",
-    "exp",
-    "exp_",
-    "flatten",
-    "flatten_",
-    "floor",
-    "fmod",
-    "gelu",
-    "gelu_",
-    "geluerf",
-    "geluerf_",
-    "greater",
-    "group_norm",
-    "host_load",
-    "host_store",
-    "identity",
-    "increment_mod",
-    "increment_mod_",
-    "init",
-    "io_tile_copy",
-    "ipu_copy",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "l1",
-    "l2",
-    "layer_norm",
-    "log",
-    "log2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "matmul",
-    "max",
-    "max_pool",
-    "maximum",
-    "mean",
-    "min",
-    "mul",
-    "negate",
-    "nll_loss",
-    "nll_loss_with_softmax_grad",
-    "pow",
-    "prod",
-    "random_normal",
-    "random_uniform",
-    "relu",
-    "relu_",
-    "remote_load",
-    "remote_load_",
-    "remote_store",
-    "rename",
-    "repeat",
-    "repeat_with_info",
-    "reshape",
-    "reshape_",
-    "scaled_add",
-    "scaled_add_",
-    "shaped_dropout",
-    "sign",
-    "sin",
-    "slice",
-    "slice_",
-    "softmax",
-    "split_random_seed",
-    "sqrt",
-    "squeeze",
-    "sub",
-    "sum",
-    "sumsquare",
-    "swish",
-    "tanh",
-    "transpose",
-    "transpose_",
-    "var_updates",
-    "where",
-]
+LIBRARY = (arithmetic, networks, products, random, reductions, selection, shapes)
+
+globals().update(lift(LIBRARY, [name for name in UPSTREAM if name not in globals()]))
+
+__all__ = [name for name in UPSTREAM if name in globals()]
 
 functions_win(__name__)
 

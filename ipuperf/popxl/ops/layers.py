@@ -10,9 +10,12 @@ from ipuperf.functions.products import PadType
 
 from ..arguments import whole_arguments
 from ..effects import EFFECTS
-from ..handle import Tensor
+from ..handle import Constant, Tensor
 from .lifting import lifted
 
+_gather = lifted(selection.gather)
+_onehot = lifted(selection.onehot)
+_topk = lifted(selection.topk)
 _conv = lifted(products.conv)
 _conv_transpose = lifted(products.conv_transpose)
 _average_pool = lifted(products.average_pool)
@@ -170,3 +173,45 @@ def dynamic_update_(
     """As :func:`dynamic_update`, in place."""
     _say("dynamic_update_", no_overlap=no_overlap)
     return _dynamic_update_(t, index, t_update, axes, sizes)
+
+
+@whole_arguments
+def gather(
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    available_memory_proportion: float | None = None,
+    zero_OOR: bool = False,
+) -> Tensor:
+    """See :func:`ipuperf.functions.selection.gather`; ``available_memory_proportion`` is without effect."""
+    _say("gather", available_memory_proportion=available_memory_proportion)
+    return _gather(t, indices, axis, zero_OOR)
+
+
+@whole_arguments
+def topk(
+    t: Tensor,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    available_memory_proportion: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """See :func:`ipuperf.functions.selection.topk`; ``available_memory_proportion`` is without effect."""
+    _say("topk", available_memory_proportion=available_memory_proportion)
+    return _topk(t, k, axis, largest, sorted)
+
+
+@whole_arguments
+def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
+    """See :func:`ipuperf.functions.selection.onehot`.
+
+    Args:
+        num_classes: a constant of one element, as upstream needs the length when it compiles.
+
+    Raises:
+        ValueError: ``num_classes`` is no constant of one element.
+    """
+    if not isinstance(num_classes, Constant) or num_classes.nelms != 1:
+        raise ValueError(f"onehot: num_classes is {num_classes!r}; a constant of one element is needed")
+    return _onehot(t, int(num_classes.data.reshape(())), values, axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -55,6 +55,7 @@ def raised(value: Any) -> Any:
     return type(value)(raised(v) for v in value) if isinstance(value, (tuple, list)) else value
 
 
-def lift(module: ModuleType, names: str) -> dict[str, Any]:
-    """The functions of ``module`` with these names, lifted."""
-    return {name: lifted(getattr(module, name)) for name in names.split()}
+def lift(library: Sequence[ModuleType], names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    """The functions of these names that any module of the library has, lifted."""
+    found = {name: next((vars(m)[name] for m in library if name in vars(m)), None) for name in names}
+    return {name: lifted(function) for name, function in found.items() if function is not None}

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.functions import make
+from ipuperf.functions.shapes import undefined
 from ipuperf.ir import CONTEXT
 from ipuperf.pipelines.routine import Routine
 from ipuperf.pipelines.scope import Scope
@@ -64,10 +66,8 @@ class _Builder:
         """Everything, in order."""
         for copy in self.annotated.copies:
             result = copy.outputs[0]
-            spec, ipu = result.spec, copy.destination
-            made = self.pipeline.op(_k.Init, [], result.name, ipu=ipu, shape=spec.shape, dtype=spec.dtype,
-                                    init="undefined", meta_shape=spec.meta_shape)  # fmt: skip
-            self.buffers[result] = made.outputs[0]
+            with self.pipeline.on(copy.destination):
+                self.buffers[result] = undefined(result.spec, result.name)
         for window in self.program.before:
             self._cycle(self.pipeline, window)
         if self.program.trips:
@@ -92,7 +92,7 @@ class _Builder:
         for op in ops:
             operands = [images.get(t) or self._operand(routine, t) for t in op.inputs]
             with CONTEXT.detached():
-                clones[op] = self._clone(routine.graph, op, operands)
+                clones[op] = self._clone(_ir.Builder(routine.graph), op, operands)
             images.update(zip(op.outputs, clones[op].outputs, strict=True))
         for op, clone in clones.items():
             for before in self._predecessors(op, clones):
@@ -148,9 +148,8 @@ class _Builder:
 
     def _emit(self, scope: Scope, op: _ir.Op, values: Values) -> None:
         """One op of the user in a cycle."""
-        operands = [scope.get(self._value(t, values)) for t in op.inputs]
-        with scope.ordered(op.ipu or 0):
-            made = self._clone(scope.graph, op, operands)
+        with scope.on(op.ipu or 0):
+            made = self._clone(scope, op, [self._value(t, values) for t in op.inputs])
         values.update(zip(op.outputs, made.outputs, strict=True))
 
     def _call(self, scope: Scope, routine: Routine, values: Values) -> None:
@@ -170,14 +169,12 @@ class _Builder:
             operand = copy.inputs[0]
             idle = operand in self.annotated.arrives and operand not in values and operand not in self.buffers
             if idle:
-                spec = operand.spec
-                made = scope.op(_k.Init, [], "idle", ipu=copy.source, phase=self.phases[copy], shape=spec.shape,
-                                dtype=spec.dtype, init="undefined", meta_shape=spec.meta_shape)  # fmt: skip
-                values[operand] = made.outputs[0]
+                with scope.on(copy.source), CONTEXT.phase(self.phases[copy]):
+                    values[operand] = undefined(operand.spec, "idle")
             sources[copy] = self._value(operand, values)
         for copy in self.annotated.copies:
-            operands = [sources[copy], self.buffers[copy.outputs[0]]]
-            scope.op(_k.IpuCopy, operands, ipu=copy.destination, phase=self.phases[copy], source=copy.source,
+            with scope.on(copy.destination), CONTEXT.phase(self.phases[copy]):
+                make(_k.IpuCopy, sources[copy], self.buffers[copy.outputs[0]], source=copy.source,
                      destination=copy.destination)  # fmt: skip
 
     # -- the graph that the user wrote ---------------------------------------------------------------------------------
@@ -196,15 +193,14 @@ class _Builder:
         graph.ops = [op for op in graph.ops if op not in moved]
         graph.version += 1
         with CONTEXT.sequence(True):
-            call = graph.create(_k.Call, list(self.pipeline.captured), [], callee=target)
+            call = _ir.Builder(graph).create(_k.Call, list(self.pipeline.captured), [], callee=target)
         graph.constraints[call] = {op for op in graph.constraints.get(call, ()) if op not in moved} | earlier
         return call
 
-    def _clone(self, graph: _ir.Graph, op: _ir.Op, operands: Sequence[_ir.Tensor]) -> _ir.Op:
-        """The same op in ``graph``, where the op was stated to be and for what it is."""
-        made = graph.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
-        made.ipu, made.tile_set, made.scope, made.location = op.ipu, op.tile_set, op.scope, op.location
-        made.phase = self.phases[op]
+    def _clone(self, builder: _ir.Builder, op: _ir.Op, operands: Sequence[_ir.Tensor]) -> _ir.Op:
+        """The same op in another graph, where the op was stated to be and for what it is."""
+        made = builder.copy(op, operands)
+        made.ipu, made.phase = op.ipu, self.phases[op]
         for old, new in zip(op.outputs, made.outputs, strict=True):
             new.ipu = old.ipu
         return made

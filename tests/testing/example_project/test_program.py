@@ -5,6 +5,8 @@ from program import BATCH, inference_session
 
 from ipuperf.testing import assert_fits, assert_throughput
 
+pytestmark = pytest.mark.xdist_group("program")
+
 
 @pytest.fixture(scope="module")
 def session():

@@ -127,7 +127,7 @@ def _close(outer: Frame, frame: Frame, carried: list[Any], n: int) -> list[Array
 def _loop(outer: Frame, frame: Frame, carried: list[Any], n: int) -> list[Any]:
     operands = [*carried, *frame.captured]
     names = [t.name for t in frame.graph.outputs]
-    return outer.call(Loop, operands, names, callee=frame.graph, trip_count=n).outputs
+    return outer.create(Loop, operands, names, callee=frame.graph, trip_count=n).outputs
 
 
 def while_loop(

@@ -1,8 +1,10 @@
 """Tile cycles of the convolution vertices, vectorised over candidate splits.
 
-Formulas: PopLibs ``lib/poplin/PerformanceEstimation.hpp`` (2023), of which ``../shared/reference/cost-model.md`` 2.8 is
-the summary. A :class:`Kernel` is one kind of vertex with its channel grouping; :func:`inner_cycles` is what depends on
-the piece of the field only, :func:`vertex_cycles` adds the loops over groups and kernel elements.
+These are the vertices that only a plan has, as their cycles follow from its pieces; vertices that ops have too stand in
+:mod:`ipuperf.ops`. Formulas: PopLibs ``lib/poplin/PerformanceEstimation.hpp`` (2023), of which
+``../shared/reference/cost-model.md`` 2.8 is the summary. A :class:`Kernel` is one kind of vertex with its channel
+grouping; :func:`inner_cycles` is what depends on the piece of the field only, :func:`vertex_cycles` adds the loops over
+groups and kernel elements.
 """
 
 from __future__ import annotations
@@ -14,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import POINT, Form
+from .form import POINT, Form
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-#: Bytes of coefficients per AMP unit, and kernel width of the SLIC engine.
-_BYTES_PER_UNIT = 32
+#: Kernel width of the SLIC vertex (the 4 of its name, ConvPartial1x4SLIC).
 SLIC_WIDTH = 4
 
 _TYPE = {2: "half", 4: "float"}
@@ -201,7 +202,7 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
     inner = _amp_inner(one, (one, positions), form, kernel, chip)
     passes = -(-kernel.out_grouping // kernel.units)
     rate = step_cycles(form, kernel) * kernel.height / passes
-    load = kernel.units * _BYTES_PER_UNIT // chip.weight_load_bytes_per_cycle
+    load = kernel.units * chip.amp_unit_bytes // chip.weight_load_bytes_per_cycle
     return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
 
 
@@ -328,7 +329,7 @@ def _zero_partials(piece: Piece, kernel: Kernel, chip: Chip) -> np.ndarray:
 
 def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     workers, c, i, o = chip.workers, piece.groups, piece.in_groups, piece.out_groups
-    load = kernel.units * _BYTES_PER_UNIT // chip.weight_load_bytes_per_cycle
+    load = kernel.units * chip.amp_unit_bytes // chip.weight_load_bytes_per_cycle
     passes = -(-kernel.out_grouping // kernel.units)
     if kernel.flat(form):
         half_wide = kernel.in_size == 2 and (kernel.partial_size == 4 or kernel.units == 16)

@@ -4,9 +4,8 @@
     >>> plan.total, plan.tiles, plan.out_split
     (29904, 1408, 22)
 
-The search is that of :mod:`convolution_planner`, for which a matrix product is the 1x1 convolution that PopLibs makes
-of it. A plan says its splits, cycles by term and temporary bytes (``explain``, ``values``) and finds the cheapest other
-plan when asked (``next_best``).
+The search is that of :mod:`.works`, for which a matrix product is the 1x1 convolution that PopLibs makes of it. A plan
+says its splits, cycles by term and temporary bytes (``explain``, ``values``).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ipuperf.ir import FLOAT16, FLOAT32, DType
 from ipuperf.machine import Chip, MachineError, load_machine
 from ipuperf.ops.work import Convolution, MatMul
 
-from . import convolution_planner as search
-from .convolution_plan import ConvolutionPlan
+from . import works
+from .plan import ConvolutionPlan
 
 #: Names of chips -> the machine with one of them; PopLibs calls the first two generations Mk1 and Mk2.
 CHIPS = {"gc2": "gc2-1", "mk1": "gc2-1", "gc200": "gc200-1", "mk2": "gc200-1", "bow": "bow-1"}
@@ -101,7 +100,7 @@ def plan_matmul(
         dtype, partials, output: ``f16`` or ``f32``: of the operands, the partial sums, the result (default: operands).
         pass_: ``nonemm`` or, of a fully connected layer, ``fcinf``, ``fcfwd``, ``fcbwd``, ``fcwu``.
         amp: ``availableMemoryProportion``, above 0 and at most 1. When no plan fits into it, see
-            :func:`~.convolution_planner.plan_convolution`.
+            :func:`~.works.plan_convolution`.
 
     Raises:
         ValueError: an unknown chip, type or pass, an impossible dimension or proportion.
@@ -111,7 +110,7 @@ def plan_matmul(
     if sums.size < inputs.size:
         raise ValueError(f"partials are {sums} for {inputs} operands; they have to be at least as wide")
     sizes = (whole(groups, "groups"), whole(m, "m"), whole(k, "k"), whole(n, "n"))
-    return search.plan_product(chip_named(chip), MatMul(*sizes, inputs, result, sums, pass_, amp))
+    return works.plan_product(chip_named(chip), MatMul(*sizes, inputs, result, sums, pass_, amp))
 
 
 def plan_convolution(
@@ -163,4 +162,4 @@ def plan_convolution(
         axes["kernel"], axes["stride"], tuple((each, each) for each in axes["padding"]), axes["dilation"],
         whole(groups, "groups"), inputs, result, sums, pass_, amp,
     )  # fmt: skip
-    return search.plan_convolution(chip_named(chip), item)
+    return works.plan_convolution(chip_named(chip), item)

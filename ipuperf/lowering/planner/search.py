@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from .convolution_bounds import least_spread
-from .convolution_candidates import (
+from .bounds import least_spread
+from .candidates import (
     FEW_PASSES,
     SERIAL_PASSES,
     SMALLER_PASSES,
@@ -24,11 +24,11 @@ from .convolution_candidates import (
     forms_of,
     passes_near,
 )
-from .convolution_form import ONCE, TRAINING, Passes
-from .convolution_plan import ConvolutionPlan, Found, Request, explained
-from .convolution_splits import Grid, Space, candidate_splits, split_space
-from .convolution_terms import operand_terms, set_aside, with_reduction
-from .convolution_vertices import hmac_kernels, mac_cycles, vertex_cycles
+from .form import ONCE, TRAINING, Passes
+from .plan import ConvolutionPlan, Found, Request, explained
+from .splits import Grid, Space, candidate_splits, split_space
+from .terms import operand_terms, set_aside, with_reduction
+from .vertices import hmac_kernels, mac_cycles, vertex_cycles
 
 #: Vertices (that of the best plan first) with which finer steps of serial passes are tried.
 _FINER = 1
@@ -248,7 +248,7 @@ def plan_once(request: Request) -> ConvolutionPlan:
 
 
 @lru_cache(maxsize=512)
-def next_best(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
+def plan_without(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
     """The best plan that does without this vertex on a form changed so; None when nothing else fits."""
     found = _plan(request, (vertex, changes))
     return explained(request, found) if found and found.terms["temp_bytes"][0] <= request.limit else None

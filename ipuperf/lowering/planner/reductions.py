@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_vertices import ceil
+from ipuperf.ops.vertices import planned_cast_cycles
+
+from .vertices import ceil
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -92,7 +94,7 @@ def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int
     none = np.zeros_like(partials)
     several = np.flatnonzero(depths > 1)
     if size != out_size and len(several) < len(none):
-        cycles = chip.workers * (26 + ceil(ceil(partials, chip.workers), 8 // max(size, out_size)))
+        cycles = planned_cast_cycles(partials, max(size, out_size), chip)
     else:
         cycles = none
     if not len(several):

@@ -7,11 +7,11 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from .convolution_candidates import SERIAL_PASSES, SMALLER_PASSES, every_candidate
-from .convolution_form import ONCE, TRAINING, product_form
-from .convolution_joint import Layer, joint_plan
-from .convolution_plan import ConvolutionPlan, Found, LayerCost, Request, explained
-from .convolution_search import Search, likeliest, plan_once, quick_plan
+from .candidates import SERIAL_PASSES, SMALLER_PASSES, every_candidate
+from .form import ONCE, TRAINING, product_form
+from .joint import Layer, joint_plan
+from .plan import ConvolutionPlan, Found, LayerCost, Request, explained
+from .search import Search, likeliest, plan_once, quick_plan
 
 #: The most rows (batch) of a fully connected layer for which a joint plan is looked for.
 _JOINT_ROWS = 512

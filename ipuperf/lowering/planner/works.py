@@ -1,17 +1,4 @@
-"""The convolution planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
-
-As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
-(:mod:`convolution_form`) is tried with every vertex (:mod:`convolution_vertices`) and every useful split of batch,
-field, groups, kernel and channels (:mod:`convolution_splits`); the cheapest plan whose temporary memory fits wins
-(:mod:`convolution_terms` says what it costs).
-
-What is searched and how: :mod:`convolution_candidates`, :mod:`convolution_search`. Serial passes go over output or
-input channels. Passes of a fully connected layer in training are planned jointly when that is cheaper for all three
-(:mod:`convolution_layers`, :mod:`convolution_joint`).
-
-Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
-with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
-"""
+"""Plans of works: what lowering asks the planner for."""
 
 from __future__ import annotations
 
@@ -19,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ops.work import Convolution, MatMul
 
-from .convolution_form import TRAINING, Types, describe, form_of, product_form
-from .convolution_layers import training_plan
-from .convolution_plan import ConvolutionPlan, Request
-from .convolution_search import plan_once
+from .form import TRAINING, Types, describe, form_of, product_form
+from .layers import training_plan
+from .plan import ConvolutionPlan, Request
+from .search import plan_once
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -1,5 +1,5 @@
-"""What the convolution planner is asked for and what it answers: a request, a plan with its price, and the cost of a
-fully connected layer planned jointly and apart."""
+"""What the planner is asked for and what it answers: a request, a plan with its price, and the cost of a fully
+connected layer planned jointly and apart. All are values: what else there was is searched by :mod:`.alternatives`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import TRAINING, Form, Passes, Types
-from .convolution_splits import Grid
-from .convolution_vertices import Kernel
+from .form import Form, Passes, Types
+from .splits import Grid
+from .vertices import Kernel
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -127,22 +127,6 @@ class ConvolutionPlan:
     def rearrangement(self) -> int:
         """Cycles of rearranging operands and result, per serial pass."""
         return self.transform_exchange + self.transform
-
-    def next_best(self) -> ConvolutionPlan | None:
-        """The cheapest plan with another vertex or form (None: no other fits); searched when asked. That of a joint
-        plan is the plan of the pass alone."""
-        from .convolution_search import next_best, plan_once
-
-        if self.joint:
-            return plan_once(self.request)
-        return next_best(self.request, self.vertex, self.form.changes)
-
-    def layer_cost(self) -> LayerCost | None:
-        """What the layer costs jointly and apart (None: not a pass of a fully connected layer in training); searched
-        when asked."""
-        from .convolution_layers import forward_of, layer_cost
-
-        return layer_cost(forward_of(self.request)) if self.pass_ in TRAINING else None
 
     def values(self) -> dict[str, object]:
         """Everything but request, form and vertex, by name; splits per axis as lists."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Form, Passes, Types
-from .convolution_vertices import Kernel, clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
+from .form import Form, Passes, Types
+from .vertices import Kernel, clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -64,7 +64,7 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
 def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
     """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
     of the vertex and one loop, once below 16 of them, else twice with 4 each or more
-    (:func:`~.convolution_reductions.reduce_depths`)."""
+    (:func:`~.reductions.reduce_depths`)."""
     least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
     least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
     return least

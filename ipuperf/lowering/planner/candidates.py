@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .convolution_bounds import least_bytes, least_spread
-from .convolution_form import ONCE, Form, Passes, Types, forms
-from .convolution_plan import Request
-from .convolution_reductions import least_reductions
-from .convolution_splits import field_grain, useful_splits
-from .convolution_terms import SLICES_AT_LEAST, least_transform, set_aside
-from .convolution_vertices import Kernel, kernels, least_cycles, loop_cycles
+from .bounds import least_bytes, least_spread
+from .form import ONCE, Form, Passes, Types, forms
+from .plan import Request
+from .reductions import least_reductions
+from .splits import field_grain, useful_splits
+from .terms import least_transform, set_aside, slices_at_least
+from .vertices import Kernel, kernels, least_cycles, loop_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -48,8 +48,8 @@ def passes_near(count: int) -> tuple[Passes, ...]:
 @dataclass(frozen=True)
 class Candidate:
     """A form with a vertex: cycles that it takes at least in all (``whole``), on top in each serial pass (``each``),
-    for rearrangements in each pass (``transform``; but for the inputs: ``later``), and the bytes of those on a tile
-    (``held``)."""
+    for rearrangements in each pass (``transform``; but for the inputs: ``later``) and slices in each of several
+    (``slices``), and the bytes of the rearrangements on a tile (``held``)."""
 
     whole: float
     each: float
@@ -58,11 +58,12 @@ class Candidate:
     held: int
     form: Form
     kernel: Kernel
+    slices: int
 
     def moved(self, passes: Passes) -> float:
         """Cycles that rearrangements and slices take at least: each pass of several cuts out its weights and writes its
         result (or adds it)."""
-        slices = SLICES_AT_LEAST if passes.count > 1 else 0
+        slices = self.slices if passes.count > 1 else 0
         return passes.count * ((self.later if passes.ahead else self.transform) + slices)
 
     def least(self, passes: Passes) -> float:
@@ -103,7 +104,7 @@ def candidates_among(request: Request, changed: Iterable[Form], find: _Finder, b
                 each += _least_hmac(form, kernel, types, chip)
             if whole + each <= bound:
                 total, later, held = least_transform(form, kernel, types, chip)
-                found.append(Candidate(whole, each, total, later, held, form, kernel))
+                found.append(Candidate(whole, each, total, later, held, form, kernel, slices_at_least(chip)))
     return found
 
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_bounds import least_bytes, least_reduction
-from .convolution_form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
-from .convolution_splits import Grid, parallel_rows
-from .convolution_terms import SLICES_AT_LEAST, least_transform, operand_terms, with_reduction
-from .convolution_vertices import (
+from .bounds import least_bytes, least_reduction
+from .form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .splits import Grid, parallel_rows
+from .terms import least_transform, operand_terms, slices_at_least, with_reduction
+from .vertices import (
     Kernel,
     Piece,
     amp_units,
@@ -245,7 +245,7 @@ def _least_of_splits(
         taken = splits.least(number, part, types, chip)
         operands = passes.count * taken.weights + (1 if passes.ahead else passes.count) * taken.inputs
         moved = passes.count * later + (1 if passes.ahead else passes.count) * (total - later)
-        slices = passes.count * SLICES_AT_LEAST if passes.count > 1 else 0
+        slices = passes.count * slices_at_least(chip) if passes.count > 1 else 0
         least = least + passes.count * taken.work + operands + (moved + slices)
     return np.asarray(least), np.asarray(least - operands)
 
@@ -261,7 +261,7 @@ def cheapest_splits(
         return np.inf, None
     least, free = _least_of_splits(splits, parts, passes, types, chip)
     first = float(free.min())
-    serial = passes == ONCE and parts[0].kernel.method == "AMP" and first + 6 * SLICES_AT_LEAST <= bound[0]
+    serial = passes == ONCE and parts[0].kernel.method == "AMP" and first + 6 * slices_at_least(chip) <= bound[0]
     if not serial:
         near = np.flatnonzero(least <= bound[0] * (1 + 1e-9))
         if not len(near):
@@ -347,7 +347,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
             later.append((free, number))
     for free, number in sorted(later):
         for count in serial:
-            if free + 3 * count * SLICES_AT_LEAST > least[0]:
+            if free + 3 * count * slices_at_least(chip) > least[0]:
                 break
             for ahead in (True, False):
                 _, found = cheapest_splits(layers[number][1], Passes(out=count, ahead=ahead), types, limit, least, chip)

@@ -1,7 +1,7 @@
 """What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
 
 Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
-:class:`~.convolution_splits.Grid` of candidates.
+:class:`~.splits.Grid` of candidates.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_form import Form, Passes, Types
-from .convolution_reductions import reduction
-from .convolution_splits import Grid
-from .convolution_vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
+from ipuperf.ir import FLOAT16, FLOAT32
+from ipuperf.ops.dynamic import planned_slice_cycles
+from ipuperf.ops.vertices import binary, planned_cast_cycles
+
+from .form import Form, Passes, Types
+from .reductions import reduction
+from .splits import Grid
+from .vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+
+#: Types of partial sums by their bytes.
+_FLOATS = {2: FLOAT16, 4: FLOAT32}
 
 # -- rearrangement of operands and result --------------------------------------------------------------------------
 
@@ -202,14 +210,13 @@ def _zero_padding(
     return weights, inputs
 
 
-#: Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least.
-SLICES_AT_LEAST = 750
-
-
-def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
-    each = ceil(elements, chip.workers)
-    return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
+@lru_cache(maxsize=64)
+def slices_at_least(chip: Chip) -> int:
+    """Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least: a slice and an
+    ADD in place of one element."""
+    one = np.ones(1, dtype=np.int64)
+    adding = binary("ADD", FLOAT32, 1, in_place=True)
+    return int(planned_slice_cycles(one, FLOAT32.size, chip)[0] + adding.cycles(one, chip)[0])
 
 
 # -- all terms ---------------------------------------------------------------------------------------------------------
@@ -340,12 +347,12 @@ def _serial_terms(
         return {}
     results = ceil(sums, grid.depth)
     inputs, weights = _whole_operands(form, kernel)
-    taken = slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
+    taken = planned_slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
     if passes.inner == 1:
-        written = slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
+        written = planned_slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
     else:
-        taken = taken + slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
-        written = add_in_place_cycles(results, kernel.partial_size, chip)
+        taken = taken + planned_slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
+        written = binary("ADD", _FLOATS[kernel.partial_size], 1, in_place=True).cycles(results, chip)
     return {"dynamic_slice": taken, "dynamic_update": written}
 
 
@@ -362,16 +369,9 @@ def _serial_ends(
         prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
         results = ceil(sums, grid.depth)
-        each = ceil(results, chip.workers)
-        loads = ceil(each, chip.vector_width(max(kernel.partial_size, types.output)))
-        finish, added = chip.workers * (26 + loads), results * kernel.partial_size
+        finish = planned_cast_cycles(results, max(kernel.partial_size, types.output), chip)
+        added = results * kernel.partial_size
     return prepare, kept, finish, added
-
-
-def add_in_place_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """``BinaryOp1DInPlace`` ADD of ``elements`` on a tile (reference 2.2)."""
-    each = ceil(elements, chip.workers)
-    return 11 + chip.workers * (58 + 3 * ceil(each, chip.vector_width(size)))
 
 
 def with_reduction(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .convolution_bounds import least_reduction
-from .convolution_form import Axis, Form, Passes, Types
-from .convolution_vertices import (
+from .bounds import least_reduction
+from .form import Axis, Form, Passes, Types
+from .vertices import (
     Kernel,
     Piece,
     clear_cycles,
@@ -297,14 +297,14 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
 
 @lru_cache(maxsize=256)
 def _flat_cycles(axes: tuple[Axis, ...], grain: int, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """:func:`~.convolution_vertices.inner_cycles` of an AMP vertex (its channel grouping does not matter) for every
+    """:func:`~.vertices.inner_cycles` of an AMP vertex (its channel grouping does not matter) for every
     field row of a form that is one flat field."""
     parts = _field_rows(1, axes, grain, chip.tiles).rows.parts
     return inner_cycles(parts[0], parts[1:], Form(1, 1, 1, 1, axes, "fwd"), kernel, chip)
 
 
 def _cycles_of(space: Space, f: np.ndarray, chip: Chip) -> np.ndarray:
-    """:func:`~.convolution_vertices.inner_cycles` of these field rows, which are sorted."""
+    """:func:`~.vertices.inner_cycles` of these field rows, which are sorted."""
     form, kernel = space.form, space.kernel
     if kernel.method == "AMP" and kernel.flat(form):
         return _flat_cycles(form.axes, form.grain, replace(kernel, in_grouping=1, out_grouping=1), chip)[:, f]

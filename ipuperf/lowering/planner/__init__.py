@@ -1,0 +1,16 @@
+"""The planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
+
+As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
+(:mod:`.form`) is tried with every vertex (:mod:`.vertices`) and every useful split of batch, field, groups, kernel and
+channels (:mod:`.splits`); the cheapest plan (:mod:`.plan`, a value) whose temporary memory fits wins (:mod:`.terms` and
+:mod:`.reductions` say what it costs, :mod:`.bounds` what it costs at least).
+
+What is searched and how: :mod:`.candidates`, :mod:`.search`. Serial passes go over output or input channels. Passes of
+a fully connected layer in training are planned jointly when that is cheaper for all three (:mod:`.layers`,
+:mod:`.joint`).
+Lowering asks with works (:mod:`.works`), people with plain arguments (:mod:`.arguments`); what else there was beside a
+plan is searched when asked (:mod:`.alternatives`).
+
+Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
+with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
+"""

@@ -1,0 +1,22 @@
+"""What else there was beside a plan: the cheapest other one, and what its layer costs jointly and apart."""
+
+from __future__ import annotations
+
+from .form import TRAINING
+from .layers import forward_of
+from .layers import layer_cost as cost_of_layer
+from .plan import ConvolutionPlan, LayerCost
+from .search import plan_once, plan_without
+
+
+def next_best(plan: ConvolutionPlan) -> ConvolutionPlan | None:
+    """The cheapest plan with another vertex or form (None: no other fits). That of a joint plan is the plan of the pass
+    alone."""
+    if plan.joint:
+        return plan_once(plan.request)
+    return plan_without(plan.request, plan.vertex, plan.form.changes)
+
+
+def layer_cost(plan: ConvolutionPlan) -> LayerCost | None:
+    """What the layer of a plan costs jointly and apart (None: not a pass of a fully connected layer in training)."""
+    return cost_of_layer(forward_of(plan.request)) if plan.pass_ in TRAINING else None

@@ -1,0 +1,55 @@
+"""Stages of reductions over tiles, by hand (PopLibs: lib/popops/reduction/ReductionPlan.cpp)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipuperf.lowering.code import exchange_code
+from ipuperf.lowering.reductions import plan_reduction
+from ipuperf.lowering.tilevector import TileVector
+from ipuperf.machine import load_machine
+from ipuperf.ops.work import Reduction
+
+CHIP = load_machine("gc200-1").chip
+
+
+def stages(sources, outputs=1, run=1, each=1, tiles=CHIP.tiles):
+    """(partials on the fullest tile, tiles, whether copies follow) of each stage after the first."""
+    item = Reduction("v", sources * each, outputs, None, None, run=run)
+    found = plan_reduction(TileVector.uniform(each, tiles, sources), item, CHIP)
+    return [(stage.partials.max, stage.partials.active, stage.last_copy is not None) for stage in found]
+
+
+@pytest.mark.parametrize(
+    ("sources", "wanted"),
+    [
+        (1, []),
+        (2, [(2, 1, False)]),
+        (64, [(64, 1, False)]),
+        # more than 64 for a sum: 9 tiles add 8 of 65 each, 39 tiles 38 of 1,472
+        (65, [(8, 9, False), (9, 1, False)]),
+        (1472, [(38, 39, False), (39, 1, False)]),
+    ],
+)
+def test_sums_of_many_tiles_take_a_stage_between(sources, wanted):
+    assert stages(sources) == wanted
+
+
+def test_runs_that_stay_on_their_tiles_are_complete():
+    assert stages(8, outputs=8, run=16, each=16) == []
+    assert stages(8, outputs=4, run=32, each=16) == [(8, 1, False)]
+
+
+@pytest.mark.parametrize(("sent", "moves"), [(None, 2 * 4), (1000, 4 + 1), (100, 1 + 4), (5000, 8)])
+def test_instructions_of_an_exchange(sent, moves):
+    """1,000 bytes arrive in 4 sends of 256; a broadcast is sent once, and received in pieces of what each tile sends,
+    unless pieces of one send are fewer."""
+    sizes = CHIP.code
+    assert (sizes.send_bytes, sizes.exchange_instructions, sizes.instruction_bytes) == (256, 8, 4)
+    code = exchange_code(CHIP, TileVector.uniform(1000, 3, 2), sent).parts["internalExchangeCode"]
+    assert code.tolist() == [4 * (8 + moves), 4 * (8 + moves), 4 * 4]
+
+
+def test_one_byte_is_an_exchange_too():
+    code = exchange_code(CHIP, TileVector.uniform(1, 2, 1)).parts["internalExchangeCode"]
+    assert code.tolist() == [4 * (8 + 2), 4 * 4]

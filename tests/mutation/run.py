@@ -1,0 +1,380 @@
+"""Mutation testing: random small faults in the rooms, and which of them the tests notice.
+
+    python tests/mutation/run.py record                      # once: which test runs which line, and how long it takes
+    python tests/mutation/run.py run --seed 1 --count 200    # results/mutation/seed-1.csv
+    python tests/mutation/run.py run --again results/mutation/seed-1.csv --seconds 60
+    python tests/mutation/run.py run --at ipuperf/simulation/rows.py:139 ipuperf/lowering/lower.py:264
+
+Every mutant lives in a child of one warm process: pytest and what ipuperf stands on are imported once, ipuperf itself
+in the child, where the changed tree takes the place of one file. Nothing is ever written into the checkout but
+``results/``. A mutant meets only tests that run its line, at most ``--seconds`` of them by the record: the fastest case
+of each test function first, then the second fastest of each, and so on, until one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutants import Mutant, mutants_of, mutated
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results" / "mutation"
+ROOMS = ("ops", "numerics", "lowering", "schedules", "pipelines", "simulation", "runtime", "ir", "trace")
+WARM = ("numpy", "pandas", "simpy", "click", "tqdm", "hypothesis", "matplotlib.pyplot", "torch", "importlib.metadata")
+"""What the children share."""
+
+ALIVE = ("survived", "no test")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of the table: the mutant, how it ended (``killed``, ``time``, ``survived``, ``no test``) and by what."""
+
+    file: str
+    number: int
+    line: int
+    last: int
+    kind: str
+    before: str
+    after: str
+    importing: bool
+    statement: int
+    end: str
+    test: str
+    tests: int
+    cpu: float
+
+    def mutant(self) -> Mutant:
+        return Mutant(*(getattr(self, field.name) for field in fields(Mutant)))
+
+
+# -- which test runs which line ----------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A pytest plug-in: the lines of each test as a context of their own, its seconds of CPU if it passes.
+
+    A test that finds its plan in a cache runs no line of the planner: each function of tests starts with empty ones.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from coverage import Coverage
+
+        self.seconds: dict[str, float] = {}
+        self.function = ""
+        self.file = folder / "seconds.json"
+        source = [str(ROOT / "ipuperf")]
+        self.coverage = Coverage(data_file=str(folder / "lines"), config_file=False, source=source, messages=False)
+
+    def pytest_sessionstart(self) -> None:
+        self.coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterable[None]:
+        if item.nodeid.split("[")[0] != self.function:
+            self.function = item.nodeid.split("[")[0]
+            _forget()
+        self.coverage.switch_context(item.nodeid)
+        before = time.process_time()
+        result = yield
+        self.seconds[item.nodeid] = max(self.seconds.get(item.nodeid, 0), time.process_time() - before)
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.seconds[report.nodeid] = float("inf")
+
+    def pytest_sessionfinish(self) -> None:
+        self.coverage.stop()
+        self.coverage.save()
+        self.file.write_text(json.dumps(self.seconds, indent=0))
+
+
+def _forget() -> None:
+    """Empty every cache of a function of ipuperf."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ipuperf"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def record(folders: Sequence[str]) -> None:
+    """Run the tests of these folders once each, each into a record of its own."""
+    for folder in folders:
+        place = RESULTS / "record" / folder.replace("/", "_")
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "lines").unlink(missing_ok=True)
+        if os.fork() == 0:
+            os._exit(_pytest([str(ROOT / "tests" / folder)], Recorder(place)))
+        os.wait()
+
+
+def _pytest(arguments: Sequence[str], *plugins: object) -> int:
+    from hypothesis import settings
+
+    settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
+    settings.load_profile("mutation")
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:cov",
+        "-p",
+        "no:warnings",
+        "--rootdir",
+        str(ROOT),
+        "--no-header",
+        "--tb=no",
+    ]
+    return int(pytest.main([*options, *arguments], plugins=list(plugins)))
+
+
+class Record:
+    """What :func:`record` found, of all folders."""
+
+    def __init__(self) -> None:
+        from coverage import CoverageData
+
+        self.seconds: dict[str, float] = {}
+        self.data = []
+        self.known: dict[str, dict[int, set[str]]] = {}
+        for place in sorted((RESULTS / "record").iterdir()):
+            data = CoverageData(basename=str(place / "lines"))
+            data.read()
+            self.data.append(data)
+            self.seconds.update(json.loads((place / "seconds.json").read_text()))
+
+    def _lines(self, file: str) -> dict[int, set[str]]:
+        """The tests that run each line of a file, and pass."""
+        if file in self.known:
+            return self.known[file]
+        found = self.known[file] = defaultdict(set)
+        for data in self.data:
+            for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
+                found[line].update(test for test in contexts if self.seconds.get(test, float("inf")) < float("inf"))
+        return found
+
+    def tests(self, mutant: Mutant, seconds: float) -> list[str]:
+        """The tests that run the line of a mutant (or else its statement; any line of the file, if it runs on import),
+        the quickest case of each function first, ``seconds`` in all."""
+        lines = self._lines(mutant.file)
+        wanted = lines if mutant.importing else range(mutant.line, mutant.last + 1)
+        running = {test for line in wanted for test in lines.get(line, ())} or lines.get(mutant.statement, set())
+        chosen, left = [], seconds
+        for test in self._in_turns(running):
+            if self.seconds[test] <= left or not chosen:
+                chosen.append(test)
+                left -= self.seconds[test]
+        return chosen
+
+    def _in_turns(self, tests: Iterable[str]) -> list[str]:
+        """The quickest case of each function, the quickest of them first, then the second of each, and so on."""
+        cases: Counter[str] = Counter()
+        turns = {}
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            turns[test] = cases[test.split("[")[0]]
+            cases[test.split("[")[0]] += 1
+        return sorted(turns, key=lambda test: (turns[test], self.seconds[test]))
+
+
+# -- a mutant in a child -----------------------------------------------------------------------------------------------
+
+
+class MutantFinder(MetaPathFinder):
+    """Finds the mutant where Python looks for its module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+        parts = Path(mutant.file).with_suffix("").parts
+        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != self.name:
+            return None
+        place = str(ROOT / self.mutant.file)
+        return spec_from_file_location(name, place, loader=MutantLoader(name, place, self.mutant))
+
+
+class MutantLoader(SourceFileLoader):
+    def __init__(self, name: str, place: str, mutant: Mutant) -> None:
+        super().__init__(name, place)
+        self.mutant = mutant
+
+    def get_code(self, fullname: str) -> object:
+        return compile(mutated(self.mutant, ROOT), self.path, "exec")
+
+
+class Chosen:
+    """A pytest plug-in: only these tests, in this order; the first that fails goes into the pipe."""
+
+    def __init__(self, tests: Sequence[str], pipe: int) -> None:
+        self.place = {test: number for number, test in enumerate(tests)}
+        self.pipe = pipe
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda i: self.place[i.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            os.write(self.pipe, report.nodeid.encode()[:4000])
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            os.write(self.pipe, f"import of {report.nodeid}".encode()[:4000])
+
+
+def meet(mutant: Mutant, tests: Sequence[str], seconds: float) -> Result:
+    """Let a mutant meet these tests in a child of this process."""
+    if not tests:
+        return Result(**asdict(mutant), end="no test", test="", tests=0, cpu=0.0)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os._exit(_as_mutant(mutant, tests, seconds, writing))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        test = pipe.read().decode(errors="replace").split("\n")[0]
+    _, status = os.waitpid(child, 0)
+    cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    end = "time" if os.WIFSIGNALED(status) else "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+    return Result(**asdict(mutant), end=end, test=test, tests=len(tests), cpu=round(cpu, 2))
+
+
+def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) -> int:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(3 * seconds + 20),) * 2)
+    signal.alarm(int(15 * seconds + 100))  # for a mutant that waits
+    sys.meta_path.insert(0, MutantFinder(mutant))
+    functions = dict.fromkeys(str(ROOT / test.split("[")[0]) for test in tests)
+    try:
+        return _pytest(["-x", *functions], Chosen(tests, pipe))
+    except BaseException as error:
+        os.write(pipe, repr(error).encode()[:4000])
+        return 1
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def draw(seed: int, count: int, rooms: Sequence[str]) -> list[Mutant]:
+    """So many mutants of these rooms by seed, every one as likely as the others."""
+    files = sorted(str(f.relative_to(ROOT)) for room in rooms for f in (ROOT / "ipuperf" / room).rglob("*.py"))
+    every = [mutant for file in files for mutant in mutants_of(file, ROOT)]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def at(places: Sequence[str]) -> list[Mutant]:
+    """Every mutant of these lines (``file:line``)."""
+    lines = [place.rsplit(":", 1) for place in places]
+    return [mutant for file, line in lines for mutant in mutants_of(file, ROOT) if mutant.line == int(line)]
+
+
+def run(mutants: Sequence[Mutant], table: Path, seconds: float, budget: float) -> list[Result]:
+    """Let all meet their tests and write the table row by row; stop when ``budget`` seconds of CPU are used."""
+    known, results, used = Record(), [], 0.0
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Result)])
+        writer.writeheader()
+        for mutant in mutants:
+            tests = known.tests(mutant, seconds)
+            results.append(meet(mutant, tests, sum(known.seconds[test] for test in tests)))
+            writer.writerow(asdict(results[-1]))
+            file.flush()
+            used += results[-1].cpu
+            if used > budget:
+                break
+    return results
+
+
+def read(table: Path) -> list[Result]:
+    """A table that :func:`run` has written."""
+    whole = dict.fromkeys(("number", "line", "last", "statement", "tests"), int)
+    whole |= {"cpu": float, "importing": "True".__eq__}
+    with table.open(newline="") as file:
+        return [Result(**{k: whole.get(k, str)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Counts, and a line for each mutant that lives."""
+    ends = Counter(result.end for result in results)
+    lines = [f"{len(results)} mutants, {sum(r.cpu for r in results):.0f} s of CPU: " + str(dict(ends))]
+    lines += [
+        f"{r.file}:{r.line} [{r.kind}] {r.before} -> {r.after} ({r.end}, {r.tests} tests)"
+        for r in sorted(results, key=lambda r: (r.file, r.line))
+        if r.end in ALIVE
+    ]
+    return "\n".join(lines)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording = commands.add_parser("record")
+    recording.add_argument("folders", nargs="*", default=ROOMS, help="folders of tests/ (the rooms)")
+    running = commands.add_parser("run")
+    running.add_argument("--seed", type=int, default=1)
+    running.add_argument("--count", type=int, default=200)
+    running.add_argument("--rooms", nargs="+", default=ROOMS)
+    running.add_argument("--seconds", type=float, default=8, help="tests per mutant, in recorded seconds")
+    running.add_argument("--budget", type=float, default=900, help="CPU seconds of all children")
+    running.add_argument("--again", type=Path, help="a table: only what survived in it")
+    running.add_argument("--at", nargs="+", default=(), metavar="FILE:LINE", help="every mutant of these lines")
+    running.add_argument("--table", type=Path, help="where the rows go; default: results/mutation/RUN.csv")
+    return parser.parse_args()
+
+
+def _chosen(options: argparse.Namespace) -> tuple[list[Mutant], str]:
+    """(the mutants that the command line asks for, the name of their table)."""
+    if options.at:
+        return at(options.at), "lines"
+    if options.again:
+        survivors = [result.mutant() for result in read(options.again) if result.end in ALIVE]
+        return survivors, f"{options.again.stem}-again"
+    return draw(options.seed, options.count, options.rooms), f"seed-{options.seed}"
+
+
+def main() -> None:
+    options = _options()
+    os.nice(10)
+    os.chdir(ROOT)
+    for name in WARM:
+        importlib.import_module(name)
+    if options.command == "record":
+        record(options.folders)
+        return
+    mutants, name = _chosen(options)
+    started = time.perf_counter()
+    print(summary(run(mutants, options.table or RESULTS / f"{name}.csv", options.seconds, options.budget)))
+    print(f"{time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """A transformer encoder as pipeline stage graphs, for questions about schedules and memory (values optional).
 
-Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops`` and ``ipuperf.pipelines``: no front end and no framework
-is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add, norm. The loss is the
-mean square difference to a target of the same shape.
+Written with the public rooms ``ipuperf.ir``, ``ipuperf.ops``, ``ipuperf.functions`` and ``ipuperf.pipelines``: no front
+end and no framework is needed. Post-norm layers as in BERT: self-attention, add, norm, feed-forward with GELU, add,
+norm. The loss is the mean square difference to a target of the same shape.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.functions import make
+from ipuperf.functions.updates import Sgd, Step
 from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, Stream, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Add,
@@ -23,7 +23,6 @@ from ipuperf.ops import (
     Mul,
     ReduceMean,
     Reshape,
-    ScaledAddLhsInplace,
     Slice,
     Softmax,
     Sub,
@@ -92,7 +91,7 @@ class GradientDescent:
         scalars: Mapping[str, Tensor],
     ) -> None:
         """One scaled addition."""
-        make(ScaledAddLhsInplace, weight, gradient, scalars["rate"], name="w", a=1.0, b_input=2)
+        Sgd().build(Step(weight, gradient, state, scalars))
 
 
 def _values(
@@ -158,7 +157,7 @@ class _Stage(Builder):
         joint = self.linear(x, f"{name}/qkv", 3 * o.hidden)
         q, k, v = (self.heads(joint, index, f"{name}_{part}") for index, part in enumerate("qkv"))
         keys = self.op(Transpose, [k], "keys", permutation=(0, 1, 3, 2))
-        scale = self.constant(np.array((o.hidden // o.heads) ** -0.5, self.dtype.numpy), self.dtype, "scale")
+        scale = self.constant((o.hidden // o.heads) ** -0.5, self.dtype, "scale")
         scores = self.op(Mul, [self.op(MatMul, [q, keys], "scores"), scale], "scaled")
         context = self.op(MatMul, [self.op(Softmax, [scores], "attention", axis=3), v], "context")
         merged = self.op(Transpose, [context], "merged", permutation=(0, 2, 1, 3))

@@ -5,12 +5,29 @@ tensors of the IR. Names and arguments are PopXL's where PopXL has the function 
 ends add their own names, argument rules and types over it.
 """
 
-from . import arithmetic, networks, products, random, reductions, selection, shapes
+from . import (
+    activations,
+    arithmetic,
+    arranging,
+    elementary,
+    losses,
+    networks,
+    products,
+    random,
+    reductions,
+    selection,
+    shapes,
+    updates,
+)
 from .making import constant, make, make_all
 
 __all__ = [
+    "activations",
     "arithmetic",
+    "arranging",
     "constant",
+    "elementary",
+    "losses",
     "make",
     "make_all",
     "networks",
@@ -19,4 +36,5 @@ __all__ = [
     "reductions",
     "selection",
     "shapes",
+    "updates",
 ]

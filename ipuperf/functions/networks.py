@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
+from . import reductions
+from .arithmetic import sqrt
 from .making import constant, make, make_all
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[REDUCTION_TYPE, ...] = ("none", "mean", "sum")
 
 
 def softmax(t: Tensor, axis: int) -> Tensor:
@@ -20,6 +25,12 @@ def softmax(t: Tensor, axis: int) -> Tensor:
 def log_softmax(t: Tensor, axis: int) -> Tensor:
     """Logarithm of the softmax along ``axis``."""
     return make(_k.LogSoftmax, t, axis=axis)
+
+
+def rms_norm(t: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """``t / sqrt(mean(t**2) + eps)`` over ``axes``."""
+    mean = reductions.sumsquare(t, axes, keepdims=True) * (1 / math.prod(t.shape[a] for a in axes))
+    return t / sqrt(mean + eps)
 
 
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:

@@ -6,6 +6,7 @@ of length 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ipuperf import ops as _k
@@ -66,8 +67,28 @@ def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool
     gradient flows through it."""
     axes = tuple(range(len(t.shape))) if axis is None else many(axis)
     largest = arithmetic.detach(max(t, axes, keepdims=True))
-    result = arithmetic.log(sum(arithmetic.exp(t - largest), axes, keepdims=True)) + largest
-    return result if keepdims else squeeze(result, axes)
+    logs = arithmetic.log(sum(arithmetic.exp(t - largest), axes, keepdims))
+    return logs + (largest if keepdims else squeeze(largest, axes))
+
+
+def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:
+    """Mean square difference to the mean along ``axes``, the sum divided by ``count - correction`` (NaN where that is
+    not above 0)."""
+    squares = sumsquare(t - mean(t, axes, keepdims=True), axes, keepdims)
+    divisor = math.prod(t.shape[a] for a in axes) - correction
+    return squares * (1 / divisor if divisor > 0 else math.nan)
+
+
+def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Vector norm of any order along ``axis``: 0 counts, infinities are the largest and the smallest magnitude."""
+    if order in (1, 2):
+        return l1(t, axis, keepdims) if order == 1 else l2(t, axis, keepdims)
+    if order == 0:
+        return sum(arithmetic.cast(arithmetic.not_equal(t, 0), t.dtype), axis, keepdims)
+    magnitude = abs(t)
+    if math.isinf(order):
+        return max(magnitude, axis, keepdims) if order > 0 else min(magnitude, axis, keepdims)
+    return sum(magnitude**order, axis, keepdims) ** (1 / order)
 
 
 def argmax(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -19,11 +19,10 @@ from . import (
     aten_reduce,
     aten_shape,
 )
+from .aten_lowering import Handler
 
-Handler = Callable[..., Any]
-
-#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op. Keys are names of aten
-#: ops, with the overload (``max.dim``) where overloads differ, and of PopTorch's own ops (``ipuperf::name``).
+#: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
+#: PopTorch's own ops (``ipuperf::name``).
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         **aten_attention.HANDLERS,

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.functions.arithmetic import where
+from ipuperf.functions.arranging import interleaved, swapped
+from ipuperf.functions.elementary import scaled
+from ipuperf.functions.networks import softmax
 from ipuperf.ir import BOOL, Tensor
-from ipuperf.ops import Add, Mul, Softmax, Where
 
 from .aten_lowering import Lowering, Value
 from .aten_norms import dropout
@@ -32,36 +35,30 @@ def attention(
     scores."""
     q, k, v = low.tensors([query, key, value], low.dtype)
     if enable_gqa:
-        k, v = (_repeated(low, t, q.shape[-3]) for t in (k, v))
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    if factor != 1:
-        q = low.op(Mul, [q, low.constant(factor, q.dtype)])
-    scores = _masked(low, product(low, q, low.swapped(k)), attn_mask, is_causal)
-    weights = dropout(low, low.op(Softmax, [scores], axis=len(scores.shape) - 1), dropout_p, True)
+        k, v = (_repeated(t, q.shape[-3]) for t in (k, v))
+    q = scaled(q, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = _masked(low, product(low, q, swapped(k)), attn_mask, is_causal)
+    weights = dropout(low, softmax(scores, len(scores.shape) - 1), dropout_p, True)
     return product(low, weights, v)
 
 
-def _repeated(low: Lowering, tensor: Tensor, heads: int) -> Tensor:
+def _repeated(tensor: Tensor, heads: int) -> Tensor:
     """Every head of the third last axis as often as the query needs it."""
-    *lead, own, length, depth = tensor.shape
-    if own == heads:
-        return tensor
-    wide = low.expand(low.reshape(tensor, (*lead, own, 1, length, depth)), (*lead, own, heads // own, length, depth))
-    return low.reshape(wide, (*lead, heads, length, depth))
+    own = tensor.shape[-3]
+    return tensor if own == heads else interleaved(tensor, {len(tensor.shape) - 3: heads // own})
 
 
 def _masked(low: Lowering, scores: Tensor, mask: Value, is_causal: bool) -> Tensor:
     """Scores with -infinity where a bool mask is False, or plus a floating-point mask."""
-    lowest = low.constant(-math.inf, scores.dtype)
     if is_causal:
         allowed = low.constant(np.tril(np.ones(scores.shape[-2:], bool)), BOOL)
-        scores = low.op(Where, [allowed, scores, lowest])
+        scores = where(allowed, scores, -math.inf)
     if mask is None:
         return scores
     given = low.tensor(mask)
     if given.dtype == BOOL:
-        return low.op(Where, [given, scores, lowest])
-    return low.op(Add, [scores, low.tensor(given, scores.dtype)])
+        return where(given, scores, -math.inf)
+    return scores + low.tensor(given, scores.dtype)
 
 
 #: Handlers by aten name.

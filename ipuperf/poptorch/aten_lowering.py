@@ -6,13 +6,15 @@ Python value. Types that the IPU lacks are narrowed: int64 to int32 and float64 
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ipuperf.functions.arranging import reshaped
+from ipuperf.functions.updates import repeated
 from ipuperf.ir import (
     BOOL,
     FLOAT16,
@@ -21,12 +23,16 @@ from ipuperf.ir import (
     INT16,
     INT32,
     UINT8,
+    Builder,
     Constant,
     DType,
     Graph,
+    Op,
     Tensor,
+    dtype_of,
 )
-from ipuperf.ops import Cast, Concat, Detach, Expand, Op, Reshape, Slice, Transpose
+from ipuperf.ir.builder import OpT
+from ipuperf.ops import Cast
 
 from .errors import Error, UnsupportedError
 
@@ -57,6 +63,8 @@ INT32_LIMITS = (-(2**31), 2**31 - 1)
 
 #: A value of an exported program while it is lowered.
 Value = Any
+#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op.
+Handler = Callable[..., Any]
 
 
 class ExportError(Error):
@@ -69,11 +77,6 @@ def ir_dtype(dtype: torch.dtype, what: str) -> DType:
         allowed = ", ".join(sorted(str(d).removeprefix("torch.") for d in DTYPES))
         raise ExportError(f"{what} is {dtype}, which the IPU does not have; allowed: {allowed}")
     return DTYPES[dtype]
-
-
-def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
-    """An array of one value that takes the memory of one element and cannot be written to."""
-    return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
 
 
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
@@ -94,8 +97,9 @@ def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     return np.array(array, dtype=dtype.numpy, order="C")
 
 
-class Lowering:
-    """The graph of one stage under construction.
+class Lowering(Builder):
+    """The op maker of one stage: outputs are called after the traced module's nodes, ops lie where the user's code is,
+    equal constants are made once.
 
     Args:
         graph: new ops go here.
@@ -105,7 +109,8 @@ class Lowering:
 
     Attributes:
         location: ``file:line`` of the user's code that the current ops come from.
-        name: name of the current node, for tensors.
+        target: name of the current node's op, for messages.
+        naming: name of the current node.
         dtypes: types of the current node's outputs.
         shapes: shapes of the current node's outputs.
     """
@@ -113,28 +118,36 @@ class Lowering:
     def __init__(
         self, graph: Graph, *, training: bool, seed: Callable[[], Tensor], next_key: Callable[[], int]
     ) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.training = training
         self.seed = seed
         self.next_key = next_key
         self.location = ""
-        self.name = "t"
+        self.naming = "t"
         self.dtypes: list[DType] = []
         self.shapes: list[tuple[int, ...]] = []
         self.target = ""
         self._constants: dict[tuple[Any, ...], Constant] = {}
 
-    # -- ops -------------------------------------------------------------------------------------------------------
+    # -- rules of the front end ------------------------------------------------------------------------------------
 
-    def ops(self, op_class: type[Op], inputs: Sequence[Tensor], outputs: int, **attributes: Any) -> list[Tensor]:
-        """An op with several outputs."""
-        op = self.graph.create(op_class, inputs, [self.name] * outputs, **attributes)
+    def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+        """A new op, whose outputs have the current node's name."""
+        return super().create(op_class, inputs, [self.naming] * len(names), **attributes)
+
+    def made(self, op: Op) -> None:
+        """The op lies where the current node's code is."""
         op.location = self.location
-        return op.outputs
 
-    def op(self, op_class: type[Op], inputs: Sequence[Tensor], **attributes: Any) -> Tensor:
-        """An op with one output."""
-        return self.ops(op_class, inputs, 1, **attributes)[0]
+    def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Constant:
+        """A constant of the graph, of ``dtype`` when given; equal ones are made once."""
+        array = np.asarray(value)
+        dtype = dtype_of(array) if dtype is None else dtype
+        array = np.ascontiguousarray(array.astype(dtype.numpy)).reshape(array.shape)
+        key = (dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.graph.constant(array, dtype, name)
+        return self._constants[key]
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error for a use of the current op that is not supported."""
@@ -153,24 +166,15 @@ class Lowering:
         """Shape of the current node's (first) result."""
         return self.shapes[0]
 
-    def constant(self, value: Any, dtype: DType) -> Constant:
-        """A constant of the graph; equal ones are made once."""
-        array = np.asarray(value)
-        array = np.ascontiguousarray(array.astype(dtype.numpy)).reshape(array.shape)
-        key = (dtype, array.shape, array.tobytes())
-        if key not in self._constants:
-            self._constants[key] = self.graph.constant(array, dtype, "constant")
-        return self._constants[key]
-
     def tensor(self, value: Value, dtype: DType | None = None) -> Tensor:
         """``value`` as a tensor of the graph, of type ``dtype`` (default: its own type; the current result's type for
         a Python number)."""
         if isinstance(value, Tensor):
             return value if dtype is None or value.dtype == dtype else self.op(Cast, [value], dtype=dtype)
         if isinstance(value, torch.Tensor):
-            own = ir_dtype(value.dtype, f"constant {self.name!r}")
+            own = ir_dtype(value.dtype, f"constant {self.naming!r}")
             if own.is_integer and dtype is None:
-                return self.constant(to_numpy(value, f"constant {self.name!r}"), own)
+                return self.constant(to_numpy(value, f"constant {self.naming!r}"), own)
             return self.constant(value.detach().cpu().numpy(), dtype or own)
         if isinstance(value, (bool, int, float)):
             return self.constant(value, dtype or self.dtype)
@@ -195,55 +199,51 @@ class Lowering:
             return torch.empty((1,) * min(len(value.shape), 1), dtype=TORCH_DTYPES[value.dtype])
         return value
 
-    # -- shapes ----------------------------------------------------------------------------------------------------
-
-    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """The elements in another shape."""
-        shape = tuple(int(n) for n in shape)
-        if -1 in shape:
-            known = math.prod(n for n in shape if n != -1)
-            shape = tuple(tensor.spec.elements // known if n == -1 else n for n in shape)
-        return tensor if tensor.shape == shape else self.op(Reshape, [tensor], shape=shape)
-
-    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """The axes in another order."""
-        rank = len(tensor.shape)
-        order = tuple(int(a) % rank for a in order) if rank else ()
-        return tensor if order == tuple(range(rank)) else self.op(Transpose, [tensor], permutation=order)
-
-    def swapped(self, tensor: Tensor, first: int = -2, second: int = -1) -> Tensor:
-        """Two axes exchanged."""
-        rank = len(tensor.shape)
-        order = list(range(rank))
-        if rank:
-            order[first], order[second] = order[second], order[first]
-        return self.transpose(tensor, order)
-
-    def expand(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """Broadcast to ``shape``."""
-        shape = tuple(shape)
-        return tensor if tensor.shape == shape else self.op(Expand, [tensor], shape=shape)
-
-    def slice(self, tensor: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
-        """Elements ``start:stop:step`` along ``axis``; bounds are not negative."""
-        length = tensor.shape[axis]
-        if start == 0 and stop >= length and step == 1:
-            return tensor
-        return self.op(Slice, [tensor], axis=axis, start=start, stop=stop, step=step)
-
-    def concat(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """Joined along ``axis``."""
-        return tensors[0] if len(tensors) == 1 else self.op(Concat, tensors, axis=axis)
-
-    def detach(self, tensor: Tensor) -> Tensor:
-        """A value through which no gradient flows."""
-        return self.op(Detach, [tensor])
-
 
 def _rank(value: Any) -> int:
     return value.dim() if isinstance(value, torch.Tensor) else 0
 
 
-def axis_of(axis: int, rank: int) -> int:
-    """``axis`` as a number that is not negative (an axis of a tensor without axes is 0)."""
-    return axis % rank if rank else 0
+def computed(function: Callable[..., Any]) -> Handler:
+    """The handler that calls ``function`` of :mod:`ipuperf.functions` with its operands in the result's type; whatever
+    is no operand (numbers, axes) stays as it is. The order and the defaults of the arguments are the aten op's."""
+    signature = inspect.signature(function)
+    operands = {p.name for p in signature.parameters.values() if p.annotation in ("Tensor", "Operand")}
+
+    def handler(low: Lowering, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
+            if name in operands:
+                several = isinstance(value, tuple)
+                given.arguments[name] = low.tensors(value, low.dtype) if several else low.tensor(value, low.dtype)
+        return function(*given.args, **given.kwargs)
+
+    first = inspect.Parameter("low", inspect.Parameter.POSITIONAL_ONLY)
+    handler.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[first, *signature.parameters.values()]
+    )
+    return handler
+
+
+def table(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
+    """:func:`computed` of each."""
+    return {name: computed(function) for name, function in functions.items()}
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """One number for each axis, from a number, a list with one, or a list with all."""
+    found = (value,) if isinstance(value, int) else tuple(value)
+    return found * axes if len(found) == 1 else found
+
+
+def both_sides(padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
+    """The same padding before and after each axis."""
+    return tuple((p, p) for p in per_axis(padding, axes))
+
+
+def with_batch(x: Tensor, axes: int) -> Tensor:
+    """``(N, C, *spatial)``, with an axis for the batch added when there is none."""
+    return reshaped(x, (1, *x.shape)) if len(x.shape) == axes + 1 else x

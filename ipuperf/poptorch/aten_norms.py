@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ipuperf.functions import make_all, networks
+from ipuperf.functions.arranging import broadcast, reshaped
 from ipuperf.ir import FLOAT32, DType, Tensor
-from ipuperf.ops import (
-    Add,
-    BatchNormalization,
-    BatchNormalizationInference,
-    Div,
-    Dropout,
-    GroupNormalization,
-    Mul,
-    ReduceSumSquare,
-    Sqrt,
-)
+from ipuperf.ops import BatchNormalization, Dropout
 
-from .aten_lowering import Lowering, Value
-
-Handler = Callable[..., Any]
+from .aten_lowering import Handler, Lowering, Value
 
 
 def _scale_and_shift(low: Lowering, weight: Value, bias: Value, channels: int, dtype: DType) -> list[Tensor]:
     """Scale and shift as vectors, ones and zeros when absent."""
     scale = low.constant(np.ones(channels), dtype) if weight is None else low.tensor(weight, dtype)
     shift = low.constant(np.zeros(channels), dtype) if bias is None else low.tensor(bias, dtype)
-    return [low.reshape(scale, (channels,)), low.reshape(shift, (channels,))]
-
-
-def _group_norm(low: Lowering, x: Tensor, scale: Tensor, shift: Tensor, groups: int, eps: float) -> Tensor:
-    return low.ops(GroupNormalization, [x, scale, shift], 3, num_groups=groups, epsilon=eps)[0]
+    return [reshaped(scale, (channels,)), reshaped(shift, (channels,))]
 
 
 def layer_norm(
@@ -50,8 +36,7 @@ def layer_norm(
     x = low.tensor(value)
     channels = math.prod(normalized_shape)
     scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
-    rows = low.reshape(x, (-1, channels))
-    return low.reshape(_group_norm(low, rows, scale, shift, 1, eps), x.shape)
+    return reshaped(networks.layer_norm(reshaped(x, (-1, channels)), scale, shift, eps), x.shape)
 
 
 def native_layer_norm(low: Lowering, *args: Any) -> list[Tensor | None]:
@@ -71,7 +56,7 @@ def group_norm(
     """Normalisation of groups of channels of ``(N, C, *)``."""
     x = low.tensor(value)
     scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
-    return _group_norm(low, x, scale, shift, num_groups, eps)
+    return networks.group_norm(x, scale, shift, num_groups, eps)
 
 
 def native_group_norm(
@@ -116,10 +101,9 @@ def _batch_norm(
         low.constant(start, FLOAT32) if v is None else low.tensor(v, FLOAT32)
         for v, start in ((mean, np.zeros(channels)), (var, np.ones(channels)))
     ]
-    inputs = [x, scale, shift, *running]
     if not training:
-        return low.ops(BatchNormalizationInference, inputs, 1, epsilon=eps)
-    return low.ops(BatchNormalization, inputs, 5, epsilon=eps, momentum=momentum)[:3]
+        return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
+    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, epsilon=eps, momentum=momentum)[:3]
 
 
 def batch_norm(
@@ -181,12 +165,9 @@ def rms_norm(
 ) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes."""
     x = low.tensor(value)
-    axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
-    squares = low.op(ReduceSumSquare, [x], axes=axes, keepdims=True)
-    mean = low.op(Mul, [squares, low.constant(1 / math.prod(normalized_shape), x.dtype)])
     smallest = (2.0**-10 if x.dtype.size == 2 else 2.0**-23) if eps is None else eps
-    y = low.op(Div, [x, low.op(Sqrt, [low.op(Add, [mean, low.constant(smallest, x.dtype)])])])
-    return y if weight is None else low.op(Mul, [y, low.tensor(weight, x.dtype)])
+    y = networks.rms_norm(x, range(len(x.shape) - len(normalized_shape), len(x.shape)), smallest)
+    return y if weight is None else y * low.tensor(weight, x.dtype)
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------
@@ -203,7 +184,7 @@ def dropout(low: Lowering, value: Value, p: float, train: bool) -> Tensor:
     if not train or p == 0:
         return x
     if p == 1:
-        return low.op(Mul, [x, low.constant(0, x.dtype)])
+        return x * 0
     return dropped(low, x, p)
 
 
@@ -216,10 +197,8 @@ def bernoulli(low: Lowering, value: Value, p: float | None = None, *, generator:
     """1 with probability p, else 0 (made by a dropout of ones; feature dropout uses it)."""
     if not isinstance(p, (int, float)) or generator is not None:
         raise low.unsupported("only a constant probability without a generator is supported")
-    ones = low.expand(low.constant(1, low.dtype), low.shape)
-    if p in (0, 1):
-        return low.op(Mul, [ones, low.constant(p, low.dtype)])
-    return low.op(Mul, [dropped(low, ones, 1 - p), low.constant(p, low.dtype)])
+    ones = broadcast(low.constant(1, low.dtype), low.shape)
+    return (ones if p in (0, 1) else dropped(low, ones, 1 - p)) * p
 
 
 #: Handlers by aten name (with overload where it matters).

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import operator
+from collections.abc import Mapping
+from functools import reduce
 
+from ipuperf.functions import make
+from ipuperf.functions.arithmetic import identity
+from ipuperf.functions.arranging import cut, joined
 from ipuperf.ir import Op, Tensor
-from ipuperf.ops import Add, Identity, MatMul
+from ipuperf.ops import MatMul
 
 from .aten_losses import MEAN, NONE, SUM, reduce_loss
-from .aten_lowering import Lowering, Value
+from .aten_lowering import Handler, Lowering, Value
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode
 
@@ -22,7 +26,7 @@ def identity_loss(low: Lowering, value: Value, reduction: str) -> Tensor:
     """``poptorch.identity_loss``: the value marked as the loss, reduced."""
     x = low.tensor(value)
     kind = {"none": NONE, "mean": MEAN, "sum": SUM}[reduction]
-    return low.op(Identity, [x]) if kind == NONE or not x.shape else reduce_loss(low, x, kind)
+    return identity(x) if kind == NONE or not x.shape else reduce_loss(x, kind)
 
 
 def checkpoint(low: Lowering, value: Value) -> Tensor:
@@ -32,7 +36,7 @@ def checkpoint(low: Lowering, value: Value) -> Tensor:
 
 def nop(low: Lowering, value: Value) -> Tensor:
     """An identity that stays in the program."""
-    return low.op(Identity, [low.tensor(value)])
+    return identity(low.tensor(value))
 
 
 def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
@@ -78,28 +82,25 @@ def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precisio
     for index in range(factor):
         a, b = lhs, rhs
         if kind is MatMulSerializationMode.OutputChannels:
-            b = _part(low, rhs, columns, index, factor)
+            b = _part(rhs, columns, index, factor)
         elif kind is MatMulSerializationMode.InputChannels:
-            a = _part(low, lhs, rows, index, factor)
+            a = _part(lhs, rows, index, factor)
         else:
-            a, b = _part(low, lhs, inner, index, factor), _part(low, rhs, columns - 1, index, factor)
-        parts.append(low.op(MatMul, [a, b], **op.attributes))
+            a, b = _part(lhs, inner, index, factor), _part(rhs, columns - 1, index, factor)
+        parts.append(make(MatMul, a, b, **op.attributes))
     if kind is MatMulSerializationMode.ReducingDim:
-        total = parts[0]
-        for part in parts[1:]:
-            total = low.op(Add, [total, part])
-        return total
+        return reduce(operator.add, parts)
     axis = len(tensor.shape) - (1 if kind is MatMulSerializationMode.OutputChannels else 2)
-    return low.concat(parts, axis)
+    return joined(parts, axis)
 
 
-def _part(low: Lowering, tensor: Tensor, axis: int, index: int, parts: int) -> Tensor:
+def _part(tensor: Tensor, axis: int, index: int, parts: int) -> Tensor:
     size = tensor.shape[axis] // parts
-    return low.slice(tensor, axis, index * size, (index + 1) * size)
+    return cut(tensor, axis, index * size, (index + 1) * size)
 
 
 #: Handlers by name.
-HANDLERS: Mapping[str, Callable[..., Any]] = {
+HANDLERS: Mapping[str, Handler] = {
     "ipuperf::identity_loss": identity_loss,
     "ipuperf::ipu_print_tensor": print_tensor,
     "ipuperf::nop": nop,

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipuperf.functions import make, reductions
+from ipuperf.functions.arranging import reshaped, swapped
+from ipuperf.functions.elementary import scaled
 from ipuperf.ir import Tensor
-from ipuperf.ops import Add, AddBias, Conv, ConvTranspose, MatMul, Mul, ReduceSum
+from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
 
-from .aten_lowering import Lowering, Value
-
-Handler = Callable[..., Any]
-
+from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
 
 
 def product(low: Lowering, lhs: Tensor, rhs: Tensor) -> Tensor:
     """``lhs @ rhs`` with the fully connected pass of the program (PopART: training forward, or inference)."""
-    return low.op(MatMul, [lhs, rhs], pass_="fcfwd" if low.training else "fcinf")
+    return make(MatMul, lhs, rhs, pass_="fcfwd" if low.training else "fcinf")
 
 
 def matmul(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
@@ -29,43 +29,35 @@ def matmul(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
 def linear(low: Lowering, value: Value, weight: Value, bias: Value = None) -> Tensor:
     """``x @ weight^T + bias``."""
     x, w = low.tensors([value, weight], low.dtype)
-    y = product(low, x, low.swapped(w) if len(w.shape) > 1 else w)
-    return y if bias is None else low.op(Add, [y, low.tensor(bias, low.dtype)])
+    y = product(low, x, swapped(w) if len(w.shape) > 1 else w)
+    return y if bias is None else y + low.tensor(bias, low.dtype)
 
 
-def _scaled(low: Lowering, tensor: Tensor, factor: float) -> Tensor:
-    return tensor if factor == 1 else low.op(Mul, [tensor, low.constant(factor, tensor.dtype)])
+def _added(low: Lowering, value: Value, result: Tensor, beta: float, alpha: float) -> Tensor:
+    """``beta value + alpha result``."""
+    result = scaled(result, alpha)
+    return result if beta == 0 else result + scaled(low.tensor(value, low.dtype), beta)
 
 
 def add_product(low: Lowering, value: Value, lhs: Value, rhs: Value, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta value + alpha lhs @ rhs``: addmm, baddbmm, addmv."""
-    result = _scaled(low, matmul(low, lhs, rhs), alpha)
-    if beta == 0:
-        return result
-    return low.op(Add, [result, _scaled(low, low.tensor(value, low.dtype), beta)])
+    return _added(low, value, matmul(low, lhs, rhs), beta, alpha)
 
 
 def add_batch_product(
     low: Lowering, value: Value, lhs: Value, rhs: Value, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """``beta value + alpha sum over the batch of lhs @ rhs``: addbmm."""
-    summed = low.op(ReduceSum, [matmul(low, lhs, rhs)], axes=(0,), keepdims=False)
-    result = _scaled(low, summed, alpha)
-    return result if beta == 0 else low.op(Add, [result, _scaled(low, low.tensor(value, low.dtype), beta)])
+    return _added(low, value, reductions.sum(matmul(low, lhs, rhs), 0), beta, alpha)
 
 
 def outer(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     """All products of two vectors' elements."""
     a, b = low.tensors([lhs, rhs], low.dtype)
-    return low.op(Mul, [low.reshape(a, (-1, 1)), b])
+    return reshaped(a, (-1, 1)) * b
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
-
-
-def _many(value: Any, axes: int) -> tuple[int, ...]:
-    found = (value,) if isinstance(value, int) else tuple(value)
-    return found * axes if len(found) == 1 else found
 
 
 def _paddings(
@@ -80,7 +72,7 @@ def _paddings(
         return tuple((t // 2, t - t // 2) for t in totals)
     if isinstance(padding, str):
         raise low.unsupported(f"padding={padding!r}; allowed: numbers, 'valid', 'same'")
-    return tuple((p, p) for p in _many(padding, axes))
+    return both_sides(padding, axes)
 
 
 def conv(
@@ -96,16 +88,15 @@ def conv(
     """Convolution of ``(N, C, *spatial)`` or of one image ``(C, *spatial)``."""
     x, w = low.tensors([value, weight], low.dtype)
     kernel = w.shape[2:]
-    strides, spread = _many(stride, len(kernel)), _many(dilation, len(kernel))
-    if len(x.shape) == len(kernel) + 1:
-        x = low.reshape(x, (1, *x.shape))
+    strides, spread = per_axis(stride, len(kernel)), per_axis(dilation, len(kernel))
+    x = with_batch(x, len(kernel))
     pads = _paddings(low, padding, x, kernel, strides, spread)
-    y = low.op(Conv, [x, w], strides=strides, padding=pads, dilation=spread, groups=groups)
-    return low.reshape(_biased(low, y, bias), low.shape)
+    y = make(Conv, x, w, strides=strides, padding=pads, dilation=spread, groups=groups)
+    return reshaped(_biased(low, y, bias), low.shape)
 
 
 def _biased(low: Lowering, y: Tensor, bias: Value) -> Tensor:
-    return y if bias is None else low.op(AddBias, [y, low.tensor(bias, y.dtype)])
+    return y if bias is None else make(AddBias, y, low.tensor(bias, y.dtype))
 
 
 def conv_transpose(
@@ -122,18 +113,17 @@ def conv_transpose(
     """Transposed convolution."""
     x, w = low.tensors([value, weight], low.dtype)
     axes = len(w.shape) - 2
-    if len(x.shape) == axes + 1:
-        x = low.reshape(x, (1, *x.shape))
-    y = low.op(
+    y = make(
         ConvTranspose,
-        [x, w],
-        strides=_many(stride, axes),
-        padding=tuple((p, p) for p in _many(padding, axes)),
-        dilation=_many(dilation, axes),
-        output_padding=_many(output_padding, axes),
+        with_batch(x, axes),
+        w,
+        strides=per_axis(stride, axes),
+        padding=both_sides(padding, axes),
+        dilation=per_axis(dilation, axes),
+        output_padding=per_axis(output_padding, axes),
         groups=groups,
     )
-    return low.reshape(_biased(low, y, bias), low.shape)
+    return reshaped(_biased(low, y, bias), low.shape)
 
 
 def convolution(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ipuperf.functions import arranging as to
+from ipuperf.functions import make
+from ipuperf.functions.arithmetic import where
+from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped
+from ipuperf.functions.elementary import scaled
+from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
-from ipuperf.ops import Add, Cast, Equal, Gather, MatMul, Mul, Slice, SliceGrad, Where
+from ipuperf.ops import Gather
 
-from .aten_lowering import TORCH_DTYPES, Lowering, Value, axis_of
-
-Handler = Callable[..., Any]
-
+from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, table
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -33,48 +35,32 @@ def nothing(low: Lowering, *_: Any, **__: Any) -> None:
 
 def to_result_shape(low: Lowering, value: Value, *_: Any, **__: Any) -> Tensor:
     """The elements in the result's shape: view, reshape, flatten, squeeze, unsqueeze ..."""
-    return low.reshape(low.tensor(value), low.shape)
+    return reshaped(low.tensor(value), low.shape)
 
 
 def to_result_broadcast(low: Lowering, value: Value, *_: Any, **__: Any) -> Tensor:
     """Broadcast to the result's shape: expand, broadcast_to."""
-    return low.expand(low.tensor(value), low.shape)
+    return broadcast(low.tensor(value), low.shape)
 
 
 def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
     """All operands in their common shape."""
     found = [low.tensor(v) for v in values]
     shape = np.broadcast_shapes(*(t.shape for t in found))
-    return [low.expand(t, shape) for t in found]
-
-
-def permute(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
-    """Axes in a given order."""
-    return low.transpose(low.tensor(value), dims)
-
-
-def transpose(low: Lowering, value: Value, dim0: int, dim1: int) -> Tensor:
-    """Two axes exchanged."""
-    x = low.tensor(value)
-    return low.swapped(x, dim0, dim1) if x.shape else x
+    return [broadcast(t, shape) for t in found]
 
 
 def matrix_transpose(low: Lowering, value: Value) -> Tensor:
     """The last two axes exchanged; a vector as it is."""
     x = low.tensor(value)
-    return low.swapped(x) if len(x.shape) > 1 else x
+    return to.swapped(x) if len(x.shape) > 1 else x
 
 
 def movedim(low: Lowering, value: Value, source: Any, destination: Any) -> Tensor:
     """Axes moved to new places."""
     x = low.tensor(value)
-    rank = len(x.shape)
-    sources = [a % rank for a in ([source] if isinstance(source, int) else source)]
-    places = [a % rank for a in ([destination] if isinstance(destination, int) else destination)]
-    order: list[int] = [a for a in range(rank) if a not in sources]
-    for place, axis in sorted(zip(places, sources, strict=True)):
-        order.insert(place, axis)
-    return low.transpose(x, order)
+    sources = [source] if isinstance(source, int) else source
+    return to.moved(x, sources, [destination] if isinstance(destination, int) else destination)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -92,15 +78,7 @@ def slice_(
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
-    return low.slice(x, axis, first, stop, step)
-
-
-def select(low: Lowering, value: Value, dim: int, index: int) -> Tensor:
-    """One position of an axis."""
-    x = low.tensor(value)
-    axis = axis_of(dim, len(x.shape))
-    index = int(index) % x.shape[axis]
-    return low.reshape(low.slice(x, axis, index, index + 1), low.shape)
+    return cut(x, axis, first, stop, step)
 
 
 def narrow(low: Lowering, value: Value, dim: int, start: int, length: int) -> Tensor:
@@ -108,12 +86,7 @@ def narrow(low: Lowering, value: Value, dim: int, start: int, length: int) -> Te
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     start = start % x.shape[axis] if start < 0 else start
-    return low.slice(x, axis, start, start + length)
-
-
-def _pieces(low: Lowering, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
-    stops = list(itertools.accumulate(sizes))
-    return [low.slice(x, axis, stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
+    return cut(x, axis, start, start + length)
 
 
 def split(low: Lowering, value: Value, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -122,7 +95,7 @@ def split(low: Lowering, value: Value, size: int | Sequence[int], dim: int = 0) 
     axis = axis_of(dim, len(x.shape))
     length = x.shape[axis]
     sizes = [min(size, length - at) for at in range(0, length, size)] if isinstance(size, int) else list(size)
-    return _pieces(low, x, axis, sizes)
+    return to.pieces(x, axis, sizes)
 
 
 def chunk(low: Lowering, value: Value, chunks: int, dim: int = 0) -> list[Tensor]:
@@ -134,9 +107,7 @@ def chunk(low: Lowering, value: Value, chunks: int, dim: int = 0) -> list[Tensor
 def unbind(low: Lowering, value: Value, dim: int = 0) -> list[Tensor]:
     """All positions of an axis."""
     x = low.tensor(value)
-    axis = axis_of(dim, len(x.shape))
-    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return [low.reshape(low.slice(x, axis, i, i + 1), rest) for i in range(x.shape[axis])]
+    return [to.row(x, dim, i) for i in range(x.shape[axis_of(dim, len(x.shape))])]
 
 
 def select_scatter(low: Lowering, value: Value, src: Value, dim: int, index: int) -> Tensor:
@@ -144,8 +115,8 @@ def select_scatter(low: Lowering, value: Value, src: Value, dim: int, index: int
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     index = int(index) % x.shape[axis]
-    row = low.reshape(low.tensor(src, x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    return _replaced(low, x, row, axis, index, index + 1)
+    row = reshaped(low.tensor(src, x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return to.replaced(x, row, axis, index, index + 1)
 
 
 def slice_scatter(
@@ -163,27 +134,18 @@ def slice_scatter(
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
-    return _replaced(low, x, low.tensor(src, x.dtype), axis, first, stop)
-
-
-def _replaced(low: Lowering, x: Tensor, part: Tensor, axis: int, start: int, stop: int) -> Tensor:
-    length = x.shape[axis]
-    pieces = [low.slice(x, axis, 0, start)] if start else []
-    pieces.append(part)
-    if stop < length:
-        pieces.append(low.slice(x, axis, stop, length))
-    return low.concat(pieces, axis)
+    return to.replaced(x, low.tensor(src, x.dtype), axis, first, stop)
 
 
 def copy(low: Lowering, value: Value, src: Value, non_blocking: bool = False) -> Tensor:
     """The source in the destination's shape and type."""
-    return low.expand(low.tensor(src, low.dtype), low.shape)
+    return broadcast(low.tensor(src, low.dtype), low.shape)
 
 
 def fill(low: Lowering, value: Value, number: Value) -> Value:
     """The same number everywhere; a compile-time constant when the number is one."""
     if isinstance(number, Tensor):
-        return low.expand(low.tensor(number, low.dtype), low.shape)
+        return broadcast(low.tensor(number, low.dtype), low.shape)
     return torch.as_tensor(number).to(TORCH_DTYPES[low.dtype]).reshape(()).expand(low.shape)
 
 
@@ -194,29 +156,20 @@ def cat(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     """Joined along an axis; empty vectors are left out, as in PyTorch."""
     found = low.tensors(values, low.dtype)
     found = [t for t in found if t.shape != (0,) or len(low.shape) == 1]
-    return low.concat(found, axis_of(dim, len(low.shape)))
+    return joined(found, axis_of(dim, len(low.shape)))
 
 
 def stack(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     """Joined along a new axis."""
     axis = axis_of(dim, len(low.shape))
     shape = (*low.shape[:axis], 1, *low.shape[axis + 1 :])
-    return low.concat([low.reshape(t, shape) for t in low.tensors(values, low.dtype)], axis)
-
-
-def repeat(low: Lowering, value: Value, repeats: Sequence[int]) -> Tensor:
-    """Tiled along each axis."""
-    x = low.tensor(value)
-    shape = (1,) * (len(repeats) - len(x.shape)) + x.shape
-    single = [n for length in shape for n in (1, length)]
-    tiled = [n for count, length in zip(repeats, shape, strict=True) for n in (count, length)]
-    return low.reshape(low.expand(low.reshape(x, single), tiled), low.shape)
+    return joined([reshaped(t, shape) for t in low.tensors(values, low.dtype)], axis)
 
 
 def tile(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
     """As repeat; missing counts are 1."""
     x = low.tensor(value)
-    return repeat(low, x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
+    return to.tiled(x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
 
 
 def repeat_interleave(
@@ -227,18 +180,8 @@ def repeat_interleave(
         raise low.unsupported("a tensor of repeats is unsupported (its sum gives the shape); allowed: an int")
     x = low.tensor(value)
     if dim is None:
-        x, dim = low.reshape(x, (-1,)), 0
-    axis = axis_of(dim, len(x.shape))
-    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
-    return low.reshape(low.expand(low.reshape(x, (*before, 1, *after)), (*before, repeats, *after)), low.shape)
-
-
-def flip(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
-    """Reversed along axes."""
-    x = low.tensor(value)
-    axes = [axis_of(d, len(x.shape)) for d in dims]
-    free = [None] * len(axes)
-    return low.op(Slice, [x], axis=axes, start=free, stop=free, step=[-1] * len(axes)) if axes else x
+        x, dim = reshaped(x, (-1,)), 0
+    return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
 
 
 def roll(low: Lowering, value: Value, shifts: Any, dims: Any = ()) -> Tensor:
@@ -246,17 +189,12 @@ def roll(low: Lowering, value: Value, shifts: Any, dims: Any = ()) -> Tensor:
     x = low.tensor(value)
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)
+    shape = x.shape
     if not dims:
-        shape, x, dims = x.shape, low.reshape(x, (-1,)), [0]
-    else:
-        shape = x.shape
+        x, dims = reshaped(x, (-1,)), [0]
     for shift, dim in zip(shifts, dims, strict=True):
-        axis = axis_of(dim, len(x.shape))
-        length = x.shape[axis]
-        cut = (-shift) % length if length else 0
-        if cut:
-            x = low.concat([low.slice(x, axis, cut, length), low.slice(x, axis, 0, cut)], axis)
-    return low.reshape(x, shape)
+        x = to.rolled(x, shift, axis_of(dim, len(x.shape)))
+    return reshaped(x, shape)
 
 
 def pad(
@@ -267,66 +205,20 @@ def pad(
     rank = len(x.shape)
     pairs = {rank - 1 - i: (amounts[2 * i], amounts[2 * i + 1]) for i in range(len(amounts) // 2)}
     for axis, (before, after) in pairs.items():
-        x = low.slice(x, axis, max(0, -before), x.shape[axis] - max(0, -after))
+        x = cut(x, axis, max(0, -before), x.shape[axis] - max(0, -after))
     pairs = {axis: (max(0, b), max(0, a)) for axis, (b, a) in pairs.items() if b > 0 or a > 0}
     if not pairs:
         return x
     if mode == "constant":
-        return _padded(low, x, pairs, number or 0.0)
+        return to.padded(x, pairs, number or 0.0)
     if mode not in ("reflect", "replicate", "circular"):
         raise low.unsupported(f"mode={mode!r} is unsupported; allowed: constant, reflect, replicate, circular")
-    for axis, (before, after) in pairs.items():
-        x = low.concat(_borders(low, x, axis, before, after, mode), axis)
-    return x
-
-
-def _padded(low: Lowering, x: Tensor, pairs: Mapping[int, tuple[int, int]], number: float) -> Tensor:
-    axes = list(pairs)
-    shape = tuple(n + sum(pairs.get(axis, (0, 0))) for axis, n in enumerate(x.shape))
-    starts = [pairs[a][0] for a in axes]
-    stops = [pairs[a][0] + x.shape[a] for a in axes]
-    result = low.op(SliceGrad, [x], shape=shape, axis=axes, start=starts, stop=stops, step=[1] * len(axes))
-    if number == 0:
-        return result
-    border = np.full(shape, number, x.dtype.numpy)
-    inside = {a: slice(begin, begin + x.shape[a]) for a, (begin, _) in pairs.items()}
-    border[tuple(inside.get(a, slice(None)) for a in range(len(shape)))] = 0
-    return low.op(Add, [result, low.constant(border, x.dtype)])
-
-
-def _borders(low: Lowering, x: Tensor, axis: int, before: int, after: int, mode: str) -> list[Tensor]:
-    length = x.shape[axis]
-    pieces: list[Tensor] = []
-    for amount, first in ((before, True), (after, False)):
-        if not first:
-            pieces.append(x)
-        if amount == 0:
-            continue
-        if mode == "circular":
-            piece = low.slice(x, axis, length - amount, length) if first else low.slice(x, axis, 0, amount)
-        elif mode == "replicate":
-            edge = low.slice(x, axis, 0, 1) if first else low.slice(x, axis, length - 1, length)
-            piece = low.expand(edge, (*x.shape[:axis], amount, *x.shape[axis + 1 :]))
-        else:
-            inner = low.slice(x, axis, 1, 1 + amount) if first else low.slice(x, axis, length - 1 - amount, length - 1)
-            piece = flip(low, inner, [axis])
-        pieces.append(piece)
-    return pieces
+    return to.bordered(x, pairs, mode)
 
 
 def constant_pad(low: Lowering, value: Value, amounts: Sequence[int], number: float = 0) -> Tensor:
     """Padding with a number."""
     return pad(low, value, amounts, "constant", float(number))
-
-
-def pixel_shuffle(low: Lowering, value: Value, factor: int) -> Tensor:
-    """``(*, C r r, H, W)`` as ``(*, C, H r, W r)``."""
-    x = low.tensor(value)
-    *lead, channels, height, width = x.shape
-    n = len(lead)
-    split_ = low.reshape(x, (*lead, channels // factor**2, factor, factor, height, width))
-    order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
-    return low.reshape(low.transpose(split_, order), low.shape)
 
 
 def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scales: Any, **__: Any) -> Tensor:
@@ -339,10 +231,10 @@ def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scal
     picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes))
     wanted = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
     if all(np.array_equal(p, np.repeat(np.arange(n), k)) for p, (n, k) in zip(picked, wanted, strict=True)):
-        return _repeated(low, x, wanted)
+        return to.interleaved(x, {axis: k for axis, (_, k) in enumerate(wanted, start=2)})
     for axis, positions in enumerate(picked, start=2):
         if not np.array_equal(positions, np.arange(x.shape[axis])):
-            x = _gather(low, x, low.constant(positions, INT32), axis)
+            x = gathered(x, low.constant(positions, INT32), axis)
     return x
 
 
@@ -366,19 +258,7 @@ def _nearest(
     return found
 
 
-def _repeated(low: Lowering, x: Tensor, axes: Sequence[tuple[int, int]]) -> Tensor:
-    """The axes after the second, each element of length ``n`` repeated ``k`` times, by pairs ``(n, k)``."""
-    single = [m for n, _ in axes for m in (n, 1)]
-    wide = [m for pair in axes for m in pair]
-    shape = x.shape[:2]
-    return low.reshape(low.expand(low.reshape(x, (*shape, *single)), (*shape, *wide)), low.shape)
-
-
 # -- picking by index --------------------------------------------------------------------------------------------------
-
-
-def _gather(low: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
-    return low.op(Gather, [data, indices], axis=axis)
 
 
 def embedding(
@@ -393,32 +273,19 @@ def embedding(
     if scale_grad_by_freq:
         raise low.unsupported("scale_grad_by_freq=True is unsupported")
     padding = None if padding_idx == -1 else padding_idx
-    return low.op(Gather, [low.tensor(weight), low.tensor(indices, INT32)], axis=0, padding_idx=padding)
+    return make(Gather, low.tensor(weight), low.tensor(indices, INT32), axis=0, padding_idx=padding)
 
 
 def index_select(low: Lowering, value: Value, dim: int, index: Value) -> Tensor:
     """Positions of one axis, given by a vector."""
     x = low.tensor(value)
-    return low.reshape(_gather(low, x, low.tensor(index, INT32), axis_of(dim, len(x.shape))), low.shape)
+    return reshaped(gathered(x, low.tensor(index, INT32), axis_of(dim, len(x.shape))), low.shape)
 
 
 def gather(low: Lowering, value: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Tensor:
-    """One element for each element of ``index``, from the same place but for one axis. Lowered as a Gather from the
-    flattened tensor at linear positions."""
-    x, positions = low.tensor(value), low.tensor(index, INT32)
-    axis = axis_of(dim, len(x.shape))
-    strides = [math.prod(x.shape[i + 1 :]) for i in range(len(x.shape))]
-    places = np.zeros(positions.shape, np.int64)
-    for i, n in enumerate(positions.shape):
-        if i != axis:
-            places += (np.arange(n) * strides[i]).reshape([-1 if j == i else 1 for j in range(len(positions.shape))])
-    linear = positions
-    if strides[axis] != 1:
-        linear = low.op(Mul, [linear, low.constant(strides[axis], INT32)])
-    if places.any():
-        linear = low.op(Add, [linear, low.constant(places, INT32)])
-    flat = _gather(low, low.reshape(x, (-1,)), low.reshape(linear, (-1,)), 0)
-    return low.reshape(flat, low.shape)
+    """One element for each element of ``index``, from the same place but for one axis."""
+    x = low.tensor(value)
+    return to.picked(x, low.tensor(index, INT32), axis_of(dim, len(x.shape)))
 
 
 def index(low: Lowering, value: Value, indices: Sequence[Value]) -> Tensor:
@@ -430,24 +297,22 @@ def index(low: Lowering, value: Value, indices: Sequence[Value]) -> Tensor:
     linear: Tensor | None = None
     for position, axis in enumerate(axes):
         stride = math.prod(x.shape[a] for a in axes[position + 1 :])
-        part = chosen[axis]
-        if stride != 1:
-            part = low.op(Mul, [part, low.constant(stride, INT32)])
-        linear = part if linear is None else low.op(Add, [linear, part])
+        part = scaled(chosen[axis], stride)
+        linear = part if linear is None else linear + part
     assert linear is not None
     rest = [a for a in range(len(x.shape)) if a not in axes]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     if len(axes) == 1:
-        return low.reshape(_gather(low, x, low.expand(linear, shape), axes[0]), low.shape)
-    table = low.transpose(x, [*axes, *rest])
+        return reshaped(gathered(x, broadcast(linear, shape), axes[0]), low.shape)
+    table = permuted(x, [*axes, *rest])
     rows = math.prod(x.shape[a] for a in axes)
-    table = low.reshape(table, (rows, *(x.shape[a] for a in rest)))
-    found = _gather(low, table, low.expand(linear, shape), 0)
+    table = reshaped(table, (rows, *(x.shape[a] for a in rest)))
+    found = gathered(table, broadcast(linear, shape), 0)
     if adjacent and axes[0] > 0:
         picked, before = len(shape), axes[0]
         order = [*range(picked, picked + before), *range(picked), *range(picked + before, picked + len(rest))]
-        found = low.transpose(found, order)
-    return low.reshape(found, low.shape)
+        found = permuted(found, order)
+    return reshaped(found, low.shape)
 
 
 def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[int, Tensor]:
@@ -484,18 +349,15 @@ def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Val
     number = low.tensor(values, x.dtype)
     if number.spec.elements != 1:
         raise low.unsupported(f"values of shape {number.shape} are unsupported; allowed: one number")
-    mask = low.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
-    return low.op(Where, [mask, low.reshape(number, ()), x])
+    mask = reshaped(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
+    return where(mask, reshaped(number, ()), x)
 
 
 def one_hot(low: Lowering, value: Value, num_classes: int = -1) -> Tensor:
     """1 at the class of each element, else 0."""
     if num_classes < 0:
         raise low.unsupported("num_classes=-1 is unsupported (the shape would depend on values); give a number")
-    x = low.tensor(value, INT32)
-    classes = low.constant(np.arange(num_classes), INT32)
-    hit = low.op(Equal, [low.reshape(x, (*x.shape, 1)), classes])
-    return low.op(Cast, [hit], dtype=low.dtype)
+    return to.one_hot(low.tensor(value, INT32), num_classes, low.dtype)
 
 
 # -- triangles and sums along an axis ----------------------------------------------------------------------------------
@@ -503,32 +365,32 @@ def one_hot(low: Lowering, value: Value, num_classes: int = -1) -> Tensor:
 
 def _triangle(lower: bool) -> Handler:
     def handler(low: Lowering, value: Value, diagonal: int = 0) -> Tensor:
-        x = low.tensor(value)
-        ones = np.ones(x.shape[-2:], bool)
-        kept = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
-        return low.op(Where, [low.constant(kept, BOOL), x, low.constant(0, x.dtype)])
+        return to.triangle(low.tensor(value), lower, diagonal)
 
     return handler
 
 
 def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running sum as a product with a triangle of ones (PopART popx/op/cumsumx.cpp); whole numbers in float32, exact
-    to 2**24."""
+    """Running sum; whole numbers in float32, exact to 2**24."""
     x = low.tensor(value)
     if not x.shape:
         return low.tensor(x, low.dtype)
     kind = low.dtype if low.dtype.is_floating_point else FLOAT32
-    axis, last = axis_of(dim, len(x.shape)), len(x.shape) - 1
-    order = [a for a in range(last + 1) if a != axis] + [axis]
-    moved = low.transpose(low.tensor(x, kind), order)
-    triangle = low.constant(np.triu(np.ones((x.shape[axis],) * 2)), kind)
-    summed = low.op(MatMul, [moved, triangle])
-    inverse = [order.index(a) for a in range(last + 1)]
-    return low.tensor(low.transpose(summed, inverse), low.dtype)
+    return low.tensor(to.running_sum(low.tensor(x, kind), axis_of(dim, len(x.shape))), low.dtype)
 
 
 #: Handlers by aten name (with overload where it matters).
-HANDLERS: Mapping[str, Handler] = {
+HANDLERS: Mapping[str, Handler] = table(
+    {
+        "flip": to.flipped,
+        "permute": permuted,
+        "pixel_shuffle": to.shuffled,
+        "repeat": to.tiled,
+        "select": to.row,
+        "swapaxes": to.swapped,
+        "transpose": to.swapped,
+    }
+) | {
     "_assert_tensor_metadata": nothing,
     "_reshape_alias": to_result_shape,
     "_to_copy": same,
@@ -549,7 +411,6 @@ HANDLERS: Mapping[str, Handler] = {
     "expand_as": to_result_broadcast,
     "fill": fill,
     "flatten": to_result_shape,
-    "flip": flip,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
     "gather": gather,
     "index": index,
@@ -563,17 +424,13 @@ HANDLERS: Mapping[str, Handler] = {
     "new_full": lambda low, value, size, number, **_: fill(low, value, number),
     "new_ones": lambda low, value, *_, **__: fill(low, value, 1),
     "new_zeros": lambda low, value, *_, **__: fill(low, value, 0),
-    "numpy_T": lambda low, value: permute(low, value, range(len(low.shape))[::-1]),
+    "numpy_T": lambda low, value: permuted(low.tensor(value), range(len(low.shape))[::-1]),
     "one_hot": one_hot,
     "ones_like": lambda low, value, **_: fill(low, value, 1),
     "pad": pad,
-    "permute": permute,
-    "pixel_shuffle": pixel_shuffle,
-    "repeat": repeat,
     "repeat_interleave": repeat_interleave,
     "reshape": to_result_shape,
     "roll": roll,
-    "select": select,
     "select_scatter": select_scatter,
     "slice": slice_,
     "slice_scatter": slice_scatter,
@@ -581,11 +438,9 @@ HANDLERS: Mapping[str, Handler] = {
     "split_with_sizes": split,
     "squeeze": to_result_shape,
     "stack": stack,
-    "swapaxes": transpose,
     "t": matrix_transpose,
     "tile": tile,
     "to": same,
-    "transpose": transpose,
     "tril": _triangle(lower=True),
     "triu": _triangle(lower=False),
     "type_as": same,

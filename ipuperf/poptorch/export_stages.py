@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipuperf.ir import UINT32, Graph, Ir, IrError, Stream, Tensor, TensorSpec, Variable
-from ipuperf.ops import Identity
+from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ops import Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
 from .aten import RANDOM, handler_of, name_of
@@ -121,7 +121,7 @@ class Part:
         if not (gradients and self.training and flow.blocked and flow.needs_grad):
             return tensor
         if tensor not in self.detached:
-            self.detached[tensor] = self.lowering.detach(tensor)
+            self.detached[tensor] = self.lowering.op(Detach, [tensor])
         return self.detached[tensor]
 
     def output(self, tensor: Tensor) -> int:
@@ -350,7 +350,7 @@ class StageWriter:
             options = f" with the options {dict(node.kwargs)}" if handler is not None else ""
             raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
         low = part.lowering
-        low.location, low.name, low.target = location, node.name, name_of(node.target)
+        low.location, low.naming, low.target = location, node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
 
         def operand(value: Any) -> Any:
@@ -359,7 +359,8 @@ class StageWriter:
         args = torch.fx.map_arg(node.args, lambda n: operand(self.values[n]))
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))
         try:
-            result = handler(low, *args, **kwargs)
+            with CONTEXT.building(low):
+                result = handler(low, *args, **kwargs)
         except IrError as error:
             raise ExportError(f"{location}: {low.target}: {error}") from error
         made = self._made(node, part, result, flows, needs_grad, not gradients)

@@ -1,4 +1,8 @@
-"""Nested arguments and results: tensors in tuples, lists, dicts, named tuples and dataclasses, and back."""
+"""Nested arguments and results: tensors in tuples, lists, dicts, named tuples and dataclasses, and back.
+
+PyTorch's own trees (``torch.utils._pytree``) take a dataclass or a mapping that nobody registered for one leaf, and
+registering a user's class is an effect on the whole process; so the few lines are here.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
+from ipuperf.functions.updates import PoweredAdam, Sgd, Step, Update
 from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
-from . import functions as f
 from .array import Array, convert, is_traced
 from .differentiation import gradients
 from .effects import EFFECTS
@@ -44,6 +44,8 @@ class Optimizer:
     """Base of the optimisers."""
 
     name = "Optimizer"
+    #: What the rule calls states that have another name in TensorFlow.
+    _state_names: Mapping[str, str] = {}
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name or type(self).name
@@ -59,8 +61,8 @@ class Optimizer:
         """Initial state for ``variable`` by name."""
         return {}
 
-    def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
-        """Create the ops that change ``variable`` and ``slots`` in place, in the current frame."""
+    def rule(self) -> Update:
+        """The update of one variable."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
     # -- TensorFlow's interface ----------------------------------------------------------------------------------------
@@ -111,6 +113,14 @@ class Optimizer:
         return self.apply_gradients(self.compute_gradients(loss, var_list), global_step)
 
     # -- in a loop or in a pipeline's update -------------------------------------------------------------------------
+
+    def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
+        """Create the ops that change ``variable`` and ``slots`` in place, in the current frame."""
+        rule = self.rule()
+        rates = {"rate": lambda: -hyper["learning_rate"], "step_size": lambda: hyper["learning_rate"]}
+        numbers = {name: rates[name]() if name in rates else hyper[name] for name in sorted(rule.numbers)}
+        state = {self._state_names.get(name, name): slot for name, slot in slots.items()}
+        rule.build(Step(variable, grad, state, numbers))
 
     def _update(self, frame: Frame, grad: Array, variable: Any) -> None:
         if frame.update is not None:
@@ -171,30 +181,6 @@ def _hyper(value: Any) -> Hyper:
     return convert(value).tensor if is_traced(value) else float(value)
 
 
-def as_array(value: Hyper, like: Tensor) -> Array:
-    """A hyper-parameter as an array of ``like``'s type."""
-    if isinstance(value, Tensor):
-        return f.cast(Array(value), like.dtype)
-    return convert(value, dtype=like.dtype)
-
-
-def scaled_add(target: Tensor, value: Tensor, a: Hyper, b: Hyper) -> None:
-    """``target = a * target + b * value`` in place."""
-    inputs, attributes = [target, value], dict[str, Any]()
-    for name, factor in (("a", a), ("b", b)):
-        if isinstance(factor, Tensor):
-            attributes[f"{name}_input"] = len(inputs)
-            inputs.append(factor)
-        else:
-            attributes[name] = factor
-    current_frame().create(_k.ScaledAddLhsInplace, inputs, [f"{target.name}_updated"], **attributes)
-
-
-def minus(value: Hyper) -> Hyper:
-    """``-value``."""
-    return f.negative(Array(value)).tensor if isinstance(value, Tensor) else -value
-
-
 class GradientDescentOptimizer(Optimizer):
     """``w -= lr * g``."""
 
@@ -209,15 +195,16 @@ class GradientDescentOptimizer(Optimizer):
         """The learning rate."""
         return {"learning_rate": self.learning_rate}
 
-    def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
-        """Create the step on ``variable``, in place."""
-        scaled_add(variable, grad, 1.0, minus(hyper["learning_rate"]))
+    def rule(self) -> Update:
+        """One scaled addition."""
+        return Sgd()
 
 
 class MomentumOptimizer(Optimizer):
     """``acc = momentum * acc + g``, ``w -= lr * acc``; with ``use_nesterov`` ``w -= lr * (g + momentum * acc)``."""
 
     name = "Momentum"
+    _state_names: Mapping[str, str] = {"accumulator": "momentum"}
 
     def __init__(
         self,
@@ -239,22 +226,13 @@ class MomentumOptimizer(Optimizer):
         """A zero accumulator of the variable's shape and type."""
         return {"accumulator": np.zeros(variable.shape, variable.dtype.numpy)}
 
-    def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
-        """Create the steps on the accumulator and on ``variable``, in place."""
-        accumulator, rate = slots["accumulator"], hyper["learning_rate"]
-        scaled_add(accumulator, grad, hyper["momentum"], 1.0)
-        if self.use_nesterov:
-            ahead = f.add(Array(grad), f.multiply(Array(accumulator), as_array(hyper["momentum"], accumulator)))
-            scaled_add(variable, ahead.tensor, 1.0, minus(rate))
-        else:
-            scaled_add(variable, accumulator, 1.0, minus(rate))
+    def rule(self) -> Update:
+        """Steps on the accumulator and on the variable."""
+        return Sgd(momentum=True, nesterov=self.use_nesterov)
 
 
 class AdamOptimizer(Optimizer):
-    """TensorFlow's Adam ("epsilon hat"): ``lr_t = lr sqrt(1 - b2^t) / (1 - b1^t)``, ``w -= lr_t m / (sqrt(v) + eps)``.
-
-    Simplification: the powers of the betas are kept for each variable, upstream once for all.
-    """
+    """TensorFlow's Adam, see :class:`ipuperf.functions.updates.PoweredAdam`."""
 
     name = "Adam"
 
@@ -277,19 +255,8 @@ class AdamOptimizer(Optimizer):
 
     def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
         """Zero moments of the variable's shape and type, and the powers of the betas (float32 scalars)."""
-        zeros = np.zeros(variable.shape, variable.dtype.numpy)
-        powers = {"beta1_power": np.float32(self.beta1), "beta2_power": np.float32(self.beta2)}
-        return {"m": zeros, "v": zeros.copy(), **{k: np.asarray(v) for k, v in powers.items()}}
+        return {k: v.copy() for k, v in self.rule().state(variable.shape, variable.dtype, variable.dtype).items()}
 
-    def update(self, variable: Tensor, grad: Tensor, slots: Mapping[str, Tensor], hyper: Mapping[str, Hyper]) -> None:
-        """Create the steps on the moments, ``variable`` and the powers, in place."""
-        frame = current_frame()
-        m, v, power1, power2 = (slots[k] for k in ("m", "v", "beta1_power", "beta2_power"))
-        scale = f.divide(f.sqrt(f.subtract(1.0, Array(power2))), f.subtract(1.0, Array(power1)))
-        rate = f.multiply(scale, as_array(hyper["learning_rate"], power1))
-        frame.create(_k.Accumulate, [m, grad], ["m_updated"], kind="moving_average", factor=self.beta1)
-        frame.create(_k.Accumulate, [v, grad], ["v_updated"], kind="moving_average_square", factor=self.beta2)
-        step = frame.create(_k.AdamUpdater, [m, v], ["step"], mode="adam", epsilon=self.epsilon).outputs[0]
-        scaled_add(variable, step, 1.0, minus(rate.tensor))
-        for power, beta in ((power1, self.beta1), (power2, self.beta2)):
-            frame.create(_k.AccumulatorScale, [power], [f"{power.name}_updated"], factor=beta)
+    def rule(self) -> Update:
+        """TensorFlow's own formula."""
+        return PoweredAdam(self.beta1, self.beta2, self.epsilon)

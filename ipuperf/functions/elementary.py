@@ -1,0 +1,103 @@
+"""Element-wise functions composed of others: powers and roots, roundings and remainders, mixes of tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ipuperf.ir import Operand, Tensor
+
+from .arithmetic import (
+    cast,
+    cos,
+    equal,
+    exp,
+    floor,
+    fmod,
+    isnan,
+    log,
+    not_equal,
+    reciprocal,
+    rsqrt,
+    sign,
+    sin,
+    sqrt,
+    where,
+)
+
+
+def scaled(t: Tensor, factor: float) -> Tensor:
+    """``t * factor``; ``t`` itself where the factor is 1."""
+    return t if factor == 1 else t * factor
+
+
+def number_power(t: Tensor, exponent: float) -> Tensor:
+    """``t ** exponent``. The exponents -1, -0.5, 0.5, 1, 2 and 3 become products, roots and inverses, as popops'
+    expression optimiser makes them (for integers 1, 2 and 3 only)."""
+    if exponent == 1:
+        return t
+    if exponent in (2, 3):
+        return t * t if exponent == 2 else t * t * t
+    special = {0.5: sqrt, -0.5: rsqrt, -1: reciprocal}.get(exponent)
+    return special(t) if special is not None and t.dtype.is_floating_point else t**exponent
+
+
+def log10(t: Tensor) -> Tensor:
+    """Logarithm to base 10."""
+    return log(t) * (1 / math.log(10))
+
+
+def exp2(t: Tensor) -> Tensor:
+    """``2 ** t``."""
+    return exp(t * math.log(2))
+
+
+def tan(t: Tensor) -> Tensor:
+    """Tangent."""
+    return sin(t) / cos(t)
+
+
+def trunc(t: Tensor) -> Tensor:
+    """Rounded towards zero; whole numbers as they are."""
+    return sign(t) * floor(abs(t)) if t.dtype.is_floating_point else t
+
+
+def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Quotient rounded down, also of integers."""
+    quotient = lhs / rhs
+    if quotient.dtype.is_floating_point:
+        return floor(quotient)
+    return quotient - cast(_crosses(lhs, rhs), quotient.dtype)
+
+
+def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Remainder with the sign of ``rhs``."""
+    if lhs.dtype.is_floating_point:
+        return lhs - floor(lhs / rhs) * rhs
+    correction = cast(_crosses(lhs, rhs), lhs.dtype) * rhs
+    return fmod(lhs, rhs) + correction
+
+
+def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """Whether an integer division leaves a remainder with a sign other than the divisor's."""
+    rest = fmod(lhs, rhs)
+    signs = not_equal(rest < 0, rhs < 0)
+    return not_equal(rest, 0) & signs
+
+
+def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
+    """``start + weight (end - start)``."""
+    return start + weight * (end - start)
+
+
+def nan_to_num(t: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN and infinities replaced, by default by 0 and the largest and smallest numbers of the type; whole numbers as
+    they are."""
+    if not t.dtype.is_floating_point:
+        return t
+    limits = np.finfo(t.dtype.numpy)
+    high, low = (float(limits.max) if posinf is None else posinf), (float(limits.min) if neginf is None else neginf)
+    for number, filling in ((math.inf, high), (-math.inf, low)):
+        t = where(equal(t, number), filling, t)
+    return where(isnan(t), nan or 0.0, t)

@@ -1,0 +1,103 @@
+"""Losses, element by element: of predictions ``t`` and targets ``y`` in the same type; reductions are the caller's.
+
+Compositions are those of PopTorch (``poptorch: popart_canonicalization/LossOps.cpp``).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ipuperf.ir import Tensor
+
+from . import reductions
+from .arithmetic import clip, equal, exp, log, maximum, softplus, square, where
+from .arranging import broadcast
+from .elementary import scaled
+from .making import constant
+from .networks import nll_loss
+
+
+def squared_error(t: Tensor, y: Tensor) -> Tensor:
+    """``(t - y)^2``."""
+    return square(t - y)
+
+
+def absolute_error(t: Tensor, y: Tensor) -> Tensor:
+    """``|t - y|``."""
+    return abs(t - y)
+
+
+def huber(t: Tensor, y: Tensor, delta: float, slope: float) -> Tensor:
+    """With ``d = |t - y|``: ``d^2 / (2 delta)`` up to ``delta``, ``d - delta / 2`` beyond, times ``slope``."""
+    difference = abs(t - y)
+    near = square(difference) * (0.5 * slope / delta)
+    far = scaled(difference - 0.5 * delta, slope)
+    return where(difference < delta, near, far)
+
+
+def binary_cross_entropy(t: Tensor, y: Tensor) -> Tensor:
+    """``-(y log t + (1 - y) log(1 - t))``; logarithms are at least -100, as in PyTorch."""
+    rest = 1 - t
+    right, wrong = (clip(log(p), -100.0) for p in (t, rest))
+    return -(y * right + (1 - y) * wrong)
+
+
+def binary_cross_entropy_with_logits(t: Tensor, y: Tensor, positive: Tensor | None = None) -> Tensor:
+    """``(1 - y) t + (1 + (p - 1) y) softplus(-t)`` with the weight ``positive`` (1) of positive labels as ``p``."""
+    rest = softplus(-t)
+    if positive is not None:
+        rest = ((positive - 1) * y + 1) * rest
+    return (1 - y) * t + rest
+
+
+def kl_divergence(t: Tensor, y: Tensor, log_target: bool = False) -> Tensor:
+    """``y (log y - t)`` for logarithms ``t``, 0 where ``y`` is 0; with ``log_target`` ``y`` is a logarithm, too."""
+    if log_target:
+        return exp(y) * (y - t)
+    tiny = 6.2e-5 if y.dtype.size == 2 else 1.2e-38
+    return y * (log(maximum(y, tiny)) - t)
+
+
+def poisson_nll(t: Tensor, y: Tensor, log_input: bool, full: bool, eps: float) -> Tensor:
+    """``exp(t) - y t``, or ``t - y log(t + eps)``; plus Stirling's approximation when ``full``."""
+    rate, logs = (exp(t), t) if log_input else (t, log(t + eps))
+    losses = rate - y * logs
+    return losses + _stirling(y) if full else losses
+
+
+def _stirling(y: Tensor) -> Tensor:
+    """``y log y - y + log(2 pi y) / 2`` where y is above 1, else 0."""
+    above = y > 1
+    safe = where(above, y, 1)
+    return where(above, safe * log(safe) - safe + log(safe * (2 * math.pi)) * 0.5, 0)
+
+
+def soft_margin(t: Tensor, y: Tensor) -> Tensor:
+    """``log(1 + exp(-y t))``."""
+    return softplus(-(t * y))
+
+
+# -- classes, on the last axis of ``logs``, the logarithms of probabilities --------------------------------------------
+
+
+def soft_label_nll(logs: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+    """``-sum(p log q)`` for probabilities ``wanted``, mixed with the even distribution by ``smoothing``."""
+    if smoothing:
+        wanted = wanted * (1 - smoothing) + smoothing / logs.shape[-1]
+    return -reductions.sum(wanted * logs, -1)
+
+
+def smoothed_nll(logs: Tensor, labels: Tensor, smoothing: float, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """``(1 - s) nll + s mean over classes of -log q``, 0 for ignored labels, and which labels are ignored."""
+    hard = nll_loss(logs, labels, ignore_index, "none", log_prob=True)
+    even = -reductions.mean(logs, -1)
+    ignored = equal(labels, ignore_index)
+    even = where(ignored, 0, even)
+    return hard * (1 - smoothing) + even * smoothing, ignored
+
+
+def mean_of_kept(losses: Tensor, ignored: Tensor) -> Tensor:
+    """The sum of ``losses`` over the number of those that are not ignored."""
+    counted = where(ignored, 0, broadcast(constant(1, losses.dtype), losses.shape))
+    total, count = reductions.sum(losses), reductions.sum(counted)
+    return total / count

@@ -1,0 +1,401 @@
+"""Weight updates: one class per optimiser.
+
+An update is a description of which terms there are; :meth:`Update.build` makes the ops of one step on one weight. A
+number of an optimiser is a scalar tensor, which the host may rewrite between runs, or a float, which is compiled in.
+``rate`` is the negated learning rate everywhere, ``step_size`` the learning rate itself.
+
+Formulas are those of ``torch.optim``; LAMB and the TensorFlow variant of RMSprop are those of
+``popart: willow/include/popart/adam.hpp`` and ``adaptive.hpp``, :class:`PoweredAdam` is TensorFlow's Adam, LARS that of
+its paper (You, Gitman, Ginsburg, arXiv 1708.03888, algorithm 1). The first step of a momentum with dampening is
+``(1 - dampening) g``, because velocities start from zero, as upstream's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ipuperf import ops as _k
+from ipuperf.ir import CONTEXT, FLOAT32, DType, Tensor
+
+from .arithmetic import clip, greater, scaled_add_, sqrt, where
+from .elementary import scaled
+from .making import constant, make
+from .reductions import l2
+
+#: A number of an optimiser: a scalar that may change between runs, or one that is compiled in.
+Number = float | Tensor
+State = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step works on.
+
+    Attributes:
+        weight: changed in place.
+        gradient: of the weight's shape; may be changed in place.
+        state: by name, changed in place.
+        numbers: by name, those that :attr:`Update.numbers` lists.
+        sharded: the tensors are a replica's shard of the parameter.
+    """
+
+    weight: Tensor
+    gradient: Tensor
+    state: Mapping[str, Tensor]
+    numbers: Mapping[str, Number]
+    sharded: bool = False
+
+
+class Update(Protocol):
+    """How one optimiser changes a weight."""
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Names of the numbers that the ops read."""
+        ...
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """Initial state of a weight by name; first moments and velocities have the type ``first``, second moments
+        ``second``."""
+        ...
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        ...
+
+
+def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
+    """An array of one value that takes the memory of one element and cannot be written to."""
+    return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
+
+
+def _present(**parts: bool) -> frozenset[str]:
+    return frozenset(name for name, there in parts.items() if there)
+
+
+# -- momentum ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """``v = momentum v + undamped (g + weight_decay w)``, ``w += rate v``; without momentum ``v`` is the gradient.
+
+    Attributes:
+        nesterov: the gradient plus ``momentum v`` takes the place of ``v``.
+        damped: there is a number ``undamped``, 1 minus the dampening; it is 1 otherwise.
+    """
+
+    decay: bool = False
+    momentum: bool = False
+    nesterov: bool = False
+    damped: bool = False
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The rate, and those of the parts that are there."""
+        damped = self.momentum and self.damped
+        return _present(rate=True, weight_decay=self.decay, momentum=self.momentum, undamped=damped)
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """The velocity."""
+        return {"momentum": repeated(0, shape, first)} if self.momentum else {}
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        n, direction = step.numbers, _gradient(step, self.decay)
+        if self.momentum:
+            undamped = n["undamped"] if self.damped else 1.0
+            velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], undamped)
+            direction = direction + velocity * _like(n["momentum"], velocity) if self.nesterov else velocity
+        _mixed("weight", step.weight, direction, b=n["rate"])
+
+
+@dataclass(frozen=True)
+class CombinedSgd:
+    """:class:`Sgd` whose velocity is the gradient accumulator, too, of the weight's type.
+
+    Each micro-batch adds ``scaling * g`` to ``a``; the update is ``a += scaling weight_decay w``,
+    ``w += rate undamped / scaling a``, ``a *= momentum``.
+
+    Attributes:
+        scaling: factor on the velocity.
+        replicas: afterwards ``a`` is the share of one of so many replicas in the next sum.
+    """
+
+    decay: bool
+    scaling: float
+    replicas: int
+
+    def build(self, weight: Tensor, accumulated: Tensor, numbers: Mapping[str, Tensor]) -> None:
+        """Make the ops of one step, given the sum of ``a`` over the replicas."""
+        n, a = numbers, accumulated
+        if self.decay:
+            a = _mixed("decayed", a, weight, b=scaled(n["weight_decay"], self.scaling))
+        _mixed("weight", weight, a, b=scaled(n["rate"] * n["undamped"], 1.0 / self.scaling))
+        make(_k.AccumulatorScale, a, scaled(n["momentum"], 1.0 / self.replicas), name="velocity")
+
+
+@dataclass(frozen=True)
+class Lars:
+    """``v = momentum v + step_size r (g + weight_decay w)``, ``w -= v`` with a rate ``r`` for each weight:
+    ``trust |w| / (|g| + weight_decay |w| + epsilon)``, 1 where a norm is 0 (always, without ``trusting``)."""
+
+    decay: bool
+    trusting: bool
+    epsilon: bool
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Step size and momentum, and those of the parts that are there."""
+        return _present(
+            step_size=True, momentum=True, weight_decay=self.decay,
+            trust=self.trusting, epsilon=self.trusting and self.epsilon,
+        )  # fmt: skip
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """The velocity."""
+        return {"momentum": repeated(0, shape, first)}
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        n, gradient = step.numbers, _own_type(step)
+        rate = self._trust(step, gradient) * n["step_size"] if self.trusting else n["step_size"]
+        direction = _decayed(step, gradient, self.decay)
+        velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], rate)
+        _mixed("weight", step.weight, velocity, b=-1.0)
+
+    def _trust(self, step: Step, direction: Tensor) -> Tensor:
+        weight, gradient = _norm(step.weight, step.sharded), _norm(direction, step.sharded)
+        divisor = gradient
+        if self.decay:
+            divisor = divisor + weight * step.numbers["weight_decay"]
+        if self.epsilon:
+            divisor = divisor + step.numbers["epsilon"]
+        return _ratio(weight * gradient, weight * step.numbers["trust"], divisor)
+
+
+# -- the Adam family ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adam:
+    """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, ``w += rate m' / (sqrt(v') + epsilon)`` with
+    ``m'`` and ``v'`` corrected for the first steps.
+
+    Attributes:
+        decay: there is weight decay: ``weight_decay w`` is added to the gradient, or to the step if ``decoupled``
+            (AdamW).
+        corrected: ``m'`` and ``v'`` differ from ``m`` and ``v``.
+    """
+
+    decay: bool = False
+    decoupled: bool = False
+    corrected: bool = True
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Rate, betas, epsilon, and the decay that is there."""
+        return _present(rate=True, beta1=True, beta2=True, epsilon=True, weight_decay=self.decay)
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """The moments, and the number of steps when they are corrected."""
+        moments = {"exp_avg": repeated(0, shape, first), "exp_avg_sq": repeated(0, shape, second)}
+        return moments | ({"step": repeated(0, (), FLOAT32)} if self.corrected else {})
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        gradient = _decayed(step, step.gradient, self.decay and not self.decoupled)
+        update = self.direction(step, gradient, self.decay and self.decoupled)
+        _mixed("weight", step.weight, update, b=step.numbers["rate"])
+
+    def direction(self, step: Step, gradient: Tensor, decay: bool) -> Tensor:
+        """The step before the rate; changes the moments."""
+        n, state = step.numbers, step.state
+        m = _average("m", state["exp_avg"], gradient, n["beta1"])
+        v = _average("v", state["exp_avg_sq"], gradient, n["beta2"], squared=True)
+        inputs, attributes = [m, v, step.weight], {"has_weight": True}
+        if self.corrected:
+            inputs.append(state["step"])
+            attributes["has_step"] = True
+        names = ("beta1", "beta2", "epsilon", *(["weight_decay"] if decay else []))
+        return _make("update", _k.AdamUpdater, inputs, {name: n[name] for name in names}, **attributes)
+
+
+@dataclass(frozen=True)
+class Lamb(Adam):
+    """``w += rate min(|w|, limit) / |u| u`` with AdamW's step ``u``; the ratio is 1 where a norm is 0.
+
+    Attributes:
+        limit: of the weight's norm.
+    """
+
+    limit: float | None = None
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        update = self.direction(step, step.gradient, self.decay)
+        weight, norm = _norm(step.weight, step.sharded), _norm(update, step.sharded)
+        held = weight if self.limit is None else clip(weight, 0.0, self.limit)
+        rate = _ratio(weight * norm, held, norm) * step.numbers["rate"]
+        _mixed("weight", step.weight, update, b=rate)
+
+
+@dataclass(frozen=True)
+class PoweredAdam:
+    """TensorFlow's Adam ("epsilon hat"): ``w -= step_size sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(v) + epsilon)``.
+    The powers are state; betas and epsilon are compiled in.
+
+    Simplification: the powers of the betas are kept for each variable, upstream once for all.
+    """
+
+    beta1: float
+    beta2: float
+    epsilon: float
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The step size, which is the learning rate."""
+        return frozenset({"step_size"})
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """The moments, and the powers of the betas (float32 scalars)."""
+        powers = {f"beta{i}_power": np.array(beta, np.float32) for i, beta in ((1, self.beta1), (2, self.beta2))}
+        return {"m": repeated(0, shape, first), "v": repeated(0, shape, second), **powers}
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        power1, power2 = (step.state[f"beta{i}_power"] for i in (1, 2))
+        rate = sqrt(1.0 - power2) / (1.0 - power1) * _like(step.numbers["step_size"], power1)
+        m = _average("m", step.state["m"], step.gradient, self.beta1)
+        v = _average("v", step.state["v"], step.gradient, self.beta2, squared=True)
+        update = make(_k.AdamUpdater, m, v, name="update", mode="adam", epsilon=self.epsilon)
+        _mixed("weight", step.weight, update, b=-rate)
+        for power, beta in ((power1, self.beta1), (power2, self.beta2)):
+            make(_k.AccumulatorScale, power, name="power", factor=beta)
+
+
+# -- RMSprop -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RmsProp:
+    """``s = alpha s + (1 - alpha) g^2``, ``u = g / (sqrt(s) + epsilon)``, ``w += rate u``, or with momentum
+    ``v = momentum v + u``, ``w += rate v``.
+
+    Attributes:
+        centered: the square of the average gradient is taken off ``s``.
+        tensorflow: epsilon stands under the root, averages begin at one, and the learning rate is in the velocity.
+    """
+
+    decay: bool
+    momentum: bool
+    centered: bool
+    tensorflow: bool
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Alpha, epsilon, the rate (TensorFlow's momentum: the step size), and those of the parts that are there."""
+        within = self.momentum and self.tensorflow
+        return _present(
+            rate=not within, step_size=within, alpha=True, epsilon=True,
+            weight_decay=self.decay, momentum=self.momentum,
+        )  # fmt: skip
+
+    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+        """The average square, the velocity and the average gradient."""
+        zeros = repeated(0, shape, first)
+        found = {"square_avg": repeated(self.tensorflow, shape, second)}
+        parts = {"momentum": self.momentum, "grad_avg": self.centered}
+        return found | {name: zeros for name, there in parts.items() if there}
+
+    def build(self, step: Step) -> None:
+        """Make the ops of one step."""
+        n, gradient = step.numbers, _gradient(step, self.decay)
+        update = gradient / self._divisor(step, gradient)
+        if not self.momentum:
+            _mixed("weight", step.weight, update, b=n["rate"])
+            return
+        inside, outside = (n["step_size"], -1.0) if self.tensorflow else (1.0, n["rate"])
+        velocity = _mixed("velocity", step.state["momentum"], update, n["momentum"], inside)
+        _mixed("weight", step.weight, velocity, b=outside)
+
+    def _divisor(self, step: Step, gradient: Tensor) -> Tensor:
+        square = _average("square", step.state["square_avg"], gradient, step.numbers["alpha"], squared=True)
+        if self.centered:
+            mean = _average("mean", step.state["grad_avg"], gradient, step.numbers["alpha"])
+            square = square + mean * mean * _like(constant(-1.0, FLOAT32), mean)
+        epsilon = _like(step.numbers["epsilon"], square)
+        return sqrt(square + epsilon) if self.tensorflow else sqrt(square) + epsilon
+
+
+# -- parts of steps ----------------------------------------------------------------------------------------------------
+
+
+def _make(
+    name: str, op_class: type[_k.Op], operands: Sequence[Tensor], numbers: Mapping[str, Number], **attributes: Any
+) -> Tensor:
+    """An op whose numbers are attributes (floats), or inputs behind ``operands`` that ``<name>_input`` points to."""
+    inputs = list(operands)
+    for number, value in numbers.items():
+        if isinstance(value, Tensor):
+            attributes[f"{number}_input"] = len(inputs)
+            inputs.append(value)
+        else:
+            attributes[number] = value
+    return make(op_class, *inputs, name=name, **attributes)
+
+
+def _mixed(name: str, target: Tensor, value: Tensor, a: Number = 1.0, b: Number = 1.0) -> Tensor:
+    """``target = a target + b value`` in place."""
+    with CONTEXT.builder.named(name):
+        return scaled_add_(target, value, a, b)
+
+
+def _average(name: str, target: Tensor, value: Tensor, factor: Number, squared: bool = False) -> Tensor:
+    """``target = factor target + (1 - factor) value`` in place, or of the value's square."""
+    kind = "moving_average_square" if squared else "moving_average"
+    if isinstance(factor, Tensor):
+        return make(_k.Accumulate, target, value, factor, name=name, kind=kind)
+    return make(_k.Accumulate, target, value, name=name, kind=kind, factor=factor)
+
+
+def _own_type(step: Step) -> Tensor:
+    """The gradient in the weight's type."""
+    dtype = step.weight.dtype
+    return step.gradient if step.gradient.dtype == dtype else make(_k.Cast, step.gradient, name="gradient", dtype=dtype)
+
+
+def _gradient(step: Step, decay: bool) -> Tensor:
+    """The gradient in the weight's type, with weight decay."""
+    return _decayed(step, _own_type(step), decay)
+
+
+def _decayed(step: Step, gradient: Tensor, decay: bool) -> Tensor:
+    return _mixed("decayed", gradient, step.weight, b=step.numbers["weight_decay"]) if decay else gradient
+
+
+def _like(value: Number, like: Tensor) -> Any:
+    """``value`` in the type of ``like``; floats take it by themselves."""
+    if not isinstance(value, Tensor) or value.dtype is like.dtype:
+        return value
+    return make(_k.Cast, value, name=value.name, dtype=like.dtype)
+
+
+def _norm(t: Tensor, sharded: bool) -> Tensor:
+    """The L2 norm of ``t`` in float32, of all its shards if ``sharded`` (the sums of squares are all-reduced then)."""
+    wide = t if t.dtype is FLOAT32 else make(_k.Cast, t, name="wide", dtype=FLOAT32)
+    norm = l2(wide, tuple(range(len(t.shape))))
+    if not sharded:
+        return norm
+    group = CONTEXT.graph.ir.grouping()
+    return sqrt(make(_k.ReplicatedAllReduceInplace, norm * norm, op="add", group=group))
+
+
+def _ratio(norms: Tensor, dividend: Tensor, divisor: Tensor) -> Tensor:
+    """``dividend / divisor``, and 1 where the product of two norms is 0."""
+    one, defined = constant(1.0, FLOAT32), greater(norms, 0.0)
+    return where(defined, dividend / where(defined, divisor, one), one)

@@ -1,11 +1,11 @@
 """Always-live memory: what code, vertex state and packet headers cost on a tile.
 
 PopLibs and Poplar publish no size model; the figures below are those of public Poplar reports
-(``../shared/reference/cost-model.md`` section 4: stack 3,168 B, control 700 B, vertex code 140 B, internal exchange
+(``docs/reference/memory.md`` 2: stack 3,168 B, control 700 B, vertex code 140 B, internal exchange
 50 B and host exchange 289 B per tile for a minimal program; 4 B per exchange instruction, 64 words per send; 8 B of
 state per vertex and 4 B per edge). The fixed instructions of a step and of an exchange and the bytes of a vertex
 type were calibrated once, globally, against the always-live figures of the remote-variables tutorial
-(``POPXL5-MEM-*`` in ``measurements.csv``); see ``docs/accuracy.md``.
+(``POPXL5-MEM-*`` in ``docs/reference/measurements.csv``); see ``docs/accuracy.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .tilevector import TileVector
 
-#: Minimal program on a tile (reference section 4).
+#: Minimal program on a tile (``docs/reference/memory.md`` 2.1).
 STACK_BYTES = 3168
 BASE_CONTROL_BYTES = 700
 BASE_HOST_EXCHANGE_BYTES = 289
@@ -48,7 +48,7 @@ VERTEX_STATE_BYTES = 24
 #: State of the vertex of one on-tile copy: 8 bytes, and an edge of 4 bytes for each end.
 COPY_STATE_BYTES = 16
 
-#: Set-up of one on-tile copy: 80-160 cycles in the reference (section 2.4).
+#: Set-up of one on-tile copy: 80 to 160 cycles (``docs/reference/cycles.md`` 4.5).
 COPY_SETUP_CYCLES = 120
 
 

@@ -1,6 +1,6 @@
 """The convolution planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
 
-As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
+As PopLibs plans it (``docs/reference/planner.md``; ``lib/poplin/ConvModel.cpp``): every transformed form
 (:mod:`convolution_form`) is tried with every vertex (:mod:`convolution_vertices`) and every useful split of batch,
 field, groups, kernel and channels (:mod:`convolution_splits`); the cheapest plan whose temporary memory fits wins
 (:mod:`convolution_terms` says what it costs).

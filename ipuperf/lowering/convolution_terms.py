@@ -1,6 +1,6 @@
 """What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
 
-Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
+Terms as in ``docs/reference/planner.md`` 3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
 :class:`~.convolution_splits.Grid` of candidates.
 """
 
@@ -207,7 +207,7 @@ SLICES_AT_LEAST = 750
 
 
 def slice_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """A dynamic slice or update of ``elements`` on a tile (reference 2.4; whole vectors only)."""
+    """A dynamic slice or update of ``elements`` on a tile (``docs/reference/cycles.md`` 4.3; whole vectors only)."""
     each = ceil(elements, chip.workers)
     return 25 + chip.workers * (39 + 24 + 2 * (each // chip.vector_width(size)))
 
@@ -369,7 +369,7 @@ def _serial_ends(
 
 
 def add_in_place_cycles(elements: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """``BinaryOp1DInPlace`` ADD of ``elements`` on a tile (reference 2.2)."""
+    """``BinaryOp1DInPlace`` ADD of ``elements`` on a tile (``docs/reference/cycles.md`` 2.2)."""
     each = ceil(elements, chip.workers)
     return 11 + chip.workers * (58 + 3 * ceil(each, chip.vector_width(size)))
 

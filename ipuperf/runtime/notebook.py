@@ -115,7 +115,7 @@ def _without_lines_of_ipython(lines: list[str], filename: str) -> list[str]:
 
     for clean in (ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt):
         lines = clean(lines)
-    kinds = ipython.TransformerManager().token_transformers
+    kinds: Any = ipython.TransformerManager().token_transformers
     while True:
         tokens = ipython.make_tokens_by_line(lines)
         found = [item for kind in kinds if (item := kind.find(tokens)) is not None]

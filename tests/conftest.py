@@ -26,6 +26,9 @@ for _name, _count in THREADS.items():  # before anything imports NumPy
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+"""Data that some tests use where they are there, beside the checkout: ``data/mnist`` (the real MNIST, also found by
+``IPUPERF_DATA``) and ``seeds`` (the vendor's tutorials, ``NUMBER_*.txt``). Nothing else in the project looks outside
+it; what is missing is named by the skipped tests."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -3,7 +3,7 @@
 ``differentiate(fwd)`` builds ``<fwd>_bwd``: its inputs are the gradients of the chosen outputs of ``fwd`` and those
 forward tensors that the gradient ops need; its outputs are the gradients of the chosen inputs. Forward tensors that are
 not inputs of ``fwd`` are made available by *stitching*: they become extra outputs of ``fwd`` and of every existing call
-of it (``../shared/reference/popxl.md`` 2.6).
+of it (``docs/reference/popxl.md`` 6).
 """
 
 from __future__ import annotations

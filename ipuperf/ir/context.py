@@ -1,6 +1,6 @@
 """Where new ops go and what they are for: graph, ordering (``in_sequence``), name scopes, IPU, tile set, phase.
 
-One :class:`BuildContext` per thread. Ordering follows the upstream rule (``../shared/reference/popxl.md`` 2.2): with
+One :class:`BuildContext` per thread. Ordering follows the upstream rule (``docs/reference/popxl.md`` 2.1): with
 ``in_sequence(True)`` a new op comes after all previous ops and becomes the previous op; with ``False`` it comes after
 the last op of the enclosing sequence only and joins the set of previous ops, so a ``False`` block is one unit; with
 ``"pass"`` there is no edge. The state is kept per graph and is dropped when the outermost context ends and when a

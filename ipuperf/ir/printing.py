@@ -1,4 +1,4 @@
-"""``print_schedule``: a graph as text, in the upstream format (``../shared/reference/popxl.md`` 1.6)."""
+"""``print_schedule``: a graph as text, in the upstream format (``docs/reference/popxl.md`` 1.3)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reductions over tiles: how partial results travel to where the sums are needed.
 
-Stages after PopLibs (``../shared/reference/cost-model.md`` 2.5): every tile reduces what it holds; when there are more
+Stages after PopLibs (``docs/reference/cycles.md`` 5.2): every tile reduces what it holds; when there are more
 than 64 partials per output (and not only few tiles are sources), an intermediate stage brings them down to about the
 square root; the last stage runs at the destination, or balanced over all tiles with a second exchange, whichever is
 cheaper by PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).

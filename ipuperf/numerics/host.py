@@ -1,7 +1,7 @@
 """Variables between host and device: replica groups, shards and remote entries.
 
 Host side: :attr:`ipuperf.ir.Variable.data`. Device side: ``(R, *shape)`` on chip, or an entry of a remote buffer.
-Semantics: ``../shared/reference/popxl.md`` 2.4 and 2.5. Shards are contiguous pieces of the flattened value, the last
+Semantics: ``docs/reference/popxl.md`` 4 and 5. Shards are contiguous pieces of the flattened value, the last
 one padded with zeros, as in :mod:`ipuperf.ops.collectives`.
 """
 

@@ -1,7 +1,7 @@
 """Collectives between replicas.
 
 Arrays hold all replicas along their first axis, so a collective is a reduction or a rearrangement along that axis,
-group by group (:class:`ipuperf.ir.ReplicaGrouping`). Semantics: ``../shared/reference/popxl.md`` 2.5.
+group by group (:class:`ipuperf.ir.ReplicaGrouping`). Semantics: ``docs/reference/popxl.md`` 5.
 
 Shards hold ``ceil(elements / group size)`` elements in plain contiguous order: member ``k`` of a group (ascending
 replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, zeros beyond its end.

@@ -6,7 +6,7 @@ caller, except for inputs *by reference* (:attr:`ipuperf.ir.Tensor.by_ref` of th
 op's attribute ``by_ref``). :mod:`ipuperf.numerics` compiles both ops itself (calls inlined, copies only where they can
 be observed), so they have no kernel of their own.
 
-Semantics: ``../shared/reference/popxl.md`` 2.3.
+Semantics: ``docs/reference/popxl.md`` 3.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class DynamicIndexError(IrError, IndexError):
 
 
 def slice_cycles(dtype_size: int, count: int) -> TileCycles:
-    """DynamicSlice1D (``cost-model.md`` 2.4, popopsCycleEstimators): ``25 + W * (39 + (24 + 2 * ceil(m / v)) * k)``.
+    """DynamicSlice1D (``docs/reference/cycles.md`` 4.3): ``25 + W * (39 + (24 + 2 * ceil(m / v)) * k)``.
 
     k = ``count`` positions of the slice, m elements of one position and worker, v the vector width. The update vertex
     moves the same elements and has the same estimate.

@@ -1,6 +1,6 @@
 """Variable updates: scaled additions, gradient accumulation, the Adam family's updater, and copies into variables.
 
-Semantics: ``../shared/reference/popxl.md`` 2.7. Arithmetic is in float32 and rounded once to the result's type. The
+Semantics: ``docs/reference/popxl.md`` 7. Arithmetic is in float32 and rounded once to the result's type. The
 kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Which vertices an update runs follows PopART's lowering
 (``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``); their cycle formulas stand in
 :mod:`ipuperf.ops.update_vertices` and :mod:`ipuperf.ops.vertices`.

@@ -608,7 +608,8 @@ INNER_LOOP = {"max": (4, 3), "sum": (5, 3), "max_grad": (7, 5)}
 
 
 def pooling_cycles(kind: str, windows: Sequence[Windows], result: TensorSpec, *, backward: bool) -> TileCycles:
-    """PopLibs' pooling vertices (lib/popnn/PerformanceEstimation.hpp getPoolingCycles, ``cost-model.md`` 2.7).
+    """PopLibs' pooling vertices (lib/popnn/PerformanceEstimation.hpp getPoolingCycles,
+    ``docs/reference/cycles.md`` 6.3).
 
     A worker starts up (45 cycles, 46 for sums, 55 for the gradient of a maximum), clears its vectors of the result (1
     cycle each) and walks over its rows (15 cycles each); for each row and position of the window there is a work item

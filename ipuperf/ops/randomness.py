@@ -84,8 +84,8 @@ def normal_vertex(dtype: DType, elements: int) -> Vertices:
 def uniform_vertex(dtype: DType, elements: int) -> Vertices:
     """poprand Uniform: ``W * (10 + 3 * ceil(m / v)) + 4`` for floating point, ``W * (5 + 23 m) + 4`` for integers.
 
-    From the estimator of PopLibs' earlier worker vertex; the later one divides by the wrong width (``cost-model.md``
-    2.7), so the figure has low confidence.
+    From the estimator of PopLibs' earlier worker vertex; the later one divides by the wrong width
+    (``docs/reference/cycles.md`` 6.4), so the figure has low confidence.
     """
     thread = _vectors(10, 3, dtype) if dtype.is_floating_point else lambda m, chip: 5 + 23 * m
     name = f"poprand::UniformSupervisor<{vertices.poplar_type(dtype)}>"

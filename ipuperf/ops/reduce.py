@@ -367,7 +367,7 @@ class ArgMax(Op):
 
     def work(self) -> list[Work]:
         """One reduction that carries positions; priced as a maximum of values followed by one of their positions
-        (PopLibs' arg-reduction codelets have no figure in the reference)."""
+        (PopLibs' arg-reduction codelets have no published estimate)."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
         name = "MAX" if self.largest else "MIN"
         return [

@@ -1,6 +1,6 @@
 """Loads from and stores to remote buffers in Streaming Memory.
 
-Semantics: ``../shared/reference/popxl.md`` 2.5. Every replica has its own copy of a buffer; the entry is chosen by a
+Semantics: ``docs/reference/popxl.md`` 5. Every replica has its own copy of a buffer; the entry is chosen by a
 scalar integer tensor, whose replicas may differ.
 """
 

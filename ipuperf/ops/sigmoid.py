@@ -16,7 +16,7 @@ from .work import Vertices, Work
 
 
 def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: int) -> Vertices:
-    """The codelet that popops generates for an expression (``cost-model.md`` 2.7): ``operands`` tensors like
+    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7): ``operands`` tensors like
     ``tensor``, ``constants`` scalars, ``operations`` operations for each element."""
     cycles = fused_cycles(tensor.dtype, operands, constants, operations)
     vertex = f"popops::map::{name}<{vertices.poplar_type(tensor.dtype)}>"

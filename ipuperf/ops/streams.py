@@ -1,6 +1,6 @@
 """Host streams: a load takes the next slice of an input stream, a store appends one to an output stream.
 
-Semantics: ``../shared/reference/popxl.md`` 2.4. Each *execution* of the op moves one slice per replica.
+Semantics: ``docs/reference/popxl.md`` 4. Each *execution* of the op moves one slice per replica.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cycle formulas of the vertices of variable updates: scaled additions and fused expressions.
 
-Sources: ``../shared/reference/cost-model.md`` 2.3 (PopLibs ``lib/popops/PerformanceEstimation.cpp``) and 2.7 (PopLibs
-``lib/popops/ExpressionGenerator.cpp``); regression anchors in its section 6.3.
+Sources: ``docs/reference/cycles.md`` 2.7 (PopLibs ``lib/popops/ExpressionGenerator.cpp``) and 3.1 (PopLibs
+``lib/popops/PerformanceEstimation.cpp``); PopLibs' own values in its section 8.1.
 """
 
 from __future__ import annotations

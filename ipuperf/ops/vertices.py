@@ -1,9 +1,9 @@
 """Cycle formulas of the vertices that several ops share: tables as data, and functions from tables to tile cycles.
 
-All formulas are those of the PopLibs estimators as restated in ``cost-model.md`` 2.1 to 2.7 (paths below are PopLibs
-paths); they describe what the estimators say, not what a device was seen to do. With ``W`` worker contexts and ``n``
-elements on a tile, each worker handles ``m = ceil(n / W)`` of them, and the supervisor vertex takes ``W * thread(m) +
-constant`` tile cycles because the workers take turns at issuing instructions.
+All formulas are those of the PopLibs estimators as restated in ``docs/reference/cycles.md`` 2 to 6 (paths below are
+PopLibs paths); they describe what the estimators say, not what a device was seen to do. With ``W`` worker contexts and
+``n`` elements on a tile, each worker handles ``m = ceil(n / W)`` of them, and the supervisor vertex takes
+``W * thread(m) + constant`` tile cycles because the workers take turns at issuing instructions.
 
 A loop of a table entry ``(cycles, step)`` costs
 
@@ -292,13 +292,13 @@ def broadcast_inner(
 
 
 def select(dtype: DType, elements: int) -> Vertices:
-    """Select (``cost-model.md`` 2.2): ``W * (6 + 5m) + 11``."""
+    """Select (``docs/reference/cycles.md`` 2.5): ``W * (6 + 5m) + 11``."""
     cycles = tile_cycles(lambda m, chip: 6 + 5 * m, 11)
     return Vertices(f"popops::Select<{poplar_type(dtype)}>", elements, cycles)
 
 
 def clamp(dtype: DType, elements: int) -> Vertices:
-    """Clamp (``cost-model.md`` 2.2): ``W * (6 + 2 * ceil(m / vector)) + 11``."""
+    """Clamp (``docs/reference/cycles.md`` 2.5): ``W * (6 + 2 * ceil(m / vector)) + 11``."""
     cycles = tile_cycles(lambda m, chip: 6 + 2 * ceil_div(m, vector_width(dtype, chip)), 11)
     return Vertices(f"popops::Clamp<{poplar_type(dtype)}>", elements, cycles, 2 * elements)
 
@@ -353,8 +353,8 @@ def planned_cast_cycles(elements: np.ndarray, widest: int, chip: Chip) -> np.nda
 
 
 def fill_thread(elements: np.ndarray, dtype: DType) -> np.ndarray:
-    """Thread cycles of one Fill vertex (``cost-model.md`` 2.4): 16-bit ``26 + n // 4``, 32-bit ``23 + n / 2``, 8-bit
-    ``28 + n / 4``."""
+    """Thread cycles of one Fill vertex (``docs/reference/cycles.md`` 4.2): 16-bit ``26 + n // 4``, 32-bit
+    ``23 + n / 2``, 8-bit ``28 + n / 4``."""
     if dtype.size == 2:
         return 26 + elements // 4
     if dtype.size == 1:
@@ -392,8 +392,8 @@ def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip)
 
 
 def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
-    """EncodeOneHot (``cost-model.md`` 2.6): 11 + 74 cycles per index on one thread; a tile that holds ``n`` of the
-    one-hot elements handles ``ceil(n / classes)`` indices."""
+    """EncodeOneHot (``docs/reference/cycles.md`` 4.4): 11 + 74 cycles per index on one thread; a tile that holds ``n``
+    of the one-hot elements handles ``ceil(n / classes)`` indices."""
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
         count = np.asarray(count, dtype=np.int64)

@@ -2,8 +2,9 @@
 
 Outside of compilation ``Block._stages_manager`` is ``None`` and every mark is a no-op, so a marked model runs natively
 in PyTorch. While a model is being exported it is a :class:`StagesManager`; :func:`record_blocks` puts one in place and
-gives the :class:`BlockRecorder` whose ``current`` tags each op. Semantics (reference ``pipelines.md`` 1.1): leaving a
-``Block`` leaves *no* block active, also inside another block; ``BeginBlock`` starts a block and never ends it.
+gives the :class:`BlockRecorder` whose ``current`` tags each op. Semantics (``docs/reference/pipelines.md`` 1.1):
+leaving a ``Block`` leaves *no* block active, also inside another block; ``BeginBlock`` starts a block and never ends
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where new ops and tensors go: current graph, order, name scopes, IPU.
 
-Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``reference/popxl.md`` 1.4 and 2.2.
+Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``docs/reference/popxl.md`` 1.1 and 2.1.
 """
 
 from __future__ import annotations

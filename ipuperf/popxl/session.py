@@ -1,4 +1,4 @@
-"""``popxl.Session``: running a program and moving data between host and device (``reference/popxl.md`` 2.4).
+"""``popxl.Session``: running a program and moving data between host and device (``docs/reference/popxl.md`` 4).
 
 There is no device: numbers come from the evaluator, durations (for the simulated clock and reports) from the
 simulation. ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike; another ``device_desc`` is without effect, which is said.

@@ -1,6 +1,6 @@
 """Turning a Python function into a subgraph: arguments to graph inputs, results to graph outputs.
 
-Rules in ``reference/popxl.md`` 2.3: tensors and specs become inputs in the order of the signature, named as the
+Rules in ``docs/reference/popxl.md`` 3: tensors and specs become inputs in the order of the signature, named as the
 parameter; a parameter annotated ``TensorByRef`` is by reference; sequences hold tensors only or none; other arguments
 pass through.
 """

@@ -1,4 +1,4 @@
-"""Host data to NumPy arrays, with the upstream narrowing of 64-bit types (``reference/popxl.md`` 2.8).
+"""Host data to NumPy arrays, with the upstream narrowing of 64-bit types (``docs/reference/popxl.md`` 8).
 
 (The module name is upstream's.)
 """

@@ -1,8 +1,8 @@
 """Colours a PopVision user knows, and the order in which kinds are stacked.
 
-The colours of phases and of comparisons are those of PopVision Graph Analyser (sampled from screenshots, section 1 of
-the trace survey); those of Streaming Memory, of the fixed host cost, of memory categories and of what an op is for are
-ours.
+The colours of phases and of comparisons are those of PopVision Graph Analyser (sampled from screenshots,
+``docs/reference/traces.md`` 1); those of Streaming Memory, of the fixed host cost, of memory categories and of what an
+op is for are ours.
 """
 
 from __future__ import annotations

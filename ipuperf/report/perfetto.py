@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace, Window
 
 MAX_SLICES = 2_500_000
-"""The count the trace survey recommends; about 200 MB here, some 80 B a slice with its arguments."""
+"""A count that viewers bear (``docs/reference/traces.md`` 6); about 200 MB here, some 80 B a slice with its
+arguments."""
 
 _SEQUENCE = uint(10, 1)
 _FIRST_FLAGS, _FLAGS = uint(13, 1), uint(13, 2)

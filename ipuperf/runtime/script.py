@@ -12,11 +12,9 @@ installed (``site-packages``, the standard library) and ipuperf itself. When one
 ``datetime``, ``timeit`` and ``importlib.import_module("time")``.
 
 **Notebooks.** The code cells run in order in one module. Tracebacks name the cell as ``FILE[cell N]``, N counting
-code cells from 1, which is the ``In [N]`` of a notebook run from the top. Line magics and shell lines are skipped
-with a note on standard error, ``%time STATEMENT`` runs its statement; ``%%time``, ``%%timeit``, ``%%capture`` and
-``%%prun`` run the rest of their cell; a cell of any other cell magic (``%%bash``, ``%%html`` ...) is skipped whole. A
-value taken from a magic or shell line (``files = !ls``) cannot be had and is an error before anything runs. The value
-of a last expression is not shown.
+code cells from 1, which is the ``In [N]`` of a notebook run from the top. What becomes of magics and shell lines says
+:mod:`ipuperf.runtime.notebook`; the value of one (``files = !ls``) cannot be had and is an error before anything runs.
+The value of a last expression is not shown.
 """
 
 from __future__ import annotations
@@ -24,10 +22,8 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib.machinery
-import json
 import linecache
 import os
-import re
 import site
 import sys
 import sysconfig
@@ -42,14 +38,12 @@ from typing import Any
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import default_names, install, installed_names, uninstall
 
+from .notebook import notebook_sources
+from .sources import ScriptError, Source
+
 _MAIN = "__main__"
 _PACKAGE = os.path.realpath(Path(__file__).parents[1])
 _OWN_FILES = (__file__, install.__code__.co_filename)
-_CELL_MAGICS_WITH_PYTHON = ("time", "timeit", "capture", "prun")
-
-
-class ScriptError(RuntimeError):
-    """A program cannot be started: it does not exist, is of no known kind, or is a notebook that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +63,6 @@ class ScriptResult:
     def globals(self) -> dict[str, Any]:
         """The global names of the program."""
         return self.module.__dict__
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A piece of program that is compiled by itself: a whole script, or one cell."""
-
-    filename: str
-    text: str | bytes
 
 
 def run_script(
@@ -116,7 +102,7 @@ def run_script(
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def _read_program(path: Path) -> list[_Source]:
+def _read_program(path: Path) -> list[Source]:
     if not path.is_file():
         raise ScriptError(f"{path}: no such file, expected a .py script or an .ipynb notebook")
     try:
@@ -124,147 +110,10 @@ def _read_program(path: Path) -> list[_Source]:
     except OSError as error:
         raise ScriptError(f"{path}: cannot be read: {error.strerror}") from error
     if path.suffix == ".ipynb":
-        return _notebook_sources(path, content)
+        return notebook_sources(path, content)
     if path.suffix in (".py", ""):
-        return [_Source(os.path.abspath(path), content)]
+        return [Source(os.path.abspath(path), content)]
     raise ScriptError(f"{path}: {path.suffix!r} found, expected a .py script or an .ipynb notebook")
-
-
-def _notebook_sources(path: Path, content: bytes) -> list[_Source]:
-    """The code cells of a notebook, each as plain Python with its line numbers kept."""
-    try:
-        notebook = json.loads(content.decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ScriptError(f"{path}: not a notebook: JSON expected, but {error}") from error
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
-        raise ScriptError(f"{path}: not a notebook of format 4: an object with a list 'cells' expected")
-    sources: list[_Source] = []
-    for position, cell in enumerate(cells, start=1):
-        kind = cell.get("cell_type") if isinstance(cell, dict) else None
-        text = cell.get("source") if isinstance(cell, dict) else None
-        if isinstance(text, list) and all(isinstance(line, str) for line in text):
-            text = "".join(text)
-        if not isinstance(kind, str) or not isinstance(text, str):
-            raise ScriptError(
-                f"{path}: entry {position} of 'cells' is no cell: texts 'cell_type' and 'source' expected"
-            )
-        if kind == "code":
-            filename = f"{path}[cell {len(sources) + 1}]"
-            sources.append(_Source(filename, _without_magics(text, filename)))
-    return sources
-
-
-_MAGIC_LINE = re.compile(r"(?P<indent>\s*)(?P<text>%{1,2}[A-Za-z].*|!.*|\?{1,2}[\w.].*|[\w.]+\?{1,2}\s*$)", re.DOTALL)
-_TIMED_LINE = re.compile(r"%time\s+(?P<statement>\S.*)", re.DOTALL)
-_VALUE_OF_MAGIC = re.compile(r"\s*[\w.,\[\]() ]+=\s*(?P<text>![^=].*|%{1,2}[A-Za-z].*)", re.DOTALL)
-
-
-def _without_magics(text: str, filename: str) -> str:
-    """The Python of a cell. IPython's own lines become ``pass`` or their statement, so lines keep their numbers."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    first = next((number for number, line in enumerate(lines) if line.strip()), None)
-    if first is not None and lines[first].startswith("%%"):
-        magic = re.split(r"\W", lines[first][2:], maxsplit=1)[0]
-        if magic not in _CELL_MAGICS_WITH_PYTHON:
-            _note(filename, first + 1, f"skipped the whole cell, as %%{magic} is not Python")
-            return ""
-        _note(filename, first + 1, f"skipped {lines[first].strip()!r}")
-        lines[first] = ""
-    state = _LineState()
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        last = number
-        if state.at_statement:
-            while lines[last].endswith("\\") and last + 1 < len(lines):
-                last += 1
-            replaced = _replace_magic("\n".join(lines[number : last + 1]), filename, number + 1)
-            if replaced is None:  # plain Python: taken line by line
-                last = number
-            else:
-                line = replaced
-                lines[number : last + 1] = [*line.split("\n"), *[""] * (last - number - line.count("\n"))]
-        state.read(line)
-        number = last + 1
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _replace_magic(statement: str, filename: str, line: int) -> str | None:
-    """What stands for a statement that only IPython understands; ``None`` if it is not one."""
-    value = _VALUE_OF_MAGIC.match(statement)
-    if value:
-        raise ScriptError(
-            f"{filename} line {line}: {statement.strip()!r} takes a value from {value['text'].split()[0]!r}, which "
-            "only IPython can run; give the value in plain Python"
-        )
-    magic = _MAGIC_LINE.match(statement)
-    if not magic:
-        return None
-    timed = _TIMED_LINE.match(magic["text"])
-    if timed:
-        _note(filename, line, "ran the statement of %time without timing it")
-        return magic["indent"] + timed["statement"]
-    _note(filename, line, f"skipped {magic['text'].strip()!r}")
-    return magic["indent"] + "pass"
-
-
-class _LineState:
-    """Follows Python source line by line just far enough to know where a statement begins.
-
-    A line that begins with ``%`` or ``!`` is IPython's only there; within brackets, in a string of several lines or
-    after a backslash it is part of the Python statement above.
-    """
-
-    _TOKEN = re.compile(r"""(?P<quote>'''|\"\"\"|'|")|(?P<comment>\#)|(?P<open>[(\[{])|(?P<close>[)\]}])""")
-
-    def __init__(self) -> None:
-        self._quote = ""  # the quotes of the string that goes on into the next line
-        self._depth = 0
-        self._continued = False
-
-    @property
-    def at_statement(self) -> bool:
-        """Whether the next line begins a statement."""
-        return not (self._quote or self._depth or self._continued)
-
-    def read(self, line: str) -> None:
-        """Take note of one more line (or several, joined)."""
-        position = 0
-        if self._quote:
-            position = self._end_of_string(line, 0, self._quote)
-        while not self._quote and (token := self._TOKEN.search(line, position)):
-            position = token.end()
-            if token["comment"]:
-                position = line.find("\n", position)
-                if position < 0:
-                    self._continued = False
-                    return
-            elif token["open"]:
-                self._depth += 1
-            elif token["close"]:
-                self._depth = max(0, self._depth - 1)
-            else:
-                position = self._end_of_string(line, position, token["quote"])
-        self._continued = not self._quote and line.endswith("\\")
-
-    def _end_of_string(self, line: str, position: int, quote: str) -> int:
-        """Where the string that is open at ``position`` ends; notes it as still open if it goes on in the next line."""
-        self._quote = ""
-        while position < len(line):
-            if line[position] == "\\":
-                position += 2
-            elif line.startswith(quote, position):
-                return position + len(quote)
-            else:
-                position += 1
-        if len(quote) == 3 or line.endswith("\\"):
-            self._quote = quote
-        return len(line)
-
-
-def _note(filename: str, line: int, what: str) -> None:
-    print(f"ipuperf: {filename} line {line}: {what}", file=sys.stderr)
 
 
 # ---- running -------------------------------------------------------------------------------------------------------
@@ -279,7 +128,7 @@ def _main_module(path: Path) -> ModuleType:
     return main
 
 
-def _execute(sources: Sequence[_Source], main: ModuleType) -> tuple[int, BaseException | None]:
+def _execute(sources: Sequence[Source], main: ModuleType) -> tuple[int, BaseException | None]:
     """Run the pieces in order; returns the exit code and the exception that ended the program, if one did."""
     hook = sys.excepthook
     try:
@@ -299,7 +148,7 @@ def _execute(sources: Sequence[_Source], main: ModuleType) -> tuple[int, BaseExc
     return 0, None
 
 
-def _compile(source: _Source) -> CodeType:
+def _compile(source: Source) -> CodeType:
     if isinstance(source.text, str):  # a cell is not a file: give tracebacks its lines
         lines = [f"{line}\n" for line in source.text.split("\n")]
         linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)

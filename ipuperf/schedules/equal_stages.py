@@ -47,7 +47,8 @@ def closed_form_time(
     inference: bool = False,
     recompute: bool = False,
 ) -> Number:
-    """Time for N equal stages on N IPUs, M micro-batches (reference, 2.4, row "time, equal stages").
+    """Time for N equal stages on N IPUs, M micro-batches (``docs/reference/pipelines.md`` 2.4, row "time, equal
+    stages").
 
     - ``grouped``, ``grouped_overlapped``, ``popart_pipeline``: ``(M + N - 1)(f + b)``, inference ``(M + N - 1) f``.
     - ``interleaved``: ``N f + (2M + N - 2) b`` for ``b >= f``; the table read backwards gives f and b exchanged for
@@ -55,7 +56,7 @@ def closed_form_time(
       ``(M + N - 1) f``.
     - ``sequential``, ``sharded``, ``phased_serial``, ``phased_parallel``: ``N M (f + b)``, inference ``N M f``.
     - with recomputation (N of 2 and more; nothing is recomputed for N = 1): ``popart_pipeline``
-      ``(N-1) f + 2(f+b) + (G-2)(2f+b) + (N-1)(f+b)`` (reference); ``sequential`` ``M ((2N-1) f + N b)`` and ``grouped``
+      ``(N-1) f + 2(f+b) + (G-2)(2f+b) + (N-1)(f+b)`` (that page); ``sequential`` ``M ((2N-1) f + N b)`` and ``grouped``
       in its ``Auto`` mode ``N f + max(2f, f+b) + (M-3)(2f+b) + N (f+b) + b`` (both derived here from the tables).
 
     M is not checked against the schedule's rules; the schedule functions do that.

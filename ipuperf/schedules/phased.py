@@ -1,6 +1,6 @@
 """PopTorch's phased executions: phases one after the other, tensors off chip in between.
 
-Source: ``../shared/reference/pipelines.md`` 4, which traces
+Source: ``docs/reference/pipelines.md`` 4, which traces
 ``poptorch:popart_compiler/source/Compiler.cpp:604-645`` and ``:1257-1276`` and
 ``popart:willow/src/transforms/autodiff/gradgrowerop.cpp:70-74``. Forward phase ``k`` of P gets the PopART phase
 ``stride * k``; PopART is told ``phases = stride * (P-1) + 1``, plus 3 if tensors leave the chip, else plus 1 for a
@@ -21,7 +21,7 @@ from .timetable import Cell, ScheduleError, Timetable
 
 
 class Liveness(Enum):
-    """``poptorch.Liveness``: when activations leave the chip (reference, 4: the table of phases)."""
+    """``poptorch.Liveness``: when activations leave the chip (``docs/reference/pipelines.md`` 4.2)."""
 
     AlwaysLive = "AlwaysLive"
     OffChipAfterFwd = "OffChipAfterFwd"

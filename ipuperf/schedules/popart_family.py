@@ -1,6 +1,6 @@
 """PopART's schedules, which PopTorch and popxl.addons use: the pipeline and sharded execution.
 
-Source: ``../shared/reference/pipelines.md`` 3 and 4, which traces ``popart:willow/src/transforms/pipeline.cpp``. PopART
+Source: ``docs/reference/pipelines.md`` 3 and 4, which traces ``popart:willow/src/transforms/pipeline.cpp``. PopART
 merges the last forward with the first backward, so there are ``P = 2N - 1`` stages in training (``N`` in inference):
 forward stage ``i`` has position ``i``, backward stage ``i`` position ``2N - 2 - i``, and position ``s`` is active in
 pipeline cycle ``c`` iff ``s <= c < s + G``. Inside a cycle positions run ascending: F, then recompute, then B.
@@ -94,7 +94,7 @@ def tutorial_columns_before_full(stages: int) -> int:
 
     ``3N - 3``: N - 1 columns with forwards alone, then N - 1 pairs of a forward and a backward column. The tutorial's
     text says ``2N + 1``, which is the same number for N = 4 only (9); N = 2, 3, 5, 8 give 3, 6, 12, 21 and not 5, 7,
-    11, 17 (``../shared/reference/pipelines.md`` 3).
+    11, 17 (``docs/reference/pipelines.md`` 3.3).
     """
     check_counts("tutorial_columns_before_full", stages, 1)
     return 3 * stages - 3

@@ -1,6 +1,6 @@
 """TensorFlow's pipeline schedules: Grouped (also with overlapped I/O), Interleaved, Sequential.
 
-Source: ``../shared/reference/pipelines.md`` 2.3-2.5, which traces
+Source: ``docs/reference/pipelines.md`` 2.3 to 2.5, which traces
 ``tensorflow:compiler/plugin/poplar/driver/visitors/pipeline_visitor_utils.h`` and ``pipeline_visitor.cc``. Forward
 stage ``i`` has position ``i`` and backward stage ``i`` position ``2N - 1 - i``, so there are ``S = 2N`` positions in
 training and ``S = N`` in inference. A schedule is a list of start offsets inside a block of ``S`` steps: all of
@@ -154,10 +154,10 @@ def grouped_overlapped(
 ) -> Timetable:
     """Grouped with I/O tiles: infeed one step before, outfeed one step after the compute; two steps more.
 
-    ``M + 2N + 1`` steps, M at least ``2N + 2``, no divisibility (``grouped_overlap_pipeline_visitor.cc:68-83``, by way
-    of the reference's 2.4). Inference by the same rule with N positions: ``M + N + 1`` steps, M at least ``N + 2``
-    (our reading; the reference gives the training rule only). ``I`` cells stand on stage 0 and ``O`` cells on the last
-    stage, where the infeed is taken and the outfeed is given; they run on I/O tiles beside the compute.
+    ``M + 2N + 1`` steps, M at least ``2N + 2``, no divisibility (``grouped_overlap_pipeline_visitor.cc:68-83``, see
+    ``docs/reference/pipelines.md`` 2.4). Inference by the same rule with N positions: ``M + N + 1`` steps, M at least
+    ``N + 2`` (our reading; the source has the training rule only). ``I`` cells stand on stage 0 and ``O`` cells on the
+    last stage, where the infeed is taken and the outfeed is given; they run on I/O tiles beside the compute.
 
     Raises:
         ScheduleError: an illegal M, device mapping or recomputation.

@@ -83,8 +83,9 @@ class Timetable:
     def in_flight(self) -> tuple[int, ...]:
         """Per stage, the most micro-batches whose forward has run and whose backward has not finished.
 
-        Counted by walking the cells in execution order, so it is independent of ``stash`` (reference, 2.4: grouped and
-        PopART ``2(N-1-i) + 1``, interleaved ``N - i``, sequential 1). In inference a stage holds one at a time.
+        Counted by walking the cells in execution order, so it is independent of ``stash``
+        (``docs/reference/pipelines.md`` 2.4: grouped and PopART ``2(N-1-i) + 1``, interleaved ``N - i``, sequential 1).
+        In inference a stage holds one at a time.
         """
         if self.inference:
             return (1,) * self.stages

@@ -1,6 +1,6 @@
 """Which IPUs a program gets: number of replicas, physical order of the shards, options of the configuration.
 
-Facts: ``../shared/reference/pipelines.md`` 2.1 (from ``poplar_compiler.cc:440-451, 748-756, 818-842``).
+Facts: ``docs/reference/pipelines.md`` 2.1 (from ``poplar_compiler.cc:440-451, 748-756, 818-842``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A program is traced when it is compiled and completed at its first run, when the configuration is known: the number of
 replicas is the number of IPUs of the device over the number of shards, rounded up to a power of two
-(``../shared/reference/pipelines.md`` 2.1). Simplifications: arguments and variables that the host has changed reach
+(``docs/reference/pipelines.md`` 2.1). Simplifications: arguments and variables that the host has changed reach
 the device between runs, outside of the simulated time; results that a program returns are those of replica 0.
 """
 

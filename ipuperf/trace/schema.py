@@ -14,7 +14,7 @@ Every table is a list of :class:`Column`: a name, a dtype, a unit and a meaning.
 ``str``   ``object`` array of Python ``str``
 ========  =====================================  =============================================
 
-The model follows section 6.2 of the trace survey of the project (tables 1 to 15, and ``loops``); memory categories
+The model: ``docs/reference/traces.md`` 5; memory categories
 carry the names of libpva.
 """
 

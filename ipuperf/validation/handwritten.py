@@ -36,8 +36,8 @@ def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
 
 def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
     """Tile cycles of ``a = b + s c`` in float with operands in different memory elements: PopLibs' scaled addition with
-    memory constraints (reference 2.3 and anchors "memC=1" in 6.3): 51, then six times 15 + 6 + the loop + 5, the loop
-    being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
+    memory constraints (``docs/reference/cycles.md`` 3.1; anchors "memC=1" of 8.1): 51, then six times 15 + 6 + the loop
+    + 5, the loop being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
     n = np.asarray(counts, dtype=np.int64)
     vectors = n // chip.vector_width(4)
     each = vectors // chip.workers

@@ -1,4 +1,5 @@
-"""The pipelining tutorial's published execution profile (reference ``pipelines.md`` 5) against the simulated trace.
+"""The pipelining tutorial's published execution profile (``docs/reference/pipelines.md`` 5) against the simulated
+trace.
 
 The figure shows one weight update of ten micro-batches on four IPUs, without offloading and, as IPU 3 sends next to
 nothing, with the default output mode. The bounds are those of the issue: bytes and pipeline cycles exact, cycles per

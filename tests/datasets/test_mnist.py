@@ -16,14 +16,6 @@ import pytest
 from ipuperf.datasets import DatasetError, download, find_mnist, load_digits_28x28, load_mnist
 from ipuperf.datasets.digits import resample_bilinear
 
-REAL_DATA = next(
-    (
-        parent / "shared" / "data"
-        for parent in Path(__file__).resolve().parents
-        if (parent / "shared/data/mnist").is_dir()
-    ),
-    None,
-)
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 
@@ -214,10 +206,9 @@ def test_the_mirrors_are_asked_over_https() -> None:
     assert sorted(download.UNPACKED_MD5) == sorted(f"{name}.gz" for name in NAMES)
 
 
-@pytest.mark.skipif(REAL_DATA is None, reason="no shared/data/mnist beside the repository")
 class TestRealFiles:
-    def test_shapes_and_known_beginnings(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("IPUPERF_DATA", str(REAL_DATA))
+    def test_shapes_and_known_beginnings(self, monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
+        monkeypatch.setenv("IPUPERF_DATA", str(data_folder))
         images, labels = load_mnist(True)
         assert images.shape == (60_000, 28, 28)
         assert labels[:5].tolist() == [5, 0, 4, 1, 9]
@@ -227,10 +218,11 @@ class TestRealFiles:
         assert images.shape == (10_000, 28, 28)
         assert np.bincount(labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
-    def test_the_checksums_are_those_of_mnist(self) -> None:
-        assert REAL_DATA is not None
+    def test_the_checksums_are_those_of_mnist(self, mnist_folder: Path) -> None:
         for name, checksum in download.UNPACKED_MD5.items():
-            content = gzip.decompress((REAL_DATA / "mnist" / name).read_bytes())
+            packed = mnist_folder / name
+            plain = mnist_folder / name.removesuffix(".gz")
+            content = gzip.decompress(packed.read_bytes()) if packed.is_file() else plain.read_bytes()
             assert hashlib.md5(content).hexdigest() == checksum
 
 

@@ -1,4 +1,5 @@
-"""Tile mapping and tile vectors: nothing is lost, everything is even, the reference's examples hold."""
+"""Tile mapping and tile vectors: nothing is lost, everything is even, the examples of ``docs/reference/memory.md`` 1
+hold."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def test_linear_mapping_holds_every_element_once(elements, size, tiles):
 
 
 def test_linear_mapping_keeps_128_bytes_on_a_tile():
-    layout = linear(4096, 2, 4, 1472)  # reference, section 4: 64 tiles
+    layout = linear(4096, 2, 4, 1472)  # docs/reference/memory.md 1: 64 tiles
     assert layout.elements.active == 64
     assert set(layout.elements.values) == {64, 0}
 

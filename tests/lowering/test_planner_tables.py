@@ -21,7 +21,7 @@ from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_a
 from ipuperf.lowering.planner.vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
-# -- table 6.2 of cost-model.md ----------------------------------------------------------------------------------------
+# -- docs/reference/planner.md 3 and cycles.md 8.2 ---------------------------------------------------------------------
 
 # target, inputs, partials, pass, proportion, groups, m, k, n; then total, and per serial pass compute, exchange,
 # reduction, transform; temporary bytes, tiles (None: not listed)
@@ -115,7 +115,7 @@ def test_errors_over_the_table():
 
 
 def test_worked_example_term_by_term():
-    """cost-model.md 3.3: 1024 cubed in half precision on GC200."""
+    """docs/reference/planner.md 3.5: 1024 cubed in half precision on GC200."""
     plan = plan_matmul("gc200", 1, 1024, 1024, 1024, "f16", "f16")
     assert (plan.field, plan.out_split, plan.in_split, plan.tiles) == ((1, 8), 22, 8, 1408)
     assert plan.exchange_operands == 3910 + 2688

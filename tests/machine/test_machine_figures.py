@@ -1,4 +1,4 @@
-"""Figures of the presets against the reference, unit conversion, and the clock."""
+"""Figures of the presets against published ones, unit conversion, and the clock."""
 
 from __future__ import annotations
 

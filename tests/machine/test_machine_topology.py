@@ -1,4 +1,5 @@
-"""Links, routes, rings and placement, against the ladder as drawn in the reference and an own breadth-first search."""
+"""Links, routes, rings and placement, against the ladder as upstream draws it
+(``docs/reference/hardware.md`` 1.2) and an own breadth-first search."""
 
 from __future__ import annotations
 

@@ -156,8 +156,9 @@ def test_the_planner_expects_a_slice_of_whole_vectors(mk2):
 
 
 def test_work(bench, mk2):
-    # cost-model.md 2.4: 11 + 14 + W (39 + (24 + 2 ceil(m / v)) k): 120 floats of a slice on a tile are m = 20 elements
-    # for a worker, 10 vectors: 25 + 6 (39 + 44) = 523. Two positions of 60: m = 10, 5 vectors: 25 + 6 (39 + 2 * 34).
+    # docs/reference/cycles.md 4.3: 25 + W (39 + (24 + 2 ceil(m / v)) k): 120 floats of a slice on a tile are m = 20
+    # elements for a worker, 10 vectors: 25 + 6 (39 + 44) = 523. Two positions of 60: m = 10, 5 vectors: 25 + 6 (39 + 2
+    # * 34).
     assert slice_cycles(4, 1)(np.array([0, 120]), mk2).tolist() == [0, 523]
     assert slice_cycles(4, 2)(np.array([120]), mk2).tolist() == [25 + 6 * (39 + 2 * 34)]
     assert slice_cycles(2, 1)(np.array([120]), mk2).tolist() == [25 + 6 * (39 + 24 + 2 * 5)]

@@ -204,7 +204,7 @@ def test_one_hot_gradient_of_values(bench, rng):
 
 
 def test_multi_slice_against_the_published_estimate(mk2):
-    """cost-model.md 6.3: 48 offsets of which each worker has 8, slices of n float elements."""
+    """docs/reference/cycles.md 8.1: 48 offsets of which each worker has 8, slices of n float elements."""
     elements = np.array([64, 384, 1000, 4096])
     found = multi_slice(FLOAT32, 48, 1).cycles(48 * elements, mk2)
     np.testing.assert_array_equal(found, (6084, 21444, 51012, 199620))

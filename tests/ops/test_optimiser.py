@@ -267,7 +267,7 @@ SIZES = np.array([64, 384, 1000, 4096])
 
 
 def test_scaled_add_anchors():
-    """cost-model.md 6.3: ScaledAdd f16 memC=0, A f16 B f32, aX+bY f16 (factors in tensors)."""
+    """docs/reference/cycles.md 8.1: ScaledAdd f16 memC=0, A f16 B f32, aX+bY f16 (factors in tensors)."""
     half, single = ir.FLOAT16, ir.FLOAT32
     np.testing.assert_array_equal(scaled_add_cycles(half, half, True)(SIZES, Chip), [225, 477, 927, 3249])
     np.testing.assert_array_equal(scaled_add_cycles(half, single, True)(SIZES, Chip), [285, 681, 1455, 5325])

@@ -1,4 +1,5 @@
-"""Every value of cost-model.md 6.3: PopLibs' own vertex estimates (tile cycles), none of them off by more than 2 %.
+"""Every value of docs/reference/cycles.md 8.1: PopLibs' own vertex estimates (tile cycles), none of them off by more
+than 2 %.
 
 They are an oracle of the estimators' fidelity, not of silicon.
 """

@@ -1,4 +1,4 @@
-"""Blocks, strategies and the partition: semantics of the reference (pipelines.md 1.1 and 4)."""
+"""Blocks, strategies and the partition: semantics of ``docs/reference/pipelines.md`` 1.1 and 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorials in ``../shared/seeds`` as code cells, and the front ends under their upstream names."""
+"""The vendor's tutorials as code cells, and the front ends under their upstream names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from ipuperf.runtime.install import install, uninstall
-
-SEEDS = Path(__file__).resolve().parents[2] / ".." / "shared" / "seeds"
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,13 @@ def _fenced(text: str, *languages: str) -> list[str]:
 
 
 @pytest.fixture
-def tutorial() -> Callable[[str], Tutorial]:
+def tutorial(seeds_folder: Path) -> Callable[[str], Tutorial]:
     """``tutorial("003")``: the document whose file name starts so; the test is skipped where there are none."""
 
     def load(number: str) -> Tutorial:
-        found = sorted(SEEDS.glob(f"{number}_*.txt"))
+        found = sorted(seeds_folder.glob(f"{number}_*.txt"))
         if not found:
-            pytest.skip(f"no tutorial {number} in {SEEDS}")
+            pytest.skip(f"no tutorial {number} in {seeds_folder}")
         text = found[0].read_text(encoding="utf-8")
         if "In [None]:" in text:
             return Tutorial(tuple(_notebook_cells(text)), ())

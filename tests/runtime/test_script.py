@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import json
 import pickle
@@ -424,33 +423,3 @@ class TestNotebooks:
             run_script(path)
         assert str(path) in str(caught.value)
         assert said in str(caught.value)
-
-
-class TestMagicScanner:
-    @pytest.mark.parametrize("path", sorted(HERE.parents[2].glob("ipuperf/**/*.py"))[::7], ids=lambda path: path.name)
-    def test_plain_python_is_left_alone(self, path: Path) -> None:
-        text = path.read_text()
-        assert script_room._without_magics(text, "f").rstrip("\n") == text.rstrip("\n")
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            's = """\n%time x\n"""',
-            "s = '''a\\'''\n%b'''",
-            "s = 'a \\\n%b'",
-            "x = 5 \\\n%y",
-            "z = (x\n%y)",
-            "z = {x\n%y: [1,\n%y]}",
-            "x = [\n# (\n'(', \"]\",\n5\n% 3\n]",
-            "x = f'{1}' # '''\ny = 2",
-            "s = r'\\'\n'",
-        ],
-    )
-    def test_lookalikes_are_left_alone(self, text: str) -> None:
-        assert script_room._without_magics(text, "f").rstrip("\n") == text
-
-    def test_lines_keep_their_numbers(self) -> None:
-        text = "%a\n!b \\\n c \\\n d\nx = '''\n%c\n'''\n%%not_first\n  \ny = 1"
-        plain = script_room._without_magics(text, "f")
-        assert plain.count("\n") == text.count("\n") + 1
-        assert ast.parse(plain).body[-1].lineno == 10

@@ -1,4 +1,5 @@
-"""Steps, ramps, stash, in-flight counts, times and errors for N = 2..8 and all M up to 4N (reference, 2.4 and 3)."""
+"""Steps, ramps, stash, in-flight counts, times and errors for N = 2..8 and all M up to 4N
+(``docs/reference/pipelines.md`` 2.4 and 3)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from ipuperf.schedules import (
 
 N_RANGE = range(2, 9)
 
-# Per schedule, as functions of N, M and stage i, written from the reference's table and not from the code:
+# Per schedule, as functions of N, M and stage i, written from docs/reference/pipelines.md 2.4 and not from the code:
 # legal M, steps, ramp, stash, in flight; then for inference legal M, steps, ramp.
 RULES = {
     grouped: (

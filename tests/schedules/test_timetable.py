@@ -1,4 +1,5 @@
-"""Timetables against the printed tables of the reference (2.4) and against rules that hold for every schedule."""
+"""Timetables against printed tables (``docs/reference/pipelines.md`` 2.4) and against rules that hold for every
+schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ipuperf.schedules import (
     sharded,
 )
 
-# The reference's tables, typed in as printed there (FB: forward and backward of the last PopART stage).
+# Typed in, not computed (FB: forward and backward of the last PopART stage).
 PRINTED = {
     (grouped, 2, 8): """
         |  F1  |  F2  |  F3  |B1+F4 |B2+F5 |B3+F6 |B4+F7 |B5+F8 |  B6  |  B7  |  B8  |

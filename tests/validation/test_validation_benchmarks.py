@@ -1,4 +1,5 @@
-"""Micro-benchmarks against figures computed by hand and against the vertex tables of the reference (6.3)."""
+"""Micro-benchmarks against figures computed by hand and against PopLibs' own values
+(``docs/reference/cycles.md`` 8.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
 
-As PopLibs plans it (``../shared/reference/cost-model.md`` 3; ``lib/poplin/ConvModel.cpp``): every transformed form
+As PopLibs plans it (``docs/reference/planner.md``; ``lib/poplin/ConvModel.cpp``): every transformed form
 (:mod:`.form`) is tried with every vertex (:mod:`.vertices`) and every useful split of batch, field, groups, kernel and
 channels (:mod:`.splits`); the cheapest plan (:mod:`.plan`, a value) whose temporary memory fits wins (:mod:`.terms` and
 :mod:`.reductions` say what it costs, :mod:`.bounds` what it costs at least).

@@ -2,7 +2,7 @@
 
 A :class:`Form` is a convolution seen by the planner: batch, groups, channels per group and one :class:`Axis` per
 spatial axis. The gradient of the input and the gradient of the weights are convolutions themselves (batch and channels
-change places in the latter). PopLibs then tries transforms (``../shared/reference/cost-model.md`` 3.1 and 3.2, PopLibs
+change places in the latter). PopLibs then tries transforms (``docs/reference/planner.md`` 1 and 2, PopLibs
 ``lib/poplin/ConvPlan.cpp`` createPlan): exchange the operands, expand kernel axes into the input channels, flatten
 output axes into the output channels, combine groups, flatten the batch and plain axes into one field.
 """
@@ -182,7 +182,8 @@ def form_of(item: Convolution) -> Form:
 
 
 def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> Form:
-    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch (reference 3.1).
+    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch
+    (``docs/reference/planner.md`` 1).
 
     Raises:
         ValueError: an unknown pass or a dimension below 1.

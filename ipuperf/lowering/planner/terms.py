@@ -1,6 +1,6 @@
 """What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
 
-Terms as in ``../shared/reference/cost-model.md`` 3.3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
+Terms as in ``docs/reference/planner.md`` 3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
 :class:`~.splits.Grid` of candidates.
 """
 

@@ -2,7 +2,7 @@
 
 These are the vertices that only a plan has, as their cycles follow from its pieces; vertices that ops have too stand in
 :mod:`ipuperf.ops`. Formulas: PopLibs ``lib/poplin/PerformanceEstimation.hpp`` (2023), of which
-``../shared/reference/cost-model.md`` 2.8 is the summary. A :class:`Kernel` is one kind of vertex with its channel
+``docs/reference/cycles.md`` 7 is the summary. A :class:`Kernel` is one kind of vertex with its channel
 grouping; :func:`inner_cycles` is what depends on the piece of the field only, :func:`vertex_cycles` adds the loops over
 groups and kernel elements.
 """
@@ -414,7 +414,8 @@ def _dot_cycles(size: int, kernel: Kernel) -> int:
 
 def _short_hmac(form: Form, kernel: Kernel) -> bool:
     """Whether the HMAC vertex for 1x1 kernels, half inputs and float partial sums does it (17 cycles per worker and 10
-    supervisor cycles less: the difference that fits the four half-precision HMAC rows of reference 6.2)."""
+    supervisor cycles less: the difference that fits the four half-precision HMAC rows of
+    ``docs/reference/cycles.md`` 8.2)."""
     return form.one_by_one and kernel.in_size == 2 and kernel.partial_size == 4
 
 
@@ -482,8 +483,8 @@ def _outer_inner(
 
 
 def _outer_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """Reference 2.8. A grouping of one vector is shorter than the fast loop needs; the update of a joint plan has the
-    grouping of its forward pass."""
+    """``docs/reference/cycles.md`` 7.5. A grouping of one vector is shorter than the fast loop needs; the update of a
+    joint plan has the grouping of its forward pass."""
     size, wide = kernel.out_grouping, kernel.in_size == 4
     vector, least = (2, 6) if wide else (4, 12)
     if size >= least and size % vector == 0 and size // vector + 1 < 512:

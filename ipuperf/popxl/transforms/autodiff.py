@@ -1,4 +1,4 @@
-"""``popxl.transforms.autodiff`` and what it returns; contract in ``reference/popxl.md`` 2.6."""
+"""``popxl.transforms.autodiff`` and what it returns; contract in ``docs/reference/popxl.md`` 6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``reference/popxl.md`` 2.7."""
+"""In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``docs/reference/popxl.md`` 7."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``pipeline``: computational stages on several IPUs, trained or not, in one of TensorFlow's schedules.
 
-Facts: ``../shared/reference/pipelines.md`` 2.2-2.5. Not supported, with an error that says so: batch serialisation, a
+Facts: ``docs/reference/pipelines.md`` 2.2 to 2.5. Not supported, with an error that says so: batch serialisation, a
 number of micro-batches that is known at run time only, replicated weight sharding, captured gradients, I/O tiles,
 accumulated outfeeds over several repetitions, other options for backward stages than for forward stages.
 """

@@ -1,0 +1,162 @@
+"""The code cells of a notebook as plain Python, line by line where they stand.
+
+A cell that is Python is taken as it is. Where IPython's own lines begin in any other cell, IPython says
+(``IPython.core.inputtransformer2``), which comes with ``pip install ipuperf[notebooks]``; what becomes of them is
+decided here. Line magics, shell lines and questions (``%matplotlib inline``, ``!pip install x``, ``x?``) become
+``pass`` with a note on standard error, ``%time STATEMENT`` its statement; ``%%time``, ``%%timeit``, ``%%capture`` and
+``%%prun`` leave the rest of their cell, any other cell magic nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .sources import ScriptError, Source
+
+_CELL_MAGICS_WITH_PYTHON = ("time", "timeit", "capture", "prun")
+_TIMED = re.compile(r"%time\s+(?=\S)")
+
+
+def notebook_sources(path: Path, content: bytes) -> list[Source]:
+    """The code cells of the notebook ``content``, called ``PATH[cell N]`` with N from 1.
+
+    Raises:
+        ScriptError: it is no notebook of format 4, a cell needs IPython and there is none, or takes a value from it.
+    """
+    sources: list[Source] = []
+    for position, cell in enumerate(_cells(path, content), start=1):
+        kind, text = _kind_and_text(cell)
+        if not isinstance(kind, str) or not isinstance(text, str):
+            raise ScriptError(
+                f"{path}: entry {position} of 'cells' is no cell: texts 'cell_type' and 'source' expected"
+            )
+        if kind == "code":
+            filename = f"{path}[cell {len(sources) + 1}]"
+            sources.append(Source(filename, plain_python(text, filename)))
+    return sources
+
+
+def _cells(path: Path, content: bytes) -> list[Any]:
+    try:
+        notebook = json.loads(content.decode("utf-8-sig"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ScriptError(f"{path}: not a notebook: JSON expected, but {error}") from error
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(cells, list):
+        raise ScriptError(f"{path}: not a notebook of format 4: an object with a list 'cells' expected")
+    return cells
+
+
+def _kind_and_text(cell: Any) -> tuple[Any, Any]:
+    if not isinstance(cell, dict):
+        return None, None
+    text = cell.get("source")
+    if isinstance(text, list) and all(isinstance(line, str) for line in text):
+        text = "".join(text)
+    return cell.get("cell_type"), text
+
+
+def plain_python(text: str, filename: str) -> str:
+    """The Python of a cell; every line keeps its number."""
+    text = text.replace("\r\n", "\n").rstrip("\n") + "\n"
+    problem = _not_python(text)
+    if problem is None:
+        return text
+    lines = text.splitlines(keepends=True)
+    _need_ipython(lines, problem, filename)
+    return "".join(_without_lines_of_ipython(_without_cell_magic(lines, filename), filename))
+
+
+def _not_python(text: str) -> int | None:
+    """The line (from 1) at which ``text`` stops being Python; None: it is Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except SyntaxError as error:
+        return error.lineno or 1
+    except (ValueError, MemoryError, RecursionError):
+        return 1
+    return None
+
+
+def _need_ipython(lines: list[str], number: int, filename: str) -> None:
+    try:
+        import IPython.core.inputtransformer2  # noqa: F401
+    except ImportError:
+        line = lines[min(number, len(lines)) - 1].strip()
+        raise ScriptError(
+            f"{filename} line {number}: {line!r} is not Python; cells with magics or shell lines need IPython, "
+            "`pip install ipuperf[notebooks]`"
+        ) from None
+
+
+def _without_cell_magic(lines: list[str], filename: str) -> list[str]:
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if not lines[first].startswith("%%"):
+        return lines
+    magic = re.split(r"\W", lines[first][2:], maxsplit=1)[0]
+    if magic not in _CELL_MAGICS_WITH_PYTHON:
+        _note(filename, first, f"skipped the whole cell, as %%{magic} is not Python")
+        return []
+    _note(filename, first, f"skipped {lines[first].strip()!r}")
+    return [*lines[:first], "\n", *lines[first + 1 :]]
+
+
+def _without_lines_of_ipython(lines: list[str], filename: str) -> list[str]:
+    """``lines`` without what only IPython understands, one find of IPython's after the other."""
+    from IPython.core import inputtransformer2 as ipython
+
+    for clean in (ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt):
+        lines = clean(lines)
+    kinds: Any = ipython.TransformerManager().token_transformers
+    while True:
+        tokens = ipython.make_tokens_by_line(lines)
+        found = [item for kind in kinds if (item := kind.find(tokens)) is not None]
+        if not found:
+            return lines
+        item = min(found, key=lambda each: each.sortby())
+        start = item.start_line
+        asked = isinstance(item, ipython.HelpEnd)
+        last = item.q_line if asked else ipython.find_end_of_continued_line(lines, start)
+        if isinstance(item, ipython.MagicAssign | ipython.SystemAssign):
+            _refuse_value(lines[start : last + 1], start, filename)
+        instead = _instead("".join(lines[start : last + 1]).rstrip("\n"), start, filename)
+        lines = [*lines[:start], *_of_length(instead, last + 1 - start), *lines[last + 1 :]]
+
+
+def _refuse_value(lines: list[str], number: int, filename: str) -> NoReturn:
+    raise ScriptError(
+        f"{filename} line {number + 1}: {''.join(lines).strip()!r} takes a value from a magic or a shell line, which "
+        "only IPython can run; give the value in plain Python"
+    )
+
+
+def _instead(statement: str, number: int, filename: str) -> str:
+    """What stands for one of IPython's statements, indented as it is."""
+    command = statement.strip()
+    indent = statement[: len(statement) - len(statement.lstrip())]
+    if command[0] in "/,;":
+        raise ScriptError(f"{filename} line {number + 1}: {command!r}: write the call in plain Python")
+    timed = _TIMED.match(command)
+    if timed:
+        _note(filename, number, "ran the statement of %time without timing it")
+        return indent + command[timed.end() :]
+    _note(filename, number, f"skipped {command!r}")
+    return f"{indent}pass"
+
+
+def _of_length(statement: str, count: int) -> list[str]:
+    """``statement`` as ``count`` lines."""
+    lines = [f"{line}\n" for line in statement.split("\n")]
+    return [*lines, *["\n"] * (count - len(lines))]
+
+
+def _note(filename: str, number: int, what: str) -> None:
+    print(f"ipuperf: {filename} line {number + 1}: {what}", file=sys.stderr)

@@ -1,0 +1,17 @@
+"""The pieces of a user's program, and what is raised when it cannot be started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ScriptError(RuntimeError):
+    """A program cannot be started: it does not exist, is of no known kind, or is a notebook that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A piece of program that is compiled by itself: a whole script, or one cell."""
+
+    filename: str
+    text: str | bytes

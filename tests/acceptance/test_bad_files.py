@@ -19,8 +19,6 @@ from ipuperf.datasets import DatasetError, load_mnist
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.trace import Trace, TraceError
 
-pytestmark = pytest.mark.xdist_group("table")
-
 # -- IDX ---------------------------------------------------------------------------------------------------------------
 
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -212,7 +210,7 @@ def _figure(value: Any, unit: str | None, source: str = '"me"', kind: str = '"as
 
 
 MACHINES = {
-    "unknown key": ("[chip]\nclok = 3\n", "chip.clok: unknown key (did you mean clock?)"),
+    "unknown key": ("[chip]\nclok = 3\n", "chip.clok: unknown key (did you mean clock"),
     "unknown table": ("[ddr]\nbandwidth = 3\n", "ddr: unknown key"),
     "missing unit": (f"[chip]\nclock = {_figure(1.5, None)}\n", "chip.clock: missing 'unit'"),
     "wrong unit": (f"[chip]\nclock = {_figure(1.5, 'GB/s')}\n", "unknown unit 'GB/s' for a frequency, allowed: Hz"),

@@ -16,8 +16,6 @@ from ipuperf.machine import load_machine
 from ipuperf.popxl import ops
 from ipuperf.simulation import simulate
 
-pytestmark = pytest.mark.xdist_group("bad_memory")
-
 ELEMENTS = 1472 * 60_000  # 240,000 bytes of float32 on every tile
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.xdist_group("mathematics")
-
 CLASSES = 10
 SMALL = (24, 16)
 STEPS = 3

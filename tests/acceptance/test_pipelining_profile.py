@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.xdist_group("pipelining_profile")
-
 torch = pytest.importorskip("torch")
 
 UPDATES, MICRO_BATCHES, STAGES, ROWS = 10, 10, 4, 40

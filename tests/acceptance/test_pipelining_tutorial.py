@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("pipelining_tutorial")
-
 PUBLISHED = {"epochs": (95.78, 97.10, 97.80), "test": 98.41}
 
 

@@ -17,8 +17,6 @@ from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
 from ipuperf.trace import Trace, check
 
-pytestmark = pytest.mark.xdist_group("table")
-
 SAMPLES = 4 * 8 * 8  # replicas, gradient accumulation, micro-batch
 
 MEASURED = {

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("tutorials")
-
 SAMPLES_PER_STEP = {"train": 8 * 4 * 4, "test": 80}  # micro-batch x gradient accumulation x replicas of tutorial 000
 CLOCK_QUERY_SECONDS = 50e-9  # what asking for the time costs on the simulated host
 Runs = dict[str, Any]

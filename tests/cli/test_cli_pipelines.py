@@ -11,8 +11,6 @@ from click.testing import CliRunner
 
 from ipuperf.scenarios import pipeline_schedules
 
-pytestmark = pytest.mark.xdist_group("cli_pipelines")
-
 STEPS = {"grouped": 23, "interleaved": 38, "sequential": 128, "popart_pipeline": 22, "sharded": 128}
 """Time steps of 4 stages and 16 micro-batches: M + 2N - 1, 2(M + N - 1), 2NM, M + 2N - 2, 2NM."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("cli_scenarios")
-
 PLACEMENTS = {
     "no sharding": ("inf", 43418.9),
     "only state related to fc1.weight": (262145, 50909.2),

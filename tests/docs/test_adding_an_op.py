@@ -15,8 +15,6 @@ import pytest
 from ipuperf import popxl
 from ipuperf.ir import DTypeError
 
-pytestmark = pytest.mark.xdist_group("adding_an_op")
-
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,6 @@ from types import ModuleType
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("tables")
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -12,8 +12,6 @@ from ipuperf.lowering import lower
 from ipuperf.lowering.fitting import Moment
 from ipuperf.machine import load_machine
 
-pytestmark = pytest.mark.xdist_group("fitting")
-
 GC200 = load_machine("gc200-1")
 TILES = 1472
 

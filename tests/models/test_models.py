@@ -16,8 +16,6 @@ torch = pytest.importorskip("torch")
 
 from ipuperf.poptorch import Error, UnsupportedError, compile_offline, inferenceModel, simulate, trainingModel  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("models")
-
 RATE = 0.05
 EXACT = {"precision": "32.32", "memory_proportions": (), "micro_batch": 2, "return_all": True}
 TRANSFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}

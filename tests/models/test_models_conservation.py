@@ -21,8 +21,6 @@ from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.trace import check
 
-pytestmark = pytest.mark.xdist_group("models_conservation")
-
 torch = pytest.importorskip("torch")
 
 TRANSFORMER = {"layers": 1, "hidden": 32, "heads": 2, "layers_per_ipu": (1,)}

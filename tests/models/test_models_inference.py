@@ -14,8 +14,6 @@ torch = pytest.importorskip("torch")
 
 from ipuperf.poptorch import inferenceModel, trainingModel  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("models_inference")
-
 EXACT = {"precision": "32.32", "memory_proportions": (), "micro_batch": 2}
 SWIN = {"image": 16, "patch": 2, "window": 2, "width": 8, "depths": (2, 2), "heads": (1, 2), "classes": 3,
         "layers_per_ipu": (4,), "training": False}  # fmt: skip

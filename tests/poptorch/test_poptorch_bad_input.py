@@ -17,8 +17,6 @@ from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import BLOCKS, IN, OUT, Network, adamw, batch, inference, options, twins  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("poptorch_bad_input")
-
 
 def trained(module: Any, opts: Any, *data: Any) -> Any:
     """Compile a training model; whatever it raises."""

@@ -17,8 +17,6 @@ import ipuperf.poptorch as poptorch  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import Network, adamw, batch, options, twins  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("poptorch_time")
-
 Mode = poptorch.OutputMode
 
 

@@ -25,8 +25,6 @@ from executorcases import (  # noqa: E402
     twins,
 )
 
-pytestmark = pytest.mark.xdist_group("poptorch_training")
-
 optim = poptorch.optim
 
 

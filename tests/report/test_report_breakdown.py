@@ -10,8 +10,6 @@ from ipuperf.report import breakdown, breakdown_cycles
 from ipuperf.report.breakdown import PART_OF_KIND
 from ipuperf.trace import KINDS
 
-pytestmark = pytest.mark.xdist_group("report")
-
 STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 25), st.integers(0, 12), st.integers(0, 2))
 
 

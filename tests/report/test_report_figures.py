@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from ipuperf.report import liveness_figure, save_figure, tile_memory_figure, time_split_figure, timeline_figure
 from ipuperf.report.memory import MAX_POINTS
 
-pytestmark = pytest.mark.xdist_group("report")
-
 
 def words(figure: Figure) -> str:
     """All text of a figure."""

@@ -15,8 +15,6 @@ from ipuperf.report.folder import VIEWS, View
 from ipuperf.report.text import duration, size
 from ipuperf.trace import Trace
 
-pytestmark = pytest.mark.xdist_group("report_folder")
-
 
 @pytest.fixture(scope="module")
 def folder(trace, tmp_path_factory):

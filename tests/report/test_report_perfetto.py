@@ -15,8 +15,6 @@ from ipuperf.report.perfetto import timestamps
 from ipuperf.report.protobuf import blob, double, text, uint, varint
 from ipuperf.report.tracks import pack
 
-pytestmark = pytest.mark.xdist_group("report")
-
 NS = 1e9 / 1.85e9
 
 

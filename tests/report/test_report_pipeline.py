@@ -10,8 +10,6 @@ from matplotlib.text import Text
 from ipuperf.report import PIPELINE_PARTS, pipeline_split, pipeline_timeline_figure, save_figure, weight_update_windows
 from ipuperf.report.pipeline import PIPELINE_COLOURS
 
-pytestmark = pytest.mark.xdist_group("report")
-
 #: (op, type, graph, phase)
 OPS = (
     ("stash", "DynamicUpdateInplace", "stage_fwd", "fwd"),

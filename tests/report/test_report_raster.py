@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from ipuperf.report.palette import KIND_COLOURS
 from ipuperf.report.raster import Raster, colours, stacked
 
-pytestmark = pytest.mark.xdist_group("report")
-
 SLICE = st.tuples(st.integers(0, 2), st.integers(-20, 130), st.integers(0, 60))
 
 

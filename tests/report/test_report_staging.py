@@ -13,8 +13,6 @@ from ipuperf.report import folder, folder_kept, write_report
 from ipuperf.report.staging import staged
 from ipuperf.trace import Trace
 
-pytestmark = pytest.mark.xdist_group("report")
-
 
 def _tree(place: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(place)): path.read_bytes() if path.is_file() else None for path in place.rglob("*")}

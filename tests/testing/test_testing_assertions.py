@@ -15,8 +15,6 @@ from ipuperf.testing import (
     trace_of,
 )
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 TILES = [
     (0, 0, "variableAlwaysLive", 300),
     (0, 1, "variableAlwaysLive", 700),

@@ -11,8 +11,6 @@ from ipuperf.testing.compare import Moved, Tolerance, moved_sections, paired_ope
 from ipuperf.testing.record import OpFigures, Record, record
 from ipuperf.testing.text import moved_text
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 
 def program(*ops: tuple[str, int], scope: str = "main", calls: int = 1) -> list[OpFigures]:
     seen: dict[str, int] = {}

@@ -13,8 +13,6 @@ from ipuperf.testing.compare import Tolerance
 from ipuperf.testing.files import read_record, text_of, write_text
 from ipuperf.testing.record import OpFigures, Record
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 HEADER = {
     "ipuperf_version": "0.1.0",
     "schema_version": 1,

@@ -12,8 +12,6 @@ import pytest
 from ipuperf.testing import BaselineError, CycleBaseline
 from ipuperf.testing.fixture import Ledger, stem_of
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 Fixture = Callable[..., CycleBaseline]
 COMMAND = "pytest test_model.py::test_step --update-baselines"
 

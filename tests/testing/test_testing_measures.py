@@ -12,8 +12,6 @@ from ipuperf.testing.intervals import covered, length, union
 from ipuperf.testing.measures import KIND_GROUPS, bubble, overlap
 from ipuperf.trace import KINDS, WAITING_KINDS
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 
 def two_stages(make_trace: Any) -> Any:
     """A run of 100 cycles, 10 of them the host's: IPU 0 computes 40 and is then idle, IPU 1 waits for it, is sent

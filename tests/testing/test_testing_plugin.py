@@ -8,10 +8,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.xdist_group("testing")
-
 EXAMPLE = Path(__file__).parent / "example_project"
 RunPytest = Callable[..., "subprocess.CompletedProcess[str]"]
 

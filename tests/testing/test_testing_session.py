@@ -22,8 +22,6 @@ from ipuperf.testing import (
 )
 from ipuperf.testing.fixture import Ledger
 
-pytestmark = pytest.mark.xdist_group("testing")
-
 
 def session(machine: str = "gc200-1", more: bool = False) -> Any:
     """Two products; with ``more``, an op between them that creates later names anew."""

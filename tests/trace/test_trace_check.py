@@ -7,8 +7,6 @@ import pytest
 
 from ipuperf.trace import TABLES, Trace, check
 
-pytestmark = pytest.mark.xdist_group("trace")
-
 
 def changed(trace, table, column, row, value, **meta) -> Trace:
     """The same trace with one cell replaced."""

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from ipuperf.trace import KINDS, Trace, fitting_window, slice_batches, slice_count, slices
 from ipuperf.trace.summary import union_length
 
-pytestmark = pytest.mark.xdist_group("trace")
-
 META = {"machine": "m", "clock_hz": 1e9, "tiles_per_ipu": 4, "bytes_per_tile": 1000, "num_ipus": 8, "replicas": 2}
 
 STEP = st.tuples(st.integers(0, 4), st.sampled_from(KINDS), st.integers(0, 30), st.integers(0, 9), st.integers(0, 2))

@@ -7,8 +7,6 @@ import pytest
 
 from ipuperf.trace import KINDS, TABLES, Trace, TraceError
 
-pytestmark = pytest.mark.xdist_group("trace")
-
 META = {"machine": "m", "clock_hz": 1e9, "tiles_per_ipu": 4, "bytes_per_tile": 1000, "num_ipus": 2}
 EMPTY = {"steps": {}, "instances": {}}
 

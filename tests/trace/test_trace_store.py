@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from ipuperf.trace import TABLES, Trace, TraceError, TraceSizeError, replacing, store
 
-pytestmark = pytest.mark.xdist_group("trace")
-
 META = {"machine": "m", "clock_hz": 1e9, "tiles_per_ipu": 4, "bytes_per_tile": 1000, "num_ipus": 2}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 

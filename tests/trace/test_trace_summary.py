@@ -8,8 +8,6 @@ import pytest
 
 from ipuperf.trace import KINDS
 
-pytestmark = pytest.mark.xdist_group("trace_summary")
-
 
 @pytest.fixture(scope="module")
 def summary(trace):

@@ -9,8 +9,6 @@ from ipuperf.trace import Trace, TraceError, Words
 from ipuperf.trace.columns import coerce_column
 from ipuperf.trace.schema import TABLES
 
-pytestmark = pytest.mark.xdist_group("trace")
-
 KIND = next(column for column in TABLES["steps"].columns if column.name == "kind")
 NAME = next(column for column in TABLES["ops"].columns if column.name == "name")
 

@@ -16,8 +16,6 @@ from click.testing import CliRunner
 from ipuperf.cli import cli
 from ipuperf.validation import Case, CaseError, Figures, Program, figures, predict, problem, read_cases
 
-pytestmark = pytest.mark.xdist_group("validation_models")
-
 CASES = {case.id: case for case in read_cases(known=problem).cases}
 
 

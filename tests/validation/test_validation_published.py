@@ -12,8 +12,6 @@ import pytest
 from ipuperf.machine import load_machine
 from ipuperf.validation import BUILT_IN, Case, CaseError, figures, predict, problem, read_cases, summarise
 
-pytestmark = pytest.mark.xdist_group("validation_published")
-
 FOUND = read_cases(BUILT_IN, known=problem)
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "measurements.csv"
 OWN = {"PTPIPE-PROFILE"}

@@ -5,8 +5,6 @@ from program import BATCH, inference_session
 
 from ipuperf.testing import assert_fits, assert_throughput
 
-pytestmark = pytest.mark.xdist_group("program")
-
 
 @pytest.fixture(scope="module")
 def session():

@@ -208,7 +208,7 @@ class LivenessWalk:
         begin = {ipu: self._now(ipu) for ipu in self._ipus}
         for storage, use in zip(operands, profile.uses, strict=True):
             if storage is not None and use >= 0:
-                storage.last = begin[storage.ipu] + use
+                storage.last = max(storage.last, begin[storage.ipu] + use)  # one tensor may be several operands
         placed = {}
         for ipu, rows in profile.rows.items():
             track = self._tracks[ipu]

@@ -163,6 +163,19 @@ def build(program, data):
     fill(program, program.main_graph, [variable(program, "a"), variable(program, "b")], deeper, data.draw)
 
 
+def test_a_tensor_that_is_two_operands_lives_until_the_later_use():
+    program = ir.Ir()
+    graph = program.create_graph("body")
+    first, second = (graph.add_input(SPEC, f"x{i}") for i in range(2))
+    with CONTEXT.sequence(True):
+        early = graph.create(ops.Exp, [second], ["early"]).outputs[0]
+        graph.add_output(graph.create(ops.Add, [early, first], ["late"]).outputs[0])
+        main = program.main_graph
+        x = main.create(ops.Exp, [variable(program, "a")], ["x"]).outputs[0]
+        main.create(ops.Call, [x, x], ["y"], callee=graph)
+    check(program)
+
+
 @pytest.mark.parametrize("by_ref", [False, True])
 def test_results_that_outlive_their_call(by_ref):
     program = ir.Ir()

@@ -105,10 +105,7 @@ def test_default_is_no_outlining_as_in_popxl():
 
 def test_popart_options():
     pytest.importorskip("torch")
-    import ipuperf
-
-    ipuperf.install()
-    import poptorch
+    from ipuperf import poptorch
 
     options = poptorch.Options()
     assert options._Popart.outlining == OUTLINE_THRESHOLD

@@ -166,6 +166,11 @@ def swish(t: Tensor) -> Tensor:
     return make(_k.Swish, t)
 
 
+def swish_(t: Tensor) -> Tensor:
+    """``t * sigmoid(t)`` in place."""
+    return make(_k.SwishInplace, t)
+
+
 def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
     """``t`` above 0, ``alpha t`` below."""
     return make(_k.LeakyRelu, t, alpha=alpha)
@@ -189,6 +194,11 @@ def rsqrt(t: Tensor) -> Tensor:
 def detach(t: Tensor) -> Tensor:
     """``t``, through which no gradient flows."""
     return make(_k.Detach, t)
+
+
+def detach_(t: Tensor) -> Tensor:
+    """As :func:`detach`, sharing storage."""
+    return make(_k.DetachInplace, t)
 
 
 def cast(t: Tensor, data_type: DType) -> Tensor:

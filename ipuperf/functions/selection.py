@@ -19,6 +19,21 @@ def gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) ->
     return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
 
 
+def tied_gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) -> Tensor:
+    """As :func:`gather`, for data that a matrix product reads too and lays out."""
+    return make(_k.TiedGather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
+
+
+def groupedgather(t: Tensor, indices: Tensor, axis: int = 0, group_size: int = 1, zero_OOR: bool = False) -> Tensor:
+    """As :func:`gather`, in groups that have indices of their own.
+
+    Args:
+        group_size: number of groups; with more than one the first axis of ``t`` and ``indices`` goes over them, and
+            ``axis`` is another one.
+    """
+    return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR, group_size=group_size)
+
+
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:
     """``values[1]`` where the position on the new axis ``axis`` of length ``num_classes`` is the index, ``values[0]``
     elsewhere."""

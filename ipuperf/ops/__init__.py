@@ -51,13 +51,15 @@ from .elementwise import (
 )
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
-from .gather import Gather, GatherGrad, OneHot
+from .gather import Gather, GatherGrad, OneHot, TiedGather
 from .gradients import autodiff
 from .group_norm import GroupNormalization, GroupNormalizationGrad
+from .histogram import Histogram
 from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
+from .median import ReduceMedian, ReduceMedianGrad
 from .optimiser import (
     Accumulate,
     AccumulatorScale,
@@ -88,6 +90,7 @@ from .reduce import (
     ArgMax,
     ArgMin,
     Expand,
+    LambSquare,
     ReduceL1,
     ReduceL2,
     ReduceMean,
@@ -96,6 +99,7 @@ from .reduce import (
     ReduceSum,
     ReduceSumSquare,
 )
+from .reduce_log import ReduceLogSum, ReduceLogSumExp
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
 from .scatter import ScatterReduce, ScatterReduceGrad
 from .shape import (
@@ -107,10 +111,13 @@ from .shape import (
     Slice,
     SliceGrad,
     SliceInplace,
+    Split,
+    Subsample,
+    SubsampleGrad,
     Transpose,
     TransposeInplace,
 )
-from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad
+from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
 from .streams import HostLoad, HostStore
 from .topk import TopK
@@ -120,6 +127,7 @@ from .unary import (
     Ceil,
     Cos,
     Detach,
+    DetachInplace,
     Exp,
     ExpInplace,
     Floor,
@@ -170,6 +178,7 @@ __all__ = [
     "Cos",
     "CumSum",
     "Detach",
+    "DetachInplace",
     "Div",
     "Dropout",
     "DropoutGrad",
@@ -204,6 +213,7 @@ __all__ = [
     "GroupNormalizationGrad",
     "HardSigmoid",
     "HardSigmoidGrad",
+    "Histogram",
     "HostLoad",
     "HostStore",
     "Identity",
@@ -216,6 +226,7 @@ __all__ = [
     "IsInf",
     "IsNaN",
     "Kernel",
+    "LambSquare",
     "LeakyRelu",
     "LeakyReluGrad",
     "Less",
@@ -248,8 +259,12 @@ __all__ = [
     "Reciprocal",
     "ReduceL1",
     "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
     "ReduceMax",
     "ReduceMean",
+    "ReduceMedian",
+    "ReduceMedianGrad",
     "ReduceMin",
     "ReduceProd",
     "ReduceProdGrad",
@@ -284,12 +299,17 @@ __all__ = [
     "SoftmaxGrad",
     "Softplus",
     "SoftplusGrad",
+    "Split",
     "Sqrt",
     "Sub",
+    "Subsample",
+    "SubsampleGrad",
     "Swish",
     "SwishGrad",
+    "SwishInplace",
     "Tanh",
     "TanhGrad",
+    "TiedGather",
     "TopK",
     "Transpose",
     "TransposeInplace",

@@ -345,3 +345,38 @@ def test_top_k_errors(bench):
         bench.op(ops.TopK, np.zeros((1, 4, 6), np.float32), outputs=2, k=7)
     with pytest.raises(DTypeError, match="floating-point type is needed"):
         bench.op(ops.CumSum, np.zeros((1, 4), np.int32))
+
+
+# -- gathers of other kinds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_gather_in_groups(bench, rng, axis):
+    """Each group has indices of its own; values and gradients are those of one gather for each."""
+    torch = pytest.importorskip("torch")
+    x, index = rng.standard_normal((2, 3, 4, 5)), rng.integers(0, 4, (2, 3, 2, 6)).astype(np.int32)
+
+    def grouped(data, indices):
+        rows = [d.index_select(axis % 3 - 1, i.reshape(-1).long()) for d, i in zip(data, indices, strict=True)]
+        shape = (*data.shape[: axis % 3], 2, 6, *data.shape[axis % 3 + 1 :])
+        return torch.stack(rows).reshape(shape)
+
+    bench.check(
+        lambda graph, t, i: graph.create(ops.Gather, [t, i], ["y"], axis=axis, group_size=3).outputs[0],
+        grouped,
+        [x, index],
+    )
+
+
+def test_gather_in_groups_errors(bench):
+    x, index = np.zeros((1, 3, 4), np.float32), np.zeros((1, 3, 2), np.int32)
+    with pytest.raises(ShapeError, match="axis 0 goes over the 3 groups"):
+        bench.op(ops.Gather, x, index, axis=0, group_size=3)
+    with pytest.raises(ShapeError, match=r"group_size 2: the first axis of data \(3, 4\) and of indices \(3, 2\)"):
+        bench.op(ops.Gather, x, index, axis=1, group_size=2)
+
+
+def test_tied_gather_is_a_gather(bench, rng):
+    x, index = rng.standard_normal((1, 5, 2)), np.array([[4, 0, 4]], np.int32)
+    np.testing.assert_array_equal(bench.run(ops.TiedGather, x, index), x[:, index[0]])
+    assert bench.op(ops.TiedGather, x, index).type == "PopartTiedGather"

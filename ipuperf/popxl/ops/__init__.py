@@ -29,8 +29,10 @@ from .layers import (
     dynamic_update,
     dynamic_update_,
     gather,
+    groupedgather,
     max_pool,
     onehot,
+    tied_gather,
     topk,
 )
 from .lifting import lift

@@ -101,7 +101,7 @@ from .reduce import (
 )
 from .reduce_log import ReduceLogSum, ReduceLogSumExp
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
-from .scatter import ScatterReduce, ScatterReduceGrad
+from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
     ConcatInplace,
@@ -286,6 +286,7 @@ __all__ = [
     "Round",
     "ScaledAdd",
     "ScaledAddLhsInplace",
+    "Scatter",
     "ScatterReduce",
     "ScatterReduceGrad",
     "Sigmoid",

@@ -60,8 +60,8 @@ def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
     return Vertices(f"popops::MultiSlice<{vertices.poplar_type(dtype)}>", indices * width, cycles)
 
 
-def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Vertices:
-    """popops ScaledMultiUpdateOp<ADD> (PerformanceEstimation.cpp:39-205) on a table of ``rows`` slices.
+def multi_update_add(dtype: DType, indices: int, rows: int, width: int, operation: str = "ADD") -> Vertices:
+    """popops ScaledMultiUpdateOp (of ADD, MAX ...) (PerformanceEstimation.cpp:39-205) on a table of ``rows`` slices.
 
     ``W * (3 + 35 | 34 + k * (11 | 13 + 3 * (e / a - 1)) + o * 5)`` for 4-byte and 2-byte elements, a = 1 and 2 elements
     per write; odd slices of 2-byte elements take 20 more for each element instead of the loop. A tile with n elements
@@ -79,7 +79,7 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Verti
         thread = fixed + mine * (per_index + loop) + (indices - mine) * 5
         return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
 
-    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},ADD>"
+    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},{operation}>"
     return Vertices(name, rows * width, cycles, 2 * indices * width)
 
 

@@ -32,6 +32,8 @@ from .layers import (
     groupedgather,
     max_pool,
     onehot,
+    scatter,
+    scatter_reduce,
     tied_gather,
     topk,
 )

@@ -66,8 +66,14 @@ def scatter_reduce(
             raise ValueError("scatter_reduce: one of initial_values and axis_size is needed")
         axis_size = initial_values.shape[axis]
     operands = [data, indices] if initial_values is None else [data, indices, initial_values]
-    named = {"axis": axis, "axis_size": axis_size, "reduction": reduction, "index_broadcast": enable_index_broadcast}
-    return make(_k.ScatterReduce, *operands, **named)
+    return make(
+        _k.ScatterReduce,
+        *operands,
+        axis=axis,
+        axis_size=axis_size,
+        reduction=reduction,
+        index_broadcast=enable_index_broadcast,
+    )
 
 
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:

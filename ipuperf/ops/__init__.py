@@ -79,6 +79,7 @@ from .pooling import (
     MaxPool,
     MaxPoolGrad,
 )
+from .printing import PrintTensor
 from .randomness import (
     Dropout,
     DropoutGrad,
@@ -101,6 +102,8 @@ from .reduce import (
 )
 from .reduce_log import ReduceLogSum, ReduceLogSumExp
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
+from .resize import Resize, ResizeGrad
+from .roi_align import RoiAlign, RoiAlignGrad
 from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
@@ -254,6 +257,7 @@ __all__ = [
     "Op",
     "Or",
     "Pow",
+    "PrintTensor",
     "RandomNormal",
     "RandomUniform",
     "Reciprocal",
@@ -283,6 +287,10 @@ __all__ = [
     "ReplicatedReduceScatter",
     "Reshape",
     "ReshapeInplace",
+    "Resize",
+    "ResizeGrad",
+    "RoiAlign",
+    "RoiAlignGrad",
     "Round",
     "ScaledAdd",
     "ScaledAddLhsInplace",

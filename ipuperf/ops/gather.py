@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -323,7 +323,7 @@ class GatherGrad(Indexed):
         if self.padding_idx is not None:
             return super().gradient(builder, grads)
         inputs = [given(grads), builder.forward(self.inputs[1])]
-        named = {"axis": self.axis, "zero_out_of_range": self.zero_out_of_range, "group_size": self.group_size}
+        named: dict[str, Any] = {name: value for name, value in self.attributes.items() if name in Gather.declared}
         return [builder.op(Gather, inputs, **named), None]
 
     def work(self) -> list[Work]:

@@ -294,13 +294,14 @@ class Subsample(Rearrangement):
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The strided view."""
-        return array[(slice(None), *(slice(None, None, stride) for stride in self.strides))]
+        strided = [slice(None, None, stride) for stride in self.strides]
+        return array[(slice(None), *strided)]
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Zeros with the gradient at the chosen elements."""
         shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
         none = (None,) * len(axes)
-        named = {"axis": axes, "start": none, "stop": none, "step": self.strides}
+        named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
         return [builder.op(SubsampleGrad, [given(grads)], shape=shape, **named)]
 
 

@@ -294,8 +294,8 @@ class Subsample(Rearrangement):
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The strided view."""
-        strided = [slice(None, None, stride) for stride in self.strides]
-        return array[(slice(None), *strided)]
+        index = (slice(None), *(slice(None, None, stride) for stride in self.strides))
+        return array[index]
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Zeros with the gradient at the chosen elements."""

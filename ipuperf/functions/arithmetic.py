@@ -166,6 +166,11 @@ def swish(t: Tensor) -> Tensor:
     return make(_k.Swish, t)
 
 
+def swish_(t: Tensor) -> Tensor:
+    """``t * sigmoid(t)`` in place."""
+    return make(_k.SwishInplace, t)
+
+
 def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
     """``t`` above 0, ``alpha t`` below."""
     return make(_k.LeakyRelu, t, alpha=alpha)
@@ -189,6 +194,54 @@ def rsqrt(t: Tensor) -> Tensor:
 def detach(t: Tensor) -> Tensor:
     """``t``, through which no gradient flows."""
     return make(_k.Detach, t)
+
+
+def detach_(t: Tensor) -> Tensor:
+    """As :func:`detach`, sharing storage."""
+    return make(_k.DetachInplace, t)
+
+
+def print_tensor(
+    t: Tensor,
+    title: str | None = None,
+    print_self: bool = True,
+    print_gradient: bool = False,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 75,
+    digits: int = 8,
+    float_format: str = "auto",
+    separator: str = " ",
+    open_bracket: str = "[",
+    close_bracket: str = "]",
+) -> Tensor:
+    """``t``, printed to the standard error stream whenever the program comes by.
+
+    Args:
+        title: stands before the numbers; default ``print`` and the tensor's name.
+        print_self, print_gradient: whether the tensor, and its gradient, is printed.
+        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown.
+        max_line_width: characters; 0 for no limit.
+        digits: after the point.
+        float_format: ``auto``, ``fixed``, ``scientific`` or ``none``.
+        separator, open_bracket, close_bracket: between and around elements.
+    """
+    return make(
+        _k.PrintTensor,
+        t,
+        name="print_out",
+        title=f"print{t.name}" if title is None else title,
+        print_self=print_self,
+        print_gradient=print_gradient,
+        summarise_threshold=summarise_threshold,
+        edge_items=edge_items,
+        max_line_width=max_line_width,
+        digits=digits,
+        float_format=float_format,
+        separator=separator,
+        open_bracket=open_bracket,
+        close_bracket=close_bracket,
+    )
 
 
 def cast(t: Tensor, data_type: DType) -> Tensor:

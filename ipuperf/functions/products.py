@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from ipuperf import ops as _k
@@ -210,3 +210,69 @@ def max_pool(
 ) -> Tensor:
     """Largest element of each window; see :func:`average_pool`."""
     return _pool(_k.MaxPool, "max_pool", t, kernel_size, stride, padding, dilation, auto_pad, ceil_mode)
+
+
+def interpolate(
+    t: Tensor,
+    scale_factor: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Tensor:
+    """``t`` with each axis ``floor(length * scale)`` long.
+
+    Args:
+        scale_factor: one number per axis.
+        mode: ``nearest``, ``linear`` or ``cubic``.
+        nearest_mode: how ``nearest`` rounds: ``round_prefer_floor``, ``round_prefer_ceil``, ``floor`` or ``ceil``.
+        coordinate_transformation_mode: where new elements lie: ``half_pixel``, ``pytorch_half_pixel``,
+            ``align_corners``, ``asymmetric`` or ``tf_crop_and_resize`` (of the whole tensor).
+
+    Raises:
+        ValueError: another mode.
+    """
+    _known("mode", mode, _k.resize.MODES)
+    _known("nearest_mode", nearest_mode, _k.resize.NEAREST)
+    _known("coordinate_transformation_mode", coordinate_transformation_mode, _k.resize.COORDINATES)
+    return make(
+        _k.Resize,
+        t,
+        scales=tuple(scale_factor),
+        mode=mode,
+        nearest_mode=nearest_mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+    )
+
+
+def _known(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"interpolate: {name} {value!r}; allowed: {', '.join(allowed)}")
+
+
+def roi_align(
+    t: Tensor,
+    rois: Tensor,
+    batch_index: Tensor,
+    output_size: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> Tensor:
+    """Averages of bilinear samples in regions of images: ``(regions, channels, *output_size)``.
+
+    Args:
+        t: images ``(batch, channels, rows, columns)``.
+        rois: regions ``(regions, 4)`` as x1, y1, x2, y2.
+        batch_index: the image of each region.
+        output_size: rows and columns of bins.
+        spatial_scale: elements of an image per unit of ``rois``.
+        sampling_ratio: samples of a bin along each axis.
+    """
+    return make(
+        _k.RoiAlign,
+        t,
+        rois,
+        batch_index,
+        output_size=tuple(output_size),
+        spatial_scale=spatial_scale,
+        sampling_ratio=sampling_ratio,
+    )

@@ -13,8 +13,7 @@ from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
 from . import arithmetic
-from .making import make, many
-from .shapes import squeeze
+from .making import make, make_all, many
 
 
 def sum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
@@ -59,16 +58,38 @@ def l2(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fals
 
 def logsum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum along ``axis``."""
-    return arithmetic.log(sum(t, axis, keepdims))
+    return make(_k.ReduceLogSum, t, axes=many(axis), keepdims=keepdims)
 
 
 def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Logarithm of the sum of the exponentials along ``axis``, without overflow: the maximum is taken out first, and no
-    gradient flows through it."""
-    axes = tuple(range(len(t.shape))) if axis is None else many(axis)
-    largest = arithmetic.detach(max(t, axes, keepdims=True))
-    logs = arithmetic.log(sum(arithmetic.exp(t - largest), axes, keepdims))
-    return logs + (largest if keepdims else squeeze(largest, axes))
+    """Logarithm of the sum of the exponentials along ``axis``, without overflow."""
+    return make(_k.ReduceLogSumExp, t, axes=many(axis), keepdims=keepdims)
+
+
+def median(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Median along ``axis``; of an even number of elements the lower of the two in the middle."""
+    names = ["median_out", "median_indices_out"]
+    return make_all(_k.ReduceMedian, [t], names, axes=many(axis), keepdims=keepdims)[0]
+
+
+def lamb_square(t: Tensor) -> Tensor:
+    """Sum of the squares of all elements, a float32 scalar."""
+    return make(_k.LambSquare, t)
+
+
+def histogram(t: Tensor, levels: Sequence[float], absolute_of_input: bool) -> Tensor:
+    """Numbers of elements below the first of ``levels``, between each two, and from the last one on (uint32).
+
+    Args:
+        levels: each above the one before.
+        absolute_of_input: count absolute values.
+
+    Raises:
+        ValueError: the levels do not rise.
+    """
+    if not all(low < high for low, high in zip(levels, levels[1:], strict=False)):
+        raise ValueError(f"histogram of {t.id!r}: levels {list(levels)} do not rise")
+    return make(_k.Histogram, t, levels=tuple(levels), absolute_of_input=absolute_of_input)
 
 
 def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:

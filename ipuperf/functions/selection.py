@@ -19,6 +19,63 @@ def gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) ->
     return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
 
 
+def tied_gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) -> Tensor:
+    """As :func:`gather`, for data that a matrix product reads too and lays out."""
+    return make(_k.TiedGather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
+
+
+def groupedgather(t: Tensor, indices: Tensor, axis: int = 0, group_size: int = 1, zero_OOR: bool = False) -> Tensor:
+    """As :func:`gather`, in groups that have indices of their own.
+
+    Args:
+        group_size: number of groups; with more than one the first axis of ``t`` and ``indices`` goes over them, and
+            ``axis`` is another one.
+    """
+    return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR, group_size=group_size)
+
+
+def scatter(t: Tensor, indices: Tensor, values: Tensor, axis: int = 0) -> Tensor:
+    """``t`` with ``values`` written along ``axis`` at ``indices``, which have the values' shape."""
+    return make(_k.Scatter, t, indices, values, axis=axis)
+
+
+def scatter_reduce(
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    enable_index_broadcast: bool = True,
+) -> Tensor:
+    """Elements of ``data`` combined along ``axis`` at ``indices``.
+
+    Args:
+        reduction: ``sum``, ``max``, ``min``, ``mul`` or ``none`` (written).
+        initial_values: what they are combined with; by default 0 (1 for ``mul``), which only the others keep.
+        axis_size: length of the result's axis; by default that of ``initial_values``.
+        enable_index_broadcast: indices are spread to the data's shape; otherwise they say how much of it is used.
+
+    Raises:
+        ValueError: neither ``initial_values`` nor ``axis_size``, or another reduction.
+    """
+    if reduction not in _k.scatter.REDUCTIONS:
+        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(_k.scatter.REDUCTIONS)}")
+    if axis_size is None:
+        if initial_values is None:
+            raise ValueError("scatter_reduce: one of initial_values and axis_size is needed")
+        axis_size = initial_values.shape[axis]
+    operands = [data, indices] if initial_values is None else [data, indices, initial_values]
+    return make(
+        _k.ScatterReduce,
+        *operands,
+        axis=axis,
+        axis_size=axis_size,
+        reduction=reduction,
+        index_broadcast=enable_index_broadcast,
+    )
+
+
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:
     """``values[1]`` where the position on the new axis ``axis`` of length ``num_classes`` is the index, ``values[0]``
     elsewhere."""

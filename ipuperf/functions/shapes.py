@@ -15,7 +15,7 @@ import numpy as np
 from ipuperf import ops as _k
 from ipuperf.ir import DType, Tensor, TensorSpec
 
-from .making import make, many
+from .making import make, make_all, many
 
 INIT_TYPES = {"zero": "zero", "undef": "undefined", "undefined": "undefined"}
 
@@ -127,27 +127,23 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     """``t`` cut along ``axis``: into ``splits`` equal parts, or into parts of the sizes given.
 
     Raises:
-        ValueError: the parts are not as long as the axis.
+        ValueError: ``splits`` does not divide the axis; IrError: the sizes do not add up to it.
     """
+    sizes = _equal_parts(t, splits, axis) if isinstance(splits, int) else many(splits) or ()
+    return make_all(_k.Split, [t], [f"{t.name}_split_{i}" for i in range(len(sizes))], axis=axis, sizes=sizes)
+
+
+def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
     length = t.shape[axis]
-    count = splits if isinstance(splits, int) else len(splits)
-    sizes = [length // count] * count if isinstance(splits, int) and count > 0 else list(many(splits) or ())
-    if sum(sizes) != length or min(sizes, default=0) < 0:
-        raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {splits!r} does not divide {length} elements")
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [slice(t, end - size, end, 1, axis) for size, end in zip(sizes, ends, strict=True)]
+    if count < 1 or length % count:
+        raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {count} does not divide {length} elements")
+    return (length // count,) * count
 
 
-def subsample(t: Tensor, strides: Sequence[int]) -> Tensor:
-    """Every ``strides[i]``-th element along axis ``i``, beginning with the first.
-
-    Raises:
-        ValueError: not one stride per axis, or one below 1.
-    """
-    if len(strides) != len(t.shape) or min(strides, default=1) < 1:
-        raise ValueError(f"subsample of {t.id!r} {t.shape}: strides {tuple(strides)}; one from 1 on per axis is needed")
-    axes = tuple(range(len(strides)))
-    return make(_k.Slice, t, axis=axes, start=(0,) * len(axes), stop=t.shape, step=tuple(strides))
+def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
+    """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes that no stride is given for are
+    whole, so one number is the stride of the first axis."""
+    return make(_k.Subsample, t, strides=many(strides))
 
 
 def expand(t: Tensor, shape: Sequence[int]) -> Tensor:

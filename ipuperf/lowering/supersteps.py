@@ -250,8 +250,9 @@ class Superstepper:
 
     @lowers(w.Copy)
     def copy(self, item: w.Copy) -> None:
-        """RearrangementPhase: the result's bytes arrive over the exchange and are put in place by on-tile copies."""
-        target = self.op.outputs[0] if self.op.outputs else self.op.inputs[0]
+        """RearrangementPhase: the result's bytes arrive over the exchange and are put in place by on-tile copies; of
+        several results all are spread as the largest."""
+        target = max(self.op.outputs or self.op.inputs[:1], key=lambda tensor: tensor.spec.elements)
         modified = self.op.modified_inputs()
         layout = self.layouts[self.op.inputs[modified[0]]] if modified else self.linear(target)
         if item.bytes == 0:

@@ -51,13 +51,15 @@ from .elementwise import (
 )
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
-from .gather import Gather, GatherGrad, OneHot
+from .gather import Gather, GatherGrad, OneHot, TiedGather
 from .gradients import autodiff
 from .group_norm import GroupNormalization, GroupNormalizationGrad
+from .histogram import Histogram
 from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
+from .median import ReduceMedian, ReduceMedianGrad
 from .optimiser import (
     Accumulate,
     AccumulatorScale,
@@ -77,6 +79,7 @@ from .pooling import (
     MaxPool,
     MaxPoolGrad,
 )
+from .printing import PrintTensor
 from .randomness import (
     Dropout,
     DropoutGrad,
@@ -88,6 +91,7 @@ from .reduce import (
     ArgMax,
     ArgMin,
     Expand,
+    LambSquare,
     ReduceL1,
     ReduceL2,
     ReduceMean,
@@ -96,8 +100,11 @@ from .reduce import (
     ReduceSum,
     ReduceSumSquare,
 )
+from .reduce_log import ReduceLogSum, ReduceLogSumExp
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
-from .scatter import ScatterReduce, ScatterReduceGrad
+from .resize import Resize, ResizeGrad
+from .roi_align import RoiAlign, RoiAlignGrad
+from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
     ConcatInplace,
@@ -107,10 +114,13 @@ from .shape import (
     Slice,
     SliceGrad,
     SliceInplace,
+    Split,
+    Subsample,
+    SubsampleGrad,
     Transpose,
     TransposeInplace,
 )
-from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad
+from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
 from .streams import HostLoad, HostStore
 from .topk import TopK
@@ -120,6 +130,7 @@ from .unary import (
     Ceil,
     Cos,
     Detach,
+    DetachInplace,
     Exp,
     ExpInplace,
     Floor,
@@ -170,6 +181,7 @@ __all__ = [
     "Cos",
     "CumSum",
     "Detach",
+    "DetachInplace",
     "Div",
     "Dropout",
     "DropoutGrad",
@@ -204,6 +216,7 @@ __all__ = [
     "GroupNormalizationGrad",
     "HardSigmoid",
     "HardSigmoidGrad",
+    "Histogram",
     "HostLoad",
     "HostStore",
     "Identity",
@@ -216,6 +229,7 @@ __all__ = [
     "IsInf",
     "IsNaN",
     "Kernel",
+    "LambSquare",
     "LeakyRelu",
     "LeakyReluGrad",
     "Less",
@@ -243,13 +257,18 @@ __all__ = [
     "Op",
     "Or",
     "Pow",
+    "PrintTensor",
     "RandomNormal",
     "RandomUniform",
     "Reciprocal",
     "ReduceL1",
     "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
     "ReduceMax",
     "ReduceMean",
+    "ReduceMedian",
+    "ReduceMedianGrad",
     "ReduceMin",
     "ReduceProd",
     "ReduceProdGrad",
@@ -268,9 +287,14 @@ __all__ = [
     "ReplicatedReduceScatter",
     "Reshape",
     "ReshapeInplace",
+    "Resize",
+    "ResizeGrad",
+    "RoiAlign",
+    "RoiAlignGrad",
     "Round",
     "ScaledAdd",
     "ScaledAddLhsInplace",
+    "Scatter",
     "ScatterReduce",
     "ScatterReduceGrad",
     "Sigmoid",
@@ -284,12 +308,17 @@ __all__ = [
     "SoftmaxGrad",
     "Softplus",
     "SoftplusGrad",
+    "Split",
     "Sqrt",
     "Sub",
+    "Subsample",
+    "SubsampleGrad",
     "Swish",
     "SwishGrad",
+    "SwishInplace",
     "Tanh",
     "TanhGrad",
+    "TiedGather",
     "TopK",
     "Transpose",
     "TransposeInplace",

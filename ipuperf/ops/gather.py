@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,8 +60,8 @@ def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
     return Vertices(f"popops::MultiSlice<{vertices.poplar_type(dtype)}>", indices * width, cycles)
 
 
-def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Vertices:
-    """popops ScaledMultiUpdateOp<ADD> (PerformanceEstimation.cpp:39-205) on a table of ``rows`` slices.
+def multi_update_add(dtype: DType, indices: int, rows: int, width: int, operation: str = "ADD") -> Vertices:
+    """popops ScaledMultiUpdateOp (of ADD, MAX ...) (PerformanceEstimation.cpp:39-205) on a table of ``rows`` slices.
 
     ``W * (3 + 35 | 34 + k * (11 | 13 + 3 * (e / a - 1)) + o * 5)`` for 4-byte and 2-byte elements, a = 1 and 2 elements
     per write; odd slices of 2-byte elements take 20 more for each element instead of the loop. A tile with n elements
@@ -79,7 +79,7 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int) -> Verti
         thread = fixed + mine * (per_index + loop) + (indices - mine) * 5
         return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
 
-    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},ADD>"
+    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},{operation}>"
     return Vertices(name, rows * width, cycles, 2 * indices * width)
 
 
@@ -139,12 +139,27 @@ def _check_range(op: Indexed, rows: np.ndarray, unsigned: np.ndarray, size: int)
 # -- gather ------------------------------------------------------------------------------------------------------------
 
 
+def _groups(op: Indexed, count: int) -> int:
+    """``count`` groups; of more than one, the first axis of both operands goes over them."""
+    op.require(count >= 1, f"group_size {count}; at least 1 is needed")
+    if count > 1:
+        data, indices = op.inputs
+        first = (data.shape[:1], indices.shape[:1])
+        op.require(
+            first == ((count,), (count,)),
+            f"group_size {count}: the first axis of data {data.shape} and of indices {indices.shape} has to be {count}",
+        )
+        op.require(op.axis > 0, f"axis 0 goes over the {count} groups; another one is needed")
+    return count
+
+
 class Gather(Indexed):
     """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
 
     The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
     give zeros instead of an error), ``padding_idx`` (a position that receives no gradient, as
-    ``torch.nn.functional.embedding``).
+    ``torch.nn.functional.embedding``), ``group_size`` (groups: with more than one, the first axis of data and indices
+    goes over groups, each of which has indices of its own).
     """
 
     type = "Gather"
@@ -153,30 +168,38 @@ class Gather(Indexed):
         optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.inputs[0].shape[op.axis])
     )
     zero_out_of_range = Attribute(FLAG, False)
+    group_size = Attribute(INTEGER, 1, settle=_groups)
 
     def infer(self) -> list[TensorSpec]:
-        """The data's shape with the indices' shape in the place of the axis."""
+        """The data's shape with the indices' shape (without the groups) in the place of the axis."""
         self.require(len(self.inputs) == 2, f"needs data and indices, got {len(self.inputs)} operands")
         data, indices = self.inputs
         check_indices(self, indices)
         axis = self.axis
-        return [TensorSpec(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.dtype)]
+        own = indices.shape[self.grouped :]
+        return [TensorSpec(data.shape[:axis] + own + data.shape[axis + 1 :], data.dtype)]
+
+    @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Elements before the axis, on it, after it, and indices."""
+        """Of a group: elements before the axis, on it, after it, and indices."""
         data, axis = self.inputs[0].shape, self.axis
-        return math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]), self.inputs[1].spec.elements
+        indices = math.prod(self.inputs[1].shape[self.grouped :])
+        return math.prod(data[self.grouped : axis]), data[axis], math.prod(data[axis + 1 :]), indices
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """One ``take`` per replica."""
+        """One ``take`` per replica and group."""
         before, size, after, count = self.sizes
         zeroing, out = self.zero_out_of_range, outputs[0]
         data, steps = raw_contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
-        replicas = len(out)
+        replicas = len(out) * self.group_size
         source, result = data.reshape(replicas, before, size, after), target.reshape(replicas, before, count, after)
         flat = rows.reshape(replicas, count)
         if size:
@@ -203,8 +226,16 @@ class Gather(Indexed):
         if not out.elements:
             return []
         before, _, after, count = self.sizes
-        works: list[Work] = [multi_slice(out.dtype, count, before * after)]
+        works: list[Work] = [multi_slice(out.dtype, count * self.group_size, before * after)]
         return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
+
+
+class TiedGather(Gather):
+    """A Gather that leaves the layout of its data to the product that shares them (PopART
+    ``willow/src/op/tiedgather.cpp``); values and cost are those of :class:`Gather`, which arranges nothing
+    either."""
+
+    type = "PopartTiedGather"
 
 
 def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
@@ -222,21 +253,32 @@ class GatherGrad(Indexed):
     """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
 
     Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
-    ``zero_out_of_range`` (slices at other indices are dropped instead of an error).
+    ``zero_out_of_range`` (slices at other indices are dropped instead of an error), ``group_size`` as :class:`Gather`.
     """
 
     type = "GatherGrad"
 
+    group_size = Attribute(INTEGER, 1)
     axis = Attribute(INTEGER, 0, settle=lambda op, axis: wrapped(op, axis, op.rank))
     size = Attribute(INTEGER)
     padding_idx = Attribute(optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.size))
     zero_out_of_range = Attribute(FLAG, False)
 
     @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The indices' shape without the groups."""
+        return self.inputs[1].shape[self.grouped :]
+
+    @property
     def rank(self) -> int:
         """Axes of the gathered tensor."""
         grad, indices = self.inputs
-        rank = len(grad.shape) - len(indices.shape) + 1
+        rank = len(grad.shape) - len(self.own) + 1
         self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
         return rank
 
@@ -245,23 +287,23 @@ class GatherGrad(Indexed):
         grad, indices = self.inputs
         self.floating(grad)
         check_indices(self, indices)
-        axis = self.axis
-        found = grad.shape[axis : axis + len(indices.shape)]
+        axis, own = self.axis, self.own
+        found = grad.shape[axis : axis + len(own)]
         self.require(
-            found == indices.shape,
-            f"gradient {grad.shape} has {found} from axis {axis} on; the indices' shape {indices.shape} is needed",
+            found == own,
+            f"gradient {grad.shape} has {found} from axis {axis} on; the indices' shape {own} is needed",
         )
-        return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(indices.shape) :]), grad.dtype)]
+        return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(own) :]), grad.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Clear, then add the slices in order; in float32 for fp16."""
-        axis, size, count = self.axis, self.size, self.inputs[1].spec.elements
-        zeroing, replicas = self.zero_out_of_range, len(inputs[0])
+        axis, size, count = self.axis, self.size, math.prod(self.own)
+        zeroing, replicas = self.zero_out_of_range, len(inputs[0]) * self.group_size
         grad, steps = contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         out, after = result_buffer(outputs[0], env, slot=2)
         shape_ = self.outputs[0].shape
-        before, width = math.prod(shape_[:axis]), math.prod(shape_[axis + 1 :])
+        before, width = math.prod(shape_[self.grouped : axis]), math.prod(shape_[axis + 1 :])
         result = out.reshape(replicas, before, size, width)
         table, flat = result, rows.reshape(replicas, count)
         steps += fetch
@@ -281,13 +323,13 @@ class GatherGrad(Indexed):
         if self.padding_idx is not None:
             return super().gradient(builder, grads)
         inputs = [given(grads), builder.forward(self.inputs[1])]
-        zeroing = self.zero_out_of_range
-        return [builder.op(Gather, inputs, axis=self.axis, zero_out_of_range=zeroing), None]
+        named: dict[str, Any] = {name: value for name, value in self.attributes.items() if name in Gather.declared}
+        return [builder.op(Gather, inputs, **named), None]
 
     def work(self) -> list[Work]:
         """Zeros, then one MultiUpdateAdd compute set (PopART popx/op/gatherx.cpp)."""
         grad, index = (t.spec for t in self.inputs)
-        out, size = self.outputs[0].spec, self.size
+        out, rows = self.outputs[0].spec, self.size * self.group_size
         if not out.elements:
             return []
         works: list[Work] = [vertices.fill(out.dtype, out.elements)]
@@ -295,9 +337,9 @@ class GatherGrad(Indexed):
             return works
         if self.zero_out_of_range:
             works += _mask_work(index, grad)
-        works.append(multi_update_add(out.dtype, index.elements, size, out.elements // size))
+        works.append(multi_update_add(out.dtype, index.elements, rows, out.elements // rows))
         if self.padding_idx is not None:
-            works.append(vertices.fill(out.dtype, out.elements // size))
+            works.append(vertices.fill(out.dtype, out.elements // self.size))
         return works
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import BOOL, FLOAT32, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_many, optional
 
 from . import half, shape, unary, vertices
@@ -327,6 +327,32 @@ class ReduceL2(ReduceSumSquare):
         """Sum of squares, then roots in place."""
         out = self.outputs[0].spec
         return [*super().work(), vertices.unary("SQRT", out.dtype, out.elements, in_place=True)]
+
+
+class LambSquare(Op):
+    """Sum of the squares of all elements, a float32 scalar whatever the operand's type; without a gradient (PopART
+    ``willow/src/op/lamb.cpp``)."""
+
+    type = "LambSquare"
+
+    def infer(self) -> list[TensorSpec]:
+        """A float32 scalar."""
+        self.require(len(self.inputs) == 1, f"needs 1 operand, got {len(self.inputs)}")
+        self.floating(self.inputs[0])
+        return [TensorSpec((), FLOAT32)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Squares in working type, then one sum per replica."""
+        source, steps = contiguous(inputs[0], env, slot=0)
+        squares = env.scratch(source.shape, source.dtype, slot=1)
+        lines = squares.reshape(len(squares), source.size // len(squares))
+        add = partial(np.add.reduce, lines, 1, None, outputs[0])
+        return sequence([*steps, partial(np.square, source, squares), add])
+
+    def work(self) -> list[Work]:
+        """One reduction that squares (PopART popx/op/lambx.cpp)."""
+        source = self.inputs[0].spec
+        return [vertices.reduction("SQUARE_ADD", source.dtype, source.elements, 1, run=source.elements)]
 
 
 # -- positions of extremes ---------------------------------------------------------------------------------------------

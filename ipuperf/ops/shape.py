@@ -268,6 +268,85 @@ class SliceGrad(_Sliced):
         return [vertices.fill(out.dtype, out.elements), *copy_work(self.inputs[0])]
 
 
+def _strides(op: Op, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """One stride per axis: 1 for the last axes that none is given for."""
+    rank = len(op.inputs[0].shape)
+    op.require(
+        len(strides) <= rank and min(strides, default=1) >= 1,
+        f"strides {strides}; allowed are at most {rank}, one per axis, from 1 on",
+    )
+    return (*strides, *[1] * (rank - len(strides)))
+
+
+class Subsample(Rearrangement):
+    """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes without a stride are whole
+    (PopART ``willow/src/op/subsample.cpp``)."""
+
+    type = "Subsample"
+
+    strides = Attribute(one_or_many(INTEGER), settle=_strides)
+
+    def infer(self) -> list[TensorSpec]:
+        """Lengths over strides, rounded up."""
+        tensor = self.inputs[0]
+        pairs = zip(tensor.shape, self.strides, strict=True)
+        return [TensorSpec(tuple(-(-n // stride) for n, stride in pairs), tensor.dtype)]
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """The strided view."""
+        index = (slice(None), *(slice(None, None, stride) for stride in self.strides))
+        return array[index]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Zeros with the gradient at the chosen elements."""
+        shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
+        none = (None,) * len(axes)
+        named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
+        return [builder.op(SubsampleGrad, [given(grads)], shape=shape, **named)]
+
+
+class SubsampleGrad(SliceGrad):
+    """Zeros with the gradient at the elements that a :class:`Subsample` chose."""
+
+    type = "SubsampleGrad"
+
+
+class Split(Op):
+    """The operand cut along ``axis`` into parts of ``sizes`` elements, one result for each (PopART
+    ``willow/src/op/split.cpp``)."""
+
+    type = "Split"
+
+    axis = Attribute(INTEGER, 0, settle=axis_of)
+    sizes = Attribute(INTEGERS)
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's shape with each size on the axis."""
+        tensor, axis, sizes = self.inputs[0], self.axis, self.sizes
+        self.require(
+            len(sizes) > 0 and min(sizes) >= 0 and sum(sizes) == tensor.shape[axis],
+            f"sizes {sizes} do not add up to the {tensor.shape[axis]} elements of axis {axis} of {tensor.shape}",
+        )
+        return [TensorSpec((*tensor.shape[:axis], n, *tensor.shape[axis + 1 :]), tensor.dtype) for n in sizes]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One copy per part."""
+        parts = np.split(inputs[0], np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
+        return sequence([partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradients joined; zeros for parts that have none."""
+        parts = [
+            builder.op(Init, [], shape=part.shape, dtype=part.dtype) if grad is None else grad
+            for grad, part in zip(grads, self.outputs, strict=True)
+        ]
+        return [builder.op(Concat, parts, axis=self.axis)]
+
+    def work(self) -> list[Work]:
+        """A copy of the operand."""
+        return copy_work(self.inputs[0])
+
+
 def _joined_axis(op: Op, axis: int) -> int:
     """The axis of a Concat, not negative."""
     op.require(len(op.inputs) > 0, "needs at least 1 operand")

@@ -75,6 +75,13 @@ class Swish(Activation):
         return [vertices.non_linearity("SWISH", spec.dtype, spec.elements, 5)]
 
 
+class SwishInplace(Swish):
+    """Swish in place."""
+
+    type = "SwishInplace"
+    in_place = True
+
+
 class SwishGrad(ActivationGrad):
     """``g s (1 + x (1 - s))`` with s the sigmoid of the forward operand x."""
 

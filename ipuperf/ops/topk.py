@@ -31,6 +31,20 @@ def compare_and_swap(dtype: DType, elements: int) -> Vertices:
     return Vertices(name, elements, cycles, elements // 2, low_confidence=True)
 
 
+def bitonic_network(dtype: DType, lines: int, length: int, k: int, in_order: bool) -> list[Work]:
+    """Passes that find the ``k`` best of each of ``lines`` lines of ``length`` keys: sequences of K (k rounded up to a
+    power of two) are sorted, then merged two by two, of which the better half goes on; at the end the rest is sorted if
+    it is wanted ``in_order``."""
+    steps, held = (k - 1).bit_length(), length
+    works: list[Work] = [compare_and_swap(dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
+    while held > 1 << steps:
+        works.append(compare_and_swap(dtype, lines * held))
+        held = max(-(-held // 2), 1 << steps)
+        if held > 1 << steps or in_order:
+            works += [compare_and_swap(dtype, lines * held) for _ in range(steps)]
+    return works
+
+
 class TopK(Op):
     """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
 
@@ -78,20 +92,12 @@ class TopK(Op):
         return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
 
     def work(self) -> list[Work]:
-        """A bitonic network: sequences of K (k rounded up to a power of two) are sorted, then merged two by two, of
-        which the better half goes on; at the end the rest is sorted if wanted. Smallest: negated before and after
-        (PopART popx/op/topkx.cpp)."""
+        """A bitonic network. Smallest: negated before and after (PopART popx/op/topkx.cpp)."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
         if not source.elements:
             return []
-        length, steps = source.shape[self.axis], (self.k - 1).bit_length()
-        lines, held = source.elements // length, length
-        works: list[Work] = [compare_and_swap(source.dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
-        while held > 1 << steps:
-            works.append(compare_and_swap(source.dtype, lines * held))
-            held = max(-(-held // 2), 1 << steps)
-            if held > 1 << steps or self.sorted:
-                works += [compare_and_swap(source.dtype, lines * held) for _ in range(steps)]
+        length = source.shape[self.axis]
+        works = bitonic_network(source.dtype, source.elements // length, length, self.k, self.sorted)
         if self.largest:
             return works
         before, after = (vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements))

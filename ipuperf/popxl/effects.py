@@ -42,6 +42,10 @@ EFFECTS = Effects(
             UNSUPPORTED, "give the padding; allowed: not_set, valid", ("not_set", "valid")
         ),
         "ops.gather(available_memory_proportion)": _LOOKUP,
+        "ops.tied_gather(available_memory_proportion)": _LOOKUP,
+        "ops.groupedgather(available_memory_proportion)": _LOOKUP,
+        "ops.scatter(available_memory_proportion)": _LOOKUP,
+        "ops.scatter_reduce(available_memory_proportion)": _LOOKUP,
         "ops.topk(available_memory_proportion)": _LOOKUP,
         "ops.average_pool(out_pads)": _OUT_PADS,
         "ops.max_pool(out_pads)": _OUT_PADS,

@@ -180,6 +180,10 @@ class Tensor(_ir.Operators):
         """See :func:`popxl.ops.detach`."""
         return self._op("detach")
 
+    def detach_(self) -> Tensor:
+        """See :func:`popxl.ops.detach_`."""
+        return self._op("detach_")
+
     # -- placement -------------------------------------------------------------------------------------------------
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:

@@ -266,13 +266,18 @@ def test_errors():
         graph.create(ops.GatherGrad, [t["x"], t["i"]], ["y"], axis=0, size=5)
     with pytest.raises(ShapeError, match="do not fit data"):
         graph.create(ops.ScatterReduce, [t["x"], t["two"]], ["y"], axis=0, axis_size=5)
-    with pytest.raises(IrError, match="reduction='max'; allowed: sum, none"):
-        graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="max")
+    with pytest.raises(IrError, match="reduction='mean'; allowed: none, sum, max, min, mul"):
+        graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="mean")
     with pytest.raises(ShapeError, match=r"values have shape \(3,\); \(2,\) is needed"):
         graph.create(ops.OneHot, [t["i"], t["v"]], ["y"], depth=4)
-    graph.add_output(graph.create(ops.ScatterReduce, [t["v"], t["i"]], ["y"], axis_size=5, reduction="none").outputs[0])
-    with pytest.raises(IrError, match="reduction='none' has no gradient"):
-        ops.autodiff(graph, graph.outputs, [t["v"]])
+    with pytest.raises(ShapeError, match=r"values \(4, 6\) do not fit into data \(3,\) beside axis 0"):
+        graph.create(ops.Scatter, [t["v"], t["i"], t["x"]], ["y"])
+    with pytest.raises(ShapeError, match=r"a shape that is nowhere longer is needed"):
+        graph.create(ops.ScatterReduce, [t["v"], t["two"]], ["y"], axis_size=5, index_broadcast=False)
+    used = graph.create(ops.ScatterReduce, [t["x"], t["two"]], ["y"], axis=0, axis_size=5, index_broadcast=False)
+    graph.add_output(used.outputs[0])
+    with pytest.raises(IrError, match=r"a gradient needs indices of the data's shape, \(4, 6\)"):
+        ops.autodiff(graph, graph.outputs, [t["x"]])
 
 
 # -- the largest elements and running sums -----------------------------------------------------------------------------
@@ -345,3 +350,140 @@ def test_top_k_errors(bench):
         bench.op(ops.TopK, np.zeros((1, 4, 6), np.float32), outputs=2, k=7)
     with pytest.raises(DTypeError, match="floating-point type is needed"):
         bench.op(ops.CumSum, np.zeros((1, 4), np.int32))
+
+
+# -- gathers of other kinds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_gather_in_groups(bench, rng, axis):
+    """Each group has indices of its own; values and gradients are those of one gather for each."""
+    torch = pytest.importorskip("torch")
+    x, index = rng.standard_normal((2, 3, 4, 5)), rng.integers(0, 4, (2, 3, 2, 6)).astype(np.int32)
+
+    def grouped(data, indices):
+        rows = [d.index_select(axis % 3 - 1, i.reshape(-1).long()) for d, i in zip(data, indices, strict=True)]
+        shape = (*data.shape[: axis % 3], 2, 6, *data.shape[axis % 3 + 1 :])
+        return torch.stack(rows).reshape(shape)
+
+    bench.check(
+        lambda graph, t, i: graph.create(ops.Gather, [t, i], ["y"], axis=axis, group_size=3).outputs[0],
+        grouped,
+        [x, index],
+    )
+
+
+def test_gather_in_groups_errors(bench):
+    x, index = np.zeros((1, 3, 4), np.float32), np.zeros((1, 3, 2), np.int32)
+    with pytest.raises(ShapeError, match="axis 0 goes over the 3 groups"):
+        bench.op(ops.Gather, x, index, axis=0, group_size=3)
+    with pytest.raises(ShapeError, match=r"group_size 2: the first axis of data \(3, 4\) and of indices \(3, 2\)"):
+        bench.op(ops.Gather, x, index, axis=1, group_size=2)
+
+
+def test_tied_gather_is_a_gather(bench, rng):
+    x, index = rng.standard_normal((1, 5, 2)), np.array([[4, 0, 4]], np.int32)
+    np.testing.assert_array_equal(bench.run(ops.TiedGather, x, index), x[:, index[0]])
+    assert bench.op(ops.TiedGather, x, index).type == "PopartTiedGather"
+
+
+# -- scatters of other kinds -------------------------------------------------------------------------------------------
+
+TORCH_NAMES = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
+
+
+@pytest.mark.parametrize("start", [True, False])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("reduction", TORCH_NAMES)
+def test_scatter_reductions(bench, rng, reduction, axis, start):
+    data = rng.permutation(2 * 4 * 3 * 5).reshape(2, 4, 3, 5) / 40 + 0.5
+    indices = rng.integers(0, 6, (2, 4, 3, 5)).astype(np.int32)
+    out = tuple(6 if i == axis % 3 else n for i, n in enumerate((4, 3, 5)))
+    initial = rng.permutation(2 * int(np.prod(out))).reshape(2, *out) / 60 + 0.501
+
+    def reference(x, i, *given):
+        import torch
+
+        table = given[0] if given else torch.full(out, float(reduction == "mul"), dtype=x.dtype)
+        return table.scatter_reduce(
+            axis, i.long(), x, TORCH_NAMES[reduction], include_self=bool(given) or reduction == "mul"
+        )
+
+    bench.check(
+        lambda g, *ts: g.create(ops.ScatterReduce, ts, ["y"], axis=axis, axis_size=6, reduction=reduction).outputs[0],
+        reference,
+        [data, indices, initial] if start else [data, indices],
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
+@pytest.mark.parametrize("reduction", [*TORCH_NAMES, "none"])
+def test_scatter_reductions_of_types(bench, reduction, dtype):
+    data, index = np.array([[-3, 2, -4]], dtype), np.array([[1, 3, 1]], np.int32)
+    wanted = {
+        "sum": [0, -7, 0, 2],
+        "max": [0, -3, 0, 2],
+        "min": [0, -4, 0, 2],
+        "mul": [1, 12, 1, 2],
+        "none": [0, -4, 0, 2],
+    }
+    found = bench.run(ops.ScatterReduce, data, index, axis=0, axis_size=4, reduction=reduction)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found[0], wanted[reduction])
+
+
+@pytest.mark.parametrize("reduction", [*TORCH_NAMES, "none"])
+def test_scatter_of_nothing(bench, reduction):
+    named = {"axis": 0, "axis_size": 2, "reduction": reduction}
+    found = bench.run(ops.ScatterReduce, np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int32), **named)
+    np.testing.assert_array_equal(found, np.full((1, 2), reduction == "mul"))
+
+
+def test_scatter_none_gradient(bench, rng):
+    index = np.array([[4, 0, 2], [1, 5, 3]], np.int32)
+    bench.check(
+        lambda g, *ts: g.create(ops.ScatterReduce, ts, ["y"], axis=0, axis_size=6, reduction="none").outputs[0],
+        lambda x, i, start: start.index_copy(0, i.long(), x),
+        [rng.standard_normal((2, 3, 4)), index, rng.standard_normal((2, 6, 4))],
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scatter_reduce_uses_as_much_as_there_are_indices(bench, rng, axis):
+    torch = pytest.importorskip("torch")
+    data, index = rng.standard_normal((1, 4, 5)), rng.integers(0, 3, (1, 2, 4)).astype(np.int32)
+    named = {"axis": axis, "axis_size": 3, "index_broadcast": False}
+    found = bench.run(ops.ScatterReduce, data, index, **named)
+    table = torch.zeros((3, 4) if axis == 0 else (2, 3), dtype=torch.float64)
+    expected = table.scatter_add(axis, torch.tensor(index[0]).long(), torch.tensor(data[0]))
+    np.testing.assert_allclose(found[0], expected.numpy())
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 3)), (0, (2, 4)), (1, (4, 2)), (-1, (1, 1))])
+def test_scatter(bench, rng, axis, shape):
+    index = np.argsort(rng.random((2, 4, 4)), axis % 2 + 1)[:, : shape[0], : shape[1]].astype(np.int32)
+    bench.check(
+        lambda g, *ts: g.create(ops.Scatter, ts, ["y"], axis=axis).outputs[0],
+        lambda t, i, values: t.scatter(axis, i.long(), values),
+        [rng.standard_normal((2, 4, 4)), index, rng.standard_normal((2, *shape))],
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.bool_])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_scatter_of_types(bench, dtype, count):
+    values = np.ones((1, count), dtype)
+    found = bench.run(ops.Scatter, np.zeros((1, 4), dtype), np.array([[3, 1]], np.int32)[:, :count], values)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(np.flatnonzero(found), sorted([3, 1][:count]))
+
+
+def test_scatter_works(bench):
+    x, index = np.zeros((1, 6, 4), np.float32), np.zeros((1, 3), np.int32)
+    names = [
+        w.vertex for w in bench.op(ops.ScatterReduce, x[:, :3], index, axis=0, axis_size=6, reduction="max").work()
+    ]
+    assert names[1] == names[3] == "popops::ScaledMultiUpdateOp<float,MAX>"
+    work = bench.op(ops.Scatter, x, index, x[:, :3]).work()
+    assert work[0].bytes == 96
+    assert work[1].elements == 24

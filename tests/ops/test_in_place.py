@@ -219,6 +219,7 @@ CASES = [
     ),
     Case(ops.IoTileCopy, lambda x, t: x, (...,), position=1, attributes={"destination": "io"}),
     Case(ops.IpuCopy, lambda x, t: x, (...,), position=1, attributes={"source": 0, "destination": 1}),
+    Case(ops.SwishInplace, lambda t: t / (1 + np.exp(-t))),
     Case(ops.ReluInplace, lambda t: np.maximum(t, 0)),
     Case(
         ops.RemoteLoadInplace, _delivered, ((1,),), positions={1: 8},

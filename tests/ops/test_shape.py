@@ -188,3 +188,60 @@ def test_errors(bench, op_class, attributes, message):
 def test_concat_shape_error(bench):
     with pytest.raises(ShapeError, match=r"shape \(4, 5\) does not fit \(4, 6\) outside axis 0"):
         bench.op(ops.Concat, X, X[:, :, :5], axis=0)
+
+
+# -- split and subsample -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
+@pytest.mark.parametrize(("axis", "sizes"), [(0, (1, 3, 1)), (-1, (2, 0, 4)), (1, (5,)), (0, (5,))])
+def test_split(bench, axis, sizes, dtype):
+    x = np.arange(2 * 5 * 5 * 6).reshape(2, 5, 5, 6).astype(dtype)
+    found = bench.run(ops.Split, x, outputs=len(sizes), axis=axis, sizes=sizes)
+    found = found if len(sizes) > 1 else [found]
+    ends = np.cumsum((0, *sizes))
+    for part, low, high in zip(found, ends, ends[1:], strict=False):
+        np.testing.assert_array_equal(part, np.moveaxis(np.moveaxis(x, axis % 3 + 1, 0)[low:high], 0, axis % 3 + 1))
+
+
+@pytest.mark.parametrize("used", [0, 1, 2])
+def test_split_gradient_with_parts_that_nothing_reads(bench, rng, used):
+    x = rng.standard_normal((2, 5, 3))
+    split = lambda graph, t: graph.create(ops.Split, [t], ["a", "b", "c"], axis=0, sizes=(1, 3, 1))  # noqa: E731
+    bench.check(
+        lambda graph, t: graph.create(ops.Exp, [split(graph, t).outputs[used]], ["y"]).outputs[0],
+        lambda t: t.split((1, 3, 1))[used].exp(),
+        [x],
+    )
+
+
+def test_split_errors_and_cost(bench):
+    x = np.zeros((1, 5, 2), np.float32)
+    with pytest.raises(ShapeError, match=r"sizes \(1, 2\) do not add up to the 5 elements of axis 0"):
+        bench.op(ops.Split, x, outputs=2, sizes=(1, 2))
+    (copied,) = bench.op(ops.Split, x, outputs=2, sizes=(1, 4)).work()
+    assert copied.bytes == 40
+    assert bench.op(ops.Split, x[:, :0], outputs=1, sizes=(0,)).work() == []
+
+
+@pytest.mark.parametrize("strides", [(2, 1), (2,), 3, (1, 4), (7, 7)])
+def test_subsample(bench, rng, strides):
+    x = rng.standard_normal((2, 5, 6))
+    first, second = (strides, 1) if isinstance(strides, int) else (*strides, 1)[:2]
+    bench.check(
+        lambda graph, t: graph.create(ops.Subsample, [t], ["y"], strides=strides).outputs[0],
+        lambda t: t[::first, ::second],
+        [x],
+    )
+
+
+@pytest.mark.parametrize(("shape", "strides"), [((), ()), ((0,), (2,)), ((1,), (2,))])
+def test_subsample_of_little(bench, shape, strides):
+    x = np.ones((2, *shape), np.float16)
+    np.testing.assert_array_equal(bench.run(ops.Subsample, x, strides=strides), x)
+
+
+@pytest.mark.parametrize("strides", [(0,), (1, 2, 3), (-1, 1)])
+def test_subsample_errors(bench, strides):
+    with pytest.raises(ShapeError, match="allowed are at most 2, one per axis, from 1 on"):
+        bench.op(ops.Subsample, np.zeros((1, 5, 6), np.float32), strides=strides)

@@ -211,7 +211,7 @@ def test_dtype_from_and_to_torch() -> None:
     ("module", "name"),
     [
         (popxl, "TensorLocation"),
-        (ops, "histogram"),
+        (ops, "code_copy"),
         (ops.collectives, "all_reduce"),
         (ops.var_updates, "sparse_accumulate_"),
         (popxl.transforms, "merge_exchange"),

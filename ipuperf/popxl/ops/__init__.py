@@ -29,8 +29,12 @@ from .layers import (
     dynamic_update,
     dynamic_update_,
     gather,
+    groupedgather,
     max_pool,
     onehot,
+    scatter,
+    scatter_reduce,
+    tied_gather,
     topk,
 )
 from .lifting import lift

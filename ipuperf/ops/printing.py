@@ -1,0 +1,86 @@
+"""Printing of tensors while a program runs.
+
+Upstream: PopART ``willow/src/op/printtensor.cpp``; ``poplar/PrintTensor.hpp`` has the formats. As there, the text
+goes to the standard error stream.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ir.attributes import ANYTHING, FLAG, INTEGER, Attribute, choice
+
+from .base import Environment, Kernel
+from .binding import given, sequence
+from .unary import Identity
+
+FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")
+
+
+class PrintTensor(Identity):
+    """A copy of the operand, which is printed (``print_self``), and whose gradient is printed (``print_gradient``).
+
+    The way of the text to the host takes no simulated time; upstream's takes some that is not published.
+
+    Attributes:
+        title: what stands before the numbers; with several replicas the replica's number follows.
+        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown.
+        max_line_width: characters; 0 for no limit.
+        digits: after the point. float_format: one of ``FLOAT_FORMATS``; ``none`` shows as many digits as there are.
+        separator, open_bracket, close_bracket: between and around elements.
+    """
+
+    type = "PrintTensor"
+
+    title = Attribute(ANYTHING, "")
+    print_self = Attribute(FLAG, True)
+    print_gradient = Attribute(FLAG, False)
+    summarise_threshold = Attribute(INTEGER, 1000)
+    edge_items = Attribute(INTEGER, 3)
+    max_line_width = Attribute(INTEGER, 75)
+    digits = Attribute(INTEGER, 8)
+    float_format = Attribute(choice(*FLOAT_FORMATS), "auto")
+    separator = Attribute(ANYTHING, " ")
+    open_bracket = Attribute(ANYTHING, "[")
+    close_bracket = Attribute(ANYTHING, "]")
+
+    def shown(self, array: np.ndarray) -> str:
+        """The text for one replica's tensor."""
+        text = np.array2string(
+            array,
+            max_line_width=self.max_line_width or sys.maxsize,
+            precision=None if self.float_format == "none" else self.digits,
+            separator=self.separator,
+            threshold=self.summarise_threshold,
+            edgeitems=self.edge_items,
+            formatter=self._formatter(),
+        )
+        return text.translate({ord("["): self.open_bracket, ord("]"): self.close_bracket})
+
+    def _formatter(self) -> Any:
+        """How one number is written, where the format is fixed."""
+        letter = {"fixed": "f", "scientific": "e"}.get(self.float_format)
+        return {"float": lambda value: f"{value:.{self.digits}{letter}}"} if letter else None
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """The copy, then a line or more per replica."""
+        copy, source = super().kernel(inputs, outputs, env), inputs[0]
+
+        def show() -> None:
+            for replica in range(len(source)):
+                where = f" (replica {replica})" if len(source) > 1 else ""
+                print(f"{self.title}{where}: {self.shown(source[replica, ...])}", file=sys.stderr)
+
+        return sequence([copy, show]) if self.print_self else copy
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient itself, printed if asked for."""
+        if not self.print_gradient:
+            return super().gradient(builder, grads)
+        own = {"title": f"{self.title}_gradient", "print_self": True, "print_gradient": False}
+        return [builder.op(PrintTensor, [given(grads)], **{**self.attributes, **own})]

@@ -24,7 +24,7 @@ from .collectives import (
     ReplicatedReduceScatter,
 )
 from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
-from .control import Call, Loop
+from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
 from .dynamic import (
@@ -207,6 +207,7 @@ __all__ = [
     "HostLoad",
     "HostStore",
     "Identity",
+    "If",
     "IncrementMod",
     "IncrementModInplace",
     "Init",

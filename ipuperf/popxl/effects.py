@@ -24,6 +24,7 @@ EFFECTS = Effects(
         ),
         "io_tiles()": Effect(NO_EFFECT, "num_io_tiles of the Ir is 0, so its ops run with all others"),
         "ops.call_with_info(check_inputs)": _CHECKED,
+        "ops.conditional_with_info(check_inputs)": _CHECKED,
         "ops.repeat_with_info(check_inputs)": _CHECKED,
         "ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)": Effect(
             NO_EFFECT, "a change counts as one of the whole tensor", (False,)

@@ -180,7 +180,7 @@ class Lowering(Places):
             after += self.on_tiles(result, on_tile_copy(op_id, result, body.layouts[result], self.machine))
 
     def cycles_of(self, lowered: LoweredGraph) -> int:
-        """Cycles of all local steps of a graph and of what it calls, on all IPUs: an estimate to compare branches by."""
+        """Cycles of all local steps of a graph and of what it calls, on all IPUs, to compare branches by."""
         steps = sum(s.duration for item in lowered.ops for s in item.steps.steps if isinstance(s, LocalStep))
         return steps + sum(trips * self.cycles_of(body) for item in lowered.ops for body, trips in item.calls)
 

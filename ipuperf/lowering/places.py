@@ -153,8 +153,8 @@ class Places:
             home = self.homes.get(inner)
             if home is not None and self.homes.get(outer, home) not in (None, home):
                 raise IrError(
-                    f"{op.where()}: the branches leave result {outer.id!r} on IPUs {self.homes[outer]} and {home}; copy "
-                    "one inside its branch"
+                    f"{op.where()}: the branches leave result {outer.id!r} on IPUs {self.homes[outer]} and {home}; "
+                    "copy one inside its branch"
                 )
             self.homes[outer] = home
             self.storage[outer] = self.storage.get(inner, inner)

@@ -5,12 +5,14 @@ Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``docs/reference/popxl.md
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT
 
 from .arguments import whole
+from .location import ExecutionContext
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -54,6 +56,21 @@ def in_sequence(enabled: Any = True) -> Any:
     if enabled not in (True, False, "pass"):
         raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
     return CONTEXT.sequence("pass" if enabled == "pass" else bool(enabled))
+
+
+@contextmanager
+def _execution_context(context: ExecutionContext) -> Iterator[None]:
+    """New ops stand in this part of the program.
+
+    Raises:
+        NotImplementedError: any part but the normal one.
+    """
+    if context is not ExecutionContext.Normal:
+        raise NotImplementedError(
+            f"ops in {context}: programs here have one part, ExecutionContext.Normal; weights are copied from and to "
+            "the host by Session without ops"
+        )
+    yield
 
 
 def name_scope(name: str) -> AbstractContextManager[None]:

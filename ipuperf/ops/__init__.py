@@ -63,6 +63,7 @@ from .optimiser import (
     AccumulatorScale,
     AccumulatorZero,
     AdamUpdater,
+    AdamVarUpdate,
     CopyVarUpdate,
     ScaledAdd,
     ScaledAddLhsInplace,
@@ -112,6 +113,7 @@ from .shape import (
 )
 from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
+from .sparse_accumulate import SparseAccumulate
 from .streams import HostLoad, HostStore
 from .topk import TopK
 from .unary import (
@@ -142,6 +144,7 @@ __all__ = [
     "AccumulatorScale",
     "AccumulatorZero",
     "AdamUpdater",
+    "AdamVarUpdate",
     "AdaptiveAveragePool",
     "AdaptiveAveragePoolGrad",
     "Add",
@@ -285,6 +288,7 @@ __all__ = [
     "SoftmaxGrad",
     "Softplus",
     "SoftplusGrad",
+    "SparseAccumulate",
     "Sqrt",
     "Sub",
     "Swish",

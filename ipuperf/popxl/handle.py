@@ -236,10 +236,7 @@ class Tensor(_ir.Operators):
         return self._op("gather", index)
 
     def _mask(self, mask: Tensor) -> Tensor:
-        from . import ops
-
-        zero = np.zeros((), self.dtype.as_numpy())
-        return ops.where(mask, self, zero)  # type: ignore[attr-defined]
+        return self.operate("where", mask, self, np.zeros((), self.dtype.as_numpy()))
 
     def __len__(self) -> int:
         if not self.shape:

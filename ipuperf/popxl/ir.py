@@ -125,8 +125,11 @@ class Ir:
         return Graph._from_ir(self._ir.create_graph(name or "graph"))
 
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
-        """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot`` (default: the
-        current folder)."""
+        """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
+
+        Args:
+            save_dir: default: the current folder.
+        """
         folder = Path(save_dir or ".")
         folder.mkdir(parents=True, exist_ok=True)
         for graph in self._ir.all_graphs():

@@ -30,9 +30,10 @@ def _call_sites(graph: _ir.Graph) -> Iterator[_ir.Op]:
 def _passed(tensor: _ir.Tensor) -> Iterator[_ir.Tensor]:
     """What callers pass for a graph input; nothing for another tensor."""
     graph = tensor.graph
-    index = graph.inputs.index(tensor) if tensor in graph.inputs else None
-    for site in _call_sites(graph) if index is not None else ():
-        yield from (passed[index] for callee, passed in site.calls() if callee is graph and index < len(passed))
+    for site in _call_sites(graph) if tensor in graph.inputs else ():
+        for callee, operands in site.calls():
+            pairs = zip(callee.inputs, operands, strict=False)
+            yield from (outer for inner, outer in pairs if inner is tensor)
 
 
 def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:

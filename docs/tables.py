@@ -48,6 +48,13 @@ def names() -> str:
     return _rows(("module", "supported names"), ((f"`{module}`", _listed(module)) for module in MODULES))
 
 
+def refused() -> str:
+    """Public names of upstream's PopXL that do not work here."""
+    from ipuperf.popxl.surface import missing
+
+    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in missing()))
+
+
 def trace_tables() -> str:
     """The tables of a trace."""
     from ipuperf.trace import TABLES
@@ -75,6 +82,7 @@ def published_rows() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
+    "refused names": refused,
     "trace": trace_tables,
     "report": report_files,
     "published rows": published_rows,

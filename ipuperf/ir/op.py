@@ -86,6 +86,10 @@ class Op:
         """Subgraphs that this op executes."""
         return ()
 
+    def calls(self) -> tuple[tuple[Graph, Sequence[Tensor]], ...]:
+        """Each called graph with the operands that stand for its inputs, in the order of :meth:`called_graphs`."""
+        return tuple((graph, self.inputs) for graph in self.called_graphs())
+
     def movable(self) -> bool:
         """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes
         nothing, and no other IPU, replica, host or memory outside waits for it."""

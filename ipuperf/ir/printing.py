@@ -41,3 +41,14 @@ def _op_line(op: Op, numbers: _Numbers) -> str:
     called = op.called_graphs()
     callee = f"({called[0].name})" if called else ""
     return f"{op.label}{callee} ({numbers.all(op.inputs)}) -> ({numbers.all(op.outputs)})"
+
+
+def dot_text(graph: Graph) -> str:
+    """The ops of ``graph`` as a directed graph in Graphviz's format; an arrow for each tensor to each reader."""
+    lines = [f'  "{op.label}";' for op in graph.ops]
+    lines += [
+        f'  "{tensor.producer.label if tensor.producer else tensor.name}" -> "{op.label}" [label="{tensor.name}"];'
+        for op in graph.ops
+        for tensor in op.inputs
+    ]
+    return "\n".join([f'digraph "{graph.name or "main"}" {{', *lines, "}", ""])

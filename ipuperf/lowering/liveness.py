@@ -292,11 +292,11 @@ class LivenessWalk:
         op = item.op
         copied = item.copies.copied
         self._pass(item.copies.before)
-        self._use([op.inputs[index] for index in copied], held)
+        self._use([item.operands[index] for index in copied], held)
         for body, trips in item.calls:  # every trip has the same live set, so one is enough
             operands = [
                 None if caller not in held else self._copy(body, callee) if index in copied else held[caller]
-                for index, (callee, caller) in enumerate(zip(body.graph.inputs, op.inputs, strict=True))
+                for index, (callee, caller) in enumerate(zip(body.graph.inputs, item.operands, strict=True))
             ]
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)

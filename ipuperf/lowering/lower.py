@@ -17,16 +17,18 @@ not fused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor, phases_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
-from ipuperf.ops.control import Loop, modified_graph_inputs
+from ipuperf.ops.control import If, Loop, modified_graph_inputs
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.work import CallGraph
 
 from .alike import Known
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
@@ -38,7 +40,7 @@ from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
-from .steps import Call, IoTiles, Repeat, Sequence, Step, StreamCopy
+from .steps import Call, IoTiles, LocalStep, Repeat, Sequence, Step, StreamCopy
 from .supersteps import OpSteps, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 
@@ -115,7 +117,7 @@ class Lowering(Places):
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
         """Lower one op: local steps, or calls (None in a draft)."""
-        if isinstance(op, (CallOp, Loop)):
+        if isinstance(op, (CallOp, If, Loop)):
             return self.lower_call(op, layouts)
         ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
         if self.found is None:
@@ -132,42 +134,72 @@ class Lowering(Places):
         steps = steps.for_op(self.register(op, self.known.facts(op).flops))
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
-    def lower_call(self, op: CallOp | Loop, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
-        """A call or loop: lower the callee, copy operands that lie elsewhere, lay out the results."""
-        copies = CallCopies()
-        bodies: list[tuple[LoweredGraph, int]] = []
+    def lower_call(self, op: CallOp | Loop | If, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
+        """A call, loop or conditional: lower what it executes, copy operands that lie elsewhere, lay out the results.
+        Of a conditional the branch that takes longer stands in the program."""
         op_id = -1 if self.draft else self.register(op, 0)
-        for item in self.known.facts(op).calls:
-            callee = item.graph
-            if self.found is None:
-                self.pass_operands(op, callee, first=callee not in self.graphs)
-            body = self.graphs.get(callee)
-            if body is None:
-                operands = dict(zip(callee.inputs, [layouts[t] for t in op.inputs], strict=True))
-                body = self.lower_graph(callee, operands)
-            for inner, outer in zip(callee.outputs, op.outputs, strict=True):
-                layouts[outer] = body.layouts[inner]
-            if self.found is None:
-                self.place_results(op, callee)
-            if not self.draft:
-                self.copy_operands(copies, op, op_id, body, layouts)
-                if item.trips > 1:
-                    self.copy_carried(copies, op, op_id, body)
-            bodies.append((body, item.trips))
+        works = self.known.facts(op).calls
+        ways = [self.lower_way(op, w, passed, op_id, layouts) for w, (_, passed) in zip(works, op.calls(), strict=True)]
         if self.draft:
+            self.lay_out_results(op, ways[0].calls[0][0], layouts)
             return None
-        return LoweredOp(op, op.ipu or 0, OpSteps(), calls=bodies, copies=copies)
+        longest = max(ways, key=lambda way: self.cycles_of(way.calls[0][0]))
+        self.lay_out_results(op, longest.calls[0][0], layouts)
+        return longest
+
+    def lower_way(
+        self, op: CallOp | Loop | If, work: CallGraph, passed: Seq[Tensor], op_id: int, layouts: dict[Tensor, Layout]
+    ) -> LoweredOp:
+        """One graph that ``op`` executes, with the operands ``passed`` to it."""
+        copies, callee = CallCopies(), work.graph
+        if self.found is None:
+            self.pass_operands(op, callee, passed, first=callee not in self.graphs)
+        body = self.graphs.get(callee)
+        if body is None:
+            operands = dict(zip(callee.inputs, [layouts[t] for t in passed], strict=True))
+            body = self.lower_graph(callee, operands)
+        if self.found is None:
+            self.place_results(op, callee)
+        if not self.draft:
+            self.copy_operands(copies, op, passed, op_id, body, layouts)
+            if isinstance(op, If):
+                self.copy_results(copies, op_id, body)
+            elif work.trips > 1:
+                self.copy_carried(copies, op, op_id, body)
+        return LoweredOp(op, op.ipu or 0, OpSteps(), calls=[(body, work.trips)], operands=passed, copies=copies)
+
+    def lay_out_results(self, op: Op, body: LoweredGraph, layouts: dict[Tensor, Layout]) -> None:
+        """The results of a call lie as in the graph that gave them."""
+        for inner, outer in zip(body.graph.outputs, op.outputs, strict=True):
+            layouts[outer] = body.layouts[inner]
+
+    def copy_results(self, made: CallCopies, op_id: int, body: LoweredGraph) -> None:
+        """Copies of a branch's results to those of the conditional."""
+        for result in body.graph.outputs:
+            after = made.after_trip.setdefault(self.home(result), [])
+            after += self.on_tiles(result, on_tile_copy(op_id, result, body.layouts[result], self.machine))
+
+    def cycles_of(self, lowered: LoweredGraph) -> int:
+        """Cycles of all local steps of a graph and of what it calls, on all IPUs, to compare branches by."""
+        steps = sum(s.duration for item in lowered.ops for s in item.steps.steps if isinstance(s, LocalStep))
+        return steps + sum(trips * self.cycles_of(body) for item in lowered.ops for body, trips in item.calls)
 
     def copy_operands(
-        self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph, layouts: Mapping[Tensor, Layout]
+        self,
+        made: CallCopies,
+        op: CallOp | Loop | If,
+        passed: Seq[Tensor],
+        op_id: int,
+        body: LoweredGraph,
+        layouts: Mapping[Tensor, Layout],
     ) -> None:
         """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
         callee = body.graph
         changed = modified_graph_inputs(callee)
-        for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+        for index, (inner, outer) in enumerate(zip(callee.inputs, passed, strict=True)):
             layout = body.layouts[inner]
             copies: list[Step] = []
-            if index in changed and not op.by_reference(index):
+            if index in changed and (isinstance(op, If) or not op.by_reference(index)):
                 made.copied.add(index)
                 copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
             given = layouts[outer]
@@ -250,7 +282,7 @@ class Lowering(Places):
                     if after or ipu in self.ipus_of(body):
                         call = Call(-1, body.graph.name, f"{body.graph.name}@{ipu}")
                         trip = Sequence(-1, "body", (call, *after))
-                        own.append(call if trips == 1 else Repeat(-1, body.graph.name, trips, trip))
+                        own += [call, *after] if trips == 1 else [Repeat(-1, body.graph.name, trips, trip)]
         return steps
 
     def ipus_of(self, lowered: LoweredGraph) -> set[int]:

@@ -40,7 +40,8 @@ class LoweredOp:
         shared: a step in which several IPUs take part, after the local ones.
         tile_set: on which tiles of the IPU it runs (a copy between tile sets: where it goes).
         joined: the op's copy is part of the ``shared`` step of an earlier op.
-        calls: the graphs it calls and how often (a loop: its trips).
+        calls: the graphs it calls and how often (a loop: its trips); of a conditional the branch that takes longer.
+        operands: what stands for the inputs of those graphs.
         copies: what a call copies of its operands.
     """
 
@@ -51,6 +52,7 @@ class LoweredOp:
     joined: bool = False
     tile_set: str = "compute"
     calls: Sequence[tuple[LoweredGraph, int]] = ()
+    operands: Sequence[Tensor] = ()
     copies: CallCopies = _NO_COPIES
 
 

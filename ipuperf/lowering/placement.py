@@ -27,15 +27,12 @@ def users(tensor: Tensor) -> dict[int, None]:
     """IPUs that read a tensor, through calls, in creation order of the ops."""
     found: dict[int, None] = {}
     for op in dict.fromkeys(tensor.consumers):
-        for index, operand in enumerate(op.inputs):
-            if operand is not tensor:
-                continue
-            callees = op.called_graphs()
-            for callee in callees:
-                if index < len(callee.inputs):
-                    found.update(users(callee.inputs[index]))
-            if not callees:
-                found[reading_ipu(op, index)] = None
+        for callee, operands in op.calls():
+            for inner, operand in zip(callee.inputs, operands, strict=False):
+                if operand is tensor:
+                    found.update(users(inner))
+        if not op.called_graphs():
+            found.update((reading_ipu(op, i), None) for i, operand in enumerate(op.inputs) if operand is tensor)
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, data_of
 from ipuperf.ops.base import Op
-from ipuperf.ops.control import Call, Loop
+from ipuperf.ops.control import Call, If, Loop
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.ipu_copy import IpuCopy
 
@@ -124,13 +126,13 @@ class Places:
             base.spec.elements // positions, size, self.machine.chip.vector_width(size), self.machine.chip.tiles
         )
 
-    def pass_operands(self, op: Call | Loop, callee: Graph, *, first: bool) -> None:
+    def pass_operands(self, op: Call | Loop | If, callee: Graph, operands: Sequence[Tensor], *, first: bool) -> None:
         """Note where the callee's inputs lie: with the operands of its first call.
 
         Raises:
             IrError: a later call has an operand on another IPU.
         """
-        for index, (inner, outer) in enumerate(zip(callee.inputs, op.inputs, strict=True)):
+        for index, (inner, outer) in enumerate(zip(callee.inputs, operands, strict=True)):
             if self.tile_sets.io_tiles:
                 self._pass_tiles(op, inner, outer, first=first)
             home = self.homes.get(outer)
@@ -145,15 +147,21 @@ class Places:
                     f"passes one on IPU {self.homes[inner]} there; use one graph for each placement"
                 )
 
-    def place_results(self, op: Call | Loop, callee: Graph) -> None:
+    def place_results(self, op: Call | Loop | If, callee: Graph) -> None:
         """Note that the results of a call lie where the callee leaves them."""
         for inner, outer in zip(callee.outputs, op.outputs, strict=True):
-            self.homes[outer] = self.homes.get(inner)
+            home = self.homes.get(inner)
+            if home is not None and self.homes.get(outer, home) not in (None, home):
+                raise IrError(
+                    f"{op.where()}: the branches leave result {outer.id!r} on IPUs {self.homes[outer]} and {home}; "
+                    "copy one inside its branch"
+                )
+            self.homes[outer] = home
             self.storage[outer] = self.storage.get(inner, inner)
             if self.tile_sets.io_tiles:
                 self.tile_set_of[outer] = self.tile_set_of.get(inner, COMPUTE)
 
-    def _pass_tiles(self, op: Call | Loop, inner: Tensor, outer: Tensor, *, first: bool) -> None:
+    def _pass_tiles(self, op: Call | Loop | If, inner: Tensor, outer: Tensor, *, first: bool) -> None:
         """As :meth:`pass_operands` for the tile set."""
         lies = self.tile_set_of.get(outer, COMPUTE)
         if first:
@@ -201,8 +209,8 @@ def _matmul_parameters(ir: Ir) -> set[Tensor]:
         for op in graph.ops:
             if op.type in _PRODUCT_TYPES:
                 found.update(op.inputs)
-            for callee in op.called_graphs():
-                for inner, operand in zip(callee.inputs, op.inputs, strict=False):
+            for callee, passed in op.calls():
+                for inner, operand in zip(callee.inputs, passed, strict=False):
                     operands.setdefault(inner, []).append(operand)
     waiting = list(found)
     while waiting:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ipuperf.ir import Constant, Graph, Op, RemoteBuffer, Stream, Tensor, Variable
 from ipuperf.ops import base
-from ipuperf.ops.control import Call, Loop
+from ipuperf.ops.control import Call, If, Loop
 
 from .errors import EvaluationError
 from .memory import Block, Pool, Scratch
@@ -269,6 +269,8 @@ class _Frame:
                 self._call(op, position)
             elif isinstance(op, Loop):
                 self._loop(op)
+            elif isinstance(op, If):
+                self._conditional(op)
             elif isinstance(op, base.Op):
                 self._op(op)
             else:
@@ -372,6 +374,32 @@ class _Frame:
             compiler.pool.release(copy)
         self.code.append(_repeat(body, op.trip_count))
 
+    def _conditional(self, op: If) -> None:
+        """Both branches compiled; at run time those execute that a replica takes, each into its own rows."""
+        results = []
+        for tensor in op.outputs:
+            array, block = self.compiler.new(tensor)
+            self.define(tensor, array, block, True)
+            results.append(array)
+        condition = self.array(op.inputs[0]).reshape(-1)
+        bodies = [self._branch(callee, operands, results) for callee, operands in op.calls()]
+        self.code.append(_either(op, condition, bodies[0], bodies[1], results))
+
+    def _branch(
+        self, callee: Graph, operands: Sequence[Tensor], results: Sequence[np.ndarray]
+    ) -> tuple[base.Kernel, list[np.ndarray]]:
+        """A branch and the arrays of its results."""
+        compiler = self.compiler
+        body: Code = []
+        inputs = [self.array(t) for t in operands]
+        if len(inputs) != len(callee.inputs):
+            raise EvaluationError(f"branch {callee.name!r}: {len(inputs)} operands for {len(callee.inputs)} inputs")
+        bound, copies = compiler._by_value(callee, inputs, lambda i: False, body)
+        given = compiler.frame(callee, bound, body)
+        for block in (*copies, *(held for _, held in given if held is not None)):
+            compiler.pool.release(block)
+        return runner(body), [array for array, _ in given[: len(results)]]
+
 
 def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:
     """Chains of arrays whose memory may overlap: what a call passes twice by reference, or two views of one tensor."""
@@ -414,5 +442,31 @@ def _repeat(body: Code, trips: int) -> base.Kernel:
         for _ in repeat(None, trips):
             for step in steps:
                 step()
+
+    return run
+
+
+_Branch = tuple[base.Kernel, list[np.ndarray]]
+
+
+def _either(op: If, condition: np.ndarray, then: _Branch, other: _Branch, results: list[np.ndarray]) -> base.Kernel:
+    """A function that runs the branches that any replica takes and keeps each replica's own results."""
+
+    def take(branch: _Branch, chosen: np.ndarray) -> None:
+        branch[0]()
+        for result, given in zip(results, branch[1], strict=True):
+            result[chosen] = given[chosen]
+
+    def run() -> None:
+        chosen = condition.astype(bool)
+        if op.communicates and chosen.any() != chosen.all():
+            raise EvaluationError(
+                f"{op.where()}: replicas differ in the condition and a branch communicates with other replicas or "
+                "Streaming Memory; make the condition the same on all replicas"
+            )
+        if chosen.any():
+            take(then, chosen)
+        if not chosen.all():
+            take(other, ~chosen)
 
     return run

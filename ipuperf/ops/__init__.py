@@ -24,7 +24,7 @@ from .collectives import (
     ReplicatedReduceScatter,
 )
 from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
-from .control import Call, Loop
+from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
 from .dynamic import (
@@ -65,6 +65,7 @@ from .optimiser import (
     AccumulatorScale,
     AccumulatorZero,
     AdamUpdater,
+    AdamVarUpdate,
     CopyVarUpdate,
     ScaledAdd,
     ScaledAddLhsInplace,
@@ -122,6 +123,7 @@ from .shape import (
 )
 from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
+from .sparse_accumulate import SparseAccumulate
 from .streams import HostLoad, HostStore
 from .topk import TopK
 from .unary import (
@@ -153,6 +155,7 @@ __all__ = [
     "AccumulatorScale",
     "AccumulatorZero",
     "AdamUpdater",
+    "AdamVarUpdate",
     "AdaptiveAveragePool",
     "AdaptiveAveragePoolGrad",
     "Add",
@@ -220,6 +223,7 @@ __all__ = [
     "HostLoad",
     "HostStore",
     "Identity",
+    "If",
     "IncrementMod",
     "IncrementModInplace",
     "Init",
@@ -308,6 +312,7 @@ __all__ = [
     "SoftmaxGrad",
     "Softplus",
     "SoftplusGrad",
+    "SparseAccumulate",
     "Split",
     "Sqrt",
     "Sub",

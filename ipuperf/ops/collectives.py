@@ -29,6 +29,9 @@ _UFUNCS: dict[str, np.ufunc] = {
     "max": np.maximum,
     "min": np.minimum,
     "mul": np.multiply,
+    "square_add": np.add,
+    "and": np.logical_and,
+    "or": np.logical_or,
 }
 
 
@@ -57,6 +60,9 @@ def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Call
     dtype = result.dtype
 
     def run() -> None:
+        if op == "square_add":
+            np.sum(np.square(source, dtype=dtype), axis=1, dtype=dtype, out=result)
+            return
         ufunc.reduce(source, axis=1, dtype=dtype, out=result)
         if op == "mean":
             np.multiply(result, np.float32(1.0 / size), out=result)
@@ -87,6 +93,8 @@ class _Collective(Op):
             )
         if self.op == "mean":
             self.floating(tensor)
+        if self.op in ("and", "or") and tensor.dtype.name != "bool":
+            raise IrError(f"{self.where()}: op {self.op!r} of {tensor.id!r} {tensor.dtype.name}; booleans are needed")
         return tensor
 
     def collective(self, kind: str, full: Tensor | TensorSpec) -> Sequence[Work]:
@@ -101,7 +109,8 @@ class _Collective(Op):
 class ReplicatedAllReduce(_Collective):
     """Every member of a group gets the combination of all its members' values.
 
-    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``. Sums of float16 are made in float32. The gradient of
+    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``, ``square_add`` (the sum of the squares), of booleans
+    ``and`` and ``or``. Sums of float16 are made in float32. The gradient of
     a sum is the sum of the gradients over the group, that of a mean their mean.
     """
 
@@ -114,7 +123,7 @@ class ReplicatedAllReduce(_Collective):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
-        if group.group_size == 1:
+        if group.group_size == 1 and self.op != "square_add":
             return (lambda: None) if out is value else (lambda: np.copyto(out, value))
         source, target = by_group(value, group), by_group(out, group)
         if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from ipuperf.ir import GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, derived, roots
+from ipuperf.ir import DTypeError, GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, derived, roots
 from ipuperf.ir.attributes import INTEGER, INTEGERS, Attribute, instance
 
 from .base import Op
@@ -53,22 +53,24 @@ class _Control(Op):
 
     def check_operands(self) -> None:
         """Raise :class:`ShapeError` unless the operands fit the callee's inputs one by one."""
-        callee = self.callee
-        if len(self.inputs) != len(callee.inputs):
-            raise ShapeError(
-                f"{self.where()}: {len(self.inputs)} operands for the {len(callee.inputs)} inputs of graph "
-                f"{callee.name!r}"
-            )
-        for operand, parameter in zip(self.inputs, callee.inputs, strict=True):
-            if operand.spec is not parameter.spec and operand.spec != parameter.spec:
-                raise ShapeError(
-                    f"{self.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
-                    f"{callee.name!r} is {_full(parameter)}"
-                )
+        _check_operands(self, self.callee, self.inputs)
 
     def copied_bytes(self, indices: Iterable[int]) -> int:
         """Bytes of the operands among ``indices`` that are passed by value."""
         return sum(self.inputs[i].spec.bytes for i in indices if not self.by_reference(i))
+
+
+def _check_operands(op: Op, callee: Graph, operands: Sequence[Tensor]) -> None:
+    if len(operands) != len(callee.inputs):
+        raise ShapeError(
+            f"{op.where()}: {len(operands)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
+        )
+    for operand, parameter in zip(operands, callee.inputs, strict=True):
+        if operand.spec is not parameter.spec and operand.spec != parameter.spec:
+            raise ShapeError(
+                f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
+                f"{callee.name!r} is {_full(parameter)}"
+            )
 
 
 def _full(tensor: Tensor) -> str:
@@ -219,3 +221,89 @@ class Loop(_Control):
         carried = sum(t.spec.bytes for t in self.inputs[: self.carried])
         before = self.copied_bytes(range(len(self.inputs)))
         return [*_copies(before), CallGraph(self.callee, self.trip_count), *_copies(carried * self.trip_count)]
+
+
+class If(Op):
+    """Execute graph ``then_branch`` where the boolean scalar ``inputs[0]`` is true, ``else_branch`` where it is not.
+
+    The operands behind the condition are those of the first graph, then those of the second; all are by value. Both
+    graphs give the same number of results, of the same shapes and types. Each replica takes its own way: when replicas
+    differ, both graphs are evaluated and each replica keeps its own results, which is refused where a branch
+    communicates (collectives, remote buffers). Host transfers cannot stand in a branch: their number per run would
+    depend on data.
+
+    Cost: that of the branch that takes longer (a program is simulated once, whatever its data are), the copies of its
+    operands and of its results; memory is that of this branch, with the code of both. Reading the condition is not
+    charged. There is no gradient. Semantics: popart: willow/src/op/if.cpp.
+    """
+
+    type: ClassVar[str] = "If"
+
+    then_branch = Attribute(instance(Graph))
+    else_branch = Attribute(instance(Graph))
+
+    def called_graphs(self) -> tuple[Graph, ...]:
+        return (self.then_branch, self.else_branch)
+
+    def calls(self) -> tuple[tuple[Graph, Sequence[Tensor]], ...]:
+        """The branches, each with its part of the operands."""
+        split = 1 + len(self.then_branch.inputs)
+        return (self.then_branch, self.inputs[1:split]), (self.else_branch, self.inputs[split:])
+
+    def infer(self) -> list[TensorSpec]:
+        """The specs of the branches' outputs; raises for a condition that is no boolean scalar, branches whose results
+        differ, operands that do not fit, inputs by reference, host transfers inside and the main graph."""
+        condition = self.inputs[0]
+        if condition.dtype.name != "bool" or condition.spec.elements != 1:
+            raise DTypeError(
+                f"{self.where()}: condition {condition.id!r} is {condition.spec}; a boolean scalar is needed"
+            )
+        for callee, operands in self.calls():
+            self._check_branch(callee)
+            _check_operands(self, callee, operands)
+        then, other = ([t.spec for t in graph.outputs] for graph in self.called_graphs())
+        if then != other:
+            raise ShapeError(
+                f"{self.where()}: graph {self.then_branch.name!r} gives {_listed(then)}, graph "
+                f"{self.else_branch.name!r} gives {_listed(other)}; branches need the same results"
+            )
+        return then
+
+    def _check_branch(self, callee: Graph) -> None:
+        if callee.is_main:
+            raise IrError(f"{self.where()}: the main graph cannot be a branch")
+        if any(t.by_ref for t in callee.inputs):
+            raise IrError(f"{self.where()}: graph {callee.name!r} has inputs by reference; branches take values")
+        if outside_of(callee, "stream"):
+            raise IrError(
+                f"{self.where()}: graph {callee.name!r} moves host data, whose amount per run would depend on the "
+                "condition; load before the conditional and store after it"
+            )
+
+    @property
+    def communicates(self) -> bool:
+        """Whether a branch needs all replicas, or memory outside of the IPU."""
+        return any(outside_of(graph, "group") or outside_of(graph, "buffer") for graph in self.called_graphs())
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """None; raises."""
+        raise IrError(
+            f"{self.where()}: a conditional has no gradient; differentiate its branches, and choose between them"
+        )
+
+    def work(self) -> Sequence[Work]:
+        """Both branches (of which the one that takes longer is charged) and a copy of the results."""
+        outputs = sum(t.spec.bytes for t in self.outputs)
+        return [*(CallGraph(graph) for graph in self.called_graphs()), *_copies(outputs)]
+
+
+def outside_of(graph: Graph, attribute: str) -> bool:
+    """Whether an op in ``graph`` or below has this attribute (``stream``, ``buffer``, ``group``)."""
+    return any(
+        attribute in op.attributes or any(outside_of(callee, attribute) for callee in op.called_graphs())
+        for op in graph.ops
+    )
+
+
+def _listed(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(map(str, specs)) or "nothing"

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import IrError, Phase, Tensor, TensorSpec
+from ipuperf.ir import DTypeError, IrError, Phase, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, optional
 
 from . import vertices
@@ -161,7 +161,8 @@ _KINDS = ("add", "square", "mean", "moving_average", "moving_average_square")
 
 
 class Accumulate(_Update):
-    """Accumulate X into ``t`` in place; the output is ``t``. Types may differ, shapes are equal.
+    """Accumulate X into ``t`` in place; the output is ``t``. Types may differ, shapes are equal; integers of one type
+    are added without a factor.
 
     Inputs ``t, X[, factor]``; attributes ``kind`` and ``factor`` (float or None). A third input is the factor ``f``.
 
@@ -185,12 +186,24 @@ class Accumulate(_Update):
         """The spec of ``t``; raises for an unknown kind, unequal shapes and a kind that lacks its factor."""
         target, value = self.inputs[:2]
         kind = self.kind
-        self.floating(target, value)
+        if target.dtype.is_integer:
+            self._check_integers(target, value)
+        else:
+            self.floating(target, value)
         self.same_shape(target, value)
         self.check_factor("factor")
         if self.factor_index("factor") is None and self.factor is None and kind not in ("add", "square"):
             raise IrError(f"{self.where()}: kind {kind!r} needs a factor (a float or a third input)")
         return [self.like(target)]
+
+    def _check_integers(self, target: Tensor, value: Tensor) -> None:
+        """Integers are added as they are: one type, kind ``add``, no factor."""
+        self.same_dtype(target, value)
+        if self.kind != "add" or len(self.inputs) > 2 or self.factor not in (None, 1.0):
+            raise DTypeError(
+                f"{self.where()}: {target.id!r} is {target.dtype.name}; integers accumulate by kind 'add', "
+                "without a factor"
+            )
 
     def factor_index(self, name: str) -> int | None:
         """The third input, if there is one, is the factor."""
@@ -217,6 +230,8 @@ class Accumulate(_Update):
         static = self.factor_index("factor") is None
         square = self.kind.endswith("square")
         target = inputs[0]
+        if self.inputs[0].dtype.is_integer:
+            return lambda: np.add(target, inputs[1], out=target)
         return bind_weighted_sum(target, target, inputs[1], self._coefficients(inputs), static, square, _scratch(env))
 
     def work(self) -> Sequence[Work]:
@@ -230,12 +245,69 @@ class Accumulate(_Update):
             name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
             vertex = f"popops::{name}<{types},{str(not tensor).lower()}>"
             formula = scaled_add_cycles(target.dtype, value.dtype, tensor, both)
-            return [Vertices(vertex, count, formula, flops=(3 if both else 2) * count)]
+            unsure = target.dtype.is_integer  # popops estimates the floating-point vertices only
+            return [Vertices(vertex, count, formula, flops=(3 if both else 2) * count, low_confidence=unsure)]
         operations = _FUSED_OPERATIONS[kind][tensor]
         if kind == "square" and not tensor and self.factor in (None, 1.0):
             operations = 2
         formula = fused_cycles(target.dtype, 2, int(tensor), operations)
         return [Vertices(f"popops::map::Accumulate_{kind}<{types}>", count, formula, flops=operations * count)]
+
+
+class AdamVarUpdate(_Update):
+    """``w -= lr * sqrt(r1) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1`` or ``r2`` is 0.
+
+    The output is ``w``.
+
+    Inputs ``w, u, r1, r2[, lr]``: the weight, its updater, their squared norms, the learning rate (else attribute
+    ``lr``). Cost: the expression of the factor and ``ScaledAdd`` (popart: willow/src/popx/op/adamvarupdatex.cpp).
+    """
+
+    type: ClassVar[str] = "AdamVarUpdate"
+
+    lr = Attribute(optional(NUMBER), None)
+
+    def infer(self) -> list[TensorSpec]:
+        """The weight's spec; raises for integers, unequal shapes, norms and rates that are no scalars."""
+        self.require(4 <= len(self.inputs) <= 5, f"needs 4 or 5 operands, got {len(self.inputs)}")
+        weight, updater = self.inputs[:2]
+        self.floating(weight, updater)
+        self.same_shape(weight, updater)
+        for tensor in self.inputs[2:]:
+            self.require(tensor.spec.elements == 1, f"{tensor.id!r} has shape {tensor.shape}; one element is needed")
+        if self.factor_index("lr") is None and self.lr is None:
+            raise IrError(f"{self.where()}: a learning rate is needed (a float or a fifth input)")
+        return [self.like(weight)]
+
+    def factor_index(self, name: str) -> int | None:
+        """The fifth input, if there is one, is the learning rate."""
+        return 4 if name == "lr" and len(self.inputs) > 4 else None
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The weight."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the weight."""
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A weighted sum in float32 whose factor is read in each run."""
+        rate, (first, second) = self.reader("lr", inputs), inputs[2:4]
+
+        def coefficients(replica: int) -> tuple[float, float]:
+            r1, r2 = float(first[replica].reshape(-1)[0]), float(second[replica].reshape(-1)[0])
+            return 1.0, -rate(replica) * (float(np.sqrt(r1) / np.sqrt(r2)) if r1 and r2 else 1.0)
+
+        return bind_weighted_sum(inputs[0], inputs[0], inputs[1], coefficients, False, False, _scratch(env))
+
+    def work(self) -> Sequence[Work]:
+        """The factor, one element on one tile, then the ScaledAdd with a factor from memory."""
+        weight, updater = self.inputs[:2]
+        count, types = weight.spec.elements, type_names(weight.dtype, updater.dtype)
+        factor = Vertices("popops::map::AdamVarUpdate_factor", 1, fused_cycles(self.inputs[2].dtype, 2, 0, 7), flops=7)
+        formula = scaled_add_cycles(weight.dtype, updater.dtype, True, False)
+        return [factor, Vertices(f"popops::ScaledAddSupervisor<{types},false>", count, formula, flops=2 * count)]
 
 
 class AccumulatorScale(_Update):

@@ -62,8 +62,8 @@ def _check_graph(graph: Graph, known: dict[Tensor, int]) -> None:
             entry = constant(op.inputs[1])
             if entry is not None:
                 _check_entry(op.where(), op.buffer, entry)
-        for callee in op.called_graphs():
-            entries = ((inner, constant(outer)) for inner, outer in zip(callee.inputs, op.inputs, strict=False))
+        for callee, operands in op.calls():
+            entries = ((inner, constant(outer)) for inner, outer in zip(callee.inputs, operands, strict=False))
             _check_graph(callee, {inner: entry for inner, entry in entries if entry is not None})
 
 
@@ -101,7 +101,7 @@ def _accesses(op: IrOp, found: dict[Graph, set[Access]]) -> set[Access]:
     """What ``op`` does, with entries as its own graph sees them; ``found`` holds the graphs that it calls."""
     if isinstance(op, _RemoteOp):
         return {Access(op.buffer, _entry(op.inputs[1]), isinstance(op, RemoteStore))}
-    outside = {inner: outer for g in op.called_graphs() for inner, outer in zip(g.inputs, op.inputs, strict=False)}
+    outside = {inner: outer for g, operands in op.calls() for inner, outer in zip(g.inputs, operands, strict=False)}
     below = [access for graph in op.called_graphs() for access in found[graph]]
     return {a._replace(entry=_entry(outside[a.entry])) if isinstance(a.entry, Tensor) else a for a in below}
 

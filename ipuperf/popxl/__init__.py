@@ -42,6 +42,13 @@ from .dtypes import (
 from .errors import unsupported as _unsupported
 from .graph import Graph
 from .ir import Ir
+from .location import (
+    ExecutionContext,
+    ReplicatedTensorSharding,
+    TensorLocation,
+    TensorStorage,
+    TileSet,
+)
 from .module import Module
 from .package import functions_win as _functions_win
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
@@ -67,16 +74,21 @@ from .tensor import (
 __all__ = [
     "Constant",
     "DeviceToHostStream",
+    "ExecutionContext",
     "Graph",
     "HostToDeviceStream",
     "Ir",
     "Module",
     "RemoteBuffer",
     "ReplicaGrouping",
+    "ReplicatedTensorSharding",
     "Session",
     "Tensor",
     "TensorByRef",
+    "TensorLocation",
     "TensorSpec",
+    "TensorStorage",
+    "TileSet",
     "Variable",
     "bool",
     "constant",

@@ -5,12 +5,15 @@ Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``docs/reference/popxl.md
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT
 
 from .arguments import whole
+from .effects import EFFECTS
+from .location import ExecutionContext
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -54,6 +57,35 @@ def in_sequence(enabled: Any = True) -> Any:
     if enabled not in (True, False, "pass"):
         raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
     return CONTEXT.sequence("pass" if enabled == "pass" else bool(enabled))
+
+
+@contextmanager
+def debug_context_frame_offset(offset: int) -> Iterator[None]:
+    """Upstream: how many frames further out the location of new ops is. Here a location is always that of the program's
+    own line, so that an offset is without effect, which is said."""
+    EFFECTS.given("context.debug_context_frame_offset(offset)", whole(offset, "debug_context_frame_offset"))
+    yield
+
+
+def op_debug_context(name: Any) -> Any:
+    """Decorator of functions that make ops: these are said to be made by the function ``name`` (upstream); locations
+    name the line of the program instead, so that the function stays as it is. With and without argument."""
+    return name if callable(name) else lambda function: function
+
+
+@contextmanager
+def _execution_context(context: ExecutionContext) -> Iterator[None]:
+    """New ops stand in this part of the program.
+
+    Raises:
+        NotImplementedError: any part but the normal one.
+    """
+    if context is not ExecutionContext.Normal:
+        raise NotImplementedError(
+            f"ops in {context}: programs here have one part, ExecutionContext.Normal; weights are copied from and to "
+            "the host by Session without ops"
+        )
+    yield
 
 
 def name_scope(name: str) -> AbstractContextManager[None]:

@@ -22,11 +22,19 @@ EFFECTS = Effects(
             "the machine is the simulated one of `ipuperf run --machine`",
             ("ipu_hw", "ipu_model", "cpu"),
         ),
+        "context.debug_context_frame_offset(offset)": Effect(
+            NO_EFFECT, "locations are the program's own lines, not frames counted from an op", (0,)
+        ),
         "io_tiles()": Effect(NO_EFFECT, "num_io_tiles of the Ir is 0, so its ops run with all others"),
         "ops.call_with_info(check_inputs)": _CHECKED,
+        "ops.conditional_with_info(check_inputs)": _CHECKED,
         "ops.repeat_with_info(check_inputs)": _CHECKED,
         "ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)": Effect(
             NO_EFFECT, "a change counts as one of the whole tensor", (False,)
+        ),
+        "ops.var_updates.sparse_accumulate_(W)": Effect(NO_EFFECT, "the accumulator is laid out by itself", (None,)),
+        "ops.var_updates.adam_var_update(max_weight_norm)": Effect(
+            NO_EFFECT, "as upstream, whose lowering does not read it (willow/src/popx/op/adamvarupdatex.cpp)", (None,)
         ),
         "ops.batch_norm_inference(momentum)": Effect(NO_DIFFERENCE, "running statistics change in training only"),
         "ops.max_pool(storage_order)": Effect(NO_DIFFERENCE, "it concerns positions of maxima, which are no result"),

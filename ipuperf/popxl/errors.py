@@ -11,10 +11,27 @@ from ipuperf.ir import IrError
 popart_exception = IrError
 
 
+_SPANNING = (
+    "its gradient is not that of its value, for which one op would have to be on several IPUs; write the copies "
+    "between IPUs with ops.ipu_copy, or use collectives.all_reduce"
+)
+_COMPLEX = "complex numbers have no type on the IPU either"
+
+#: Upstream names that cannot be here, with the reason.
+CANNOT = {
+    "popxl.ops.collectives.all_reduce_identical_inputs": _SPANNING,
+    "popxl.ops.collectives.all_reduce_identical_grad_inputs": _SPANNING,
+    "popxl.complex64": _COMPLEX,
+    "popxl.complex128": _COMPLEX,
+}
+
+
 class UndefinedValue(RuntimeError):
     """A property was asked for that was never given, for example the IPU of a tensor that has none."""
 
 
 def unsupported(qualified: str, supported: list[str]) -> AttributeError:
-    """The error for an upstream name that ipuperf does not have."""
+    """The error for an upstream name that ipuperf does not have: why it cannot, where that is known."""
+    if qualified in CANNOT:
+        return AttributeError(f"{qualified} does not work in ipuperf: {CANNOT[qualified]}")
     return AttributeError(f"{qualified} is not supported by ipuperf yet; supported: {', '.join(sorted(supported))}")

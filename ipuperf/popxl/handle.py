@@ -184,6 +184,17 @@ class Tensor(_ir.Operators):
         """See :func:`popxl.ops.detach_`."""
         return self._op("detach_")
 
+    def diag(self) -> Tensor:
+        """The elements of the main diagonal of a matrix.
+
+        Raises:
+            ValueError: not two axes.
+        """
+        if self.rank != 2:
+            raise ValueError(f"diag of {self.id!r} {self.shape}: a matrix (two axes) is needed")
+        columns = self.shape[1]
+        return self.flatten()[: min(self.shape) * (columns + 1) : columns + 1]
+
     # -- placement -------------------------------------------------------------------------------------------------
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
@@ -204,11 +215,32 @@ class Tensor(_ir.Operators):
         return self.operate("add_", self, other)
 
     def __getitem__(self, key: Any) -> Tensor:
+        """A copy of a part: by integers and slices, by a list, array or tensor of integers (``gather`` along axis 0),
+        or by one of booleans (a mask: zeros where it is false, as upstream).
+
+        Raises:
+            TypeError: another index; IndexError: an integer outside of its axis.
+        """
         from .ops.lifting import lifted
 
+        if isinstance(key, (Tensor, np.ndarray, list)):
+            return self._picked(key)
         if any(part is None for part in (key if isinstance(key, tuple) else (key,))):
             raise TypeError(f"index of {self.id!r}: None is not allowed; allowed: int, slice, ...")
         return lifted(getitem)(self, key)
+
+    def _picked(self, key: Any) -> Tensor:
+        from .ops.operands import ensure_tensor
+
+        index = ensure_tensor(key)
+        if index.dtype.name == "bool":
+            return self._mask(index)
+        if not index.dtype.is_int:
+            raise TypeError(f"index of {self.id!r}: {index.dtype} is not allowed; allowed: integers and booleans")
+        return self._op("gather", index)
+
+    def _mask(self, mask: Tensor) -> Tensor:
+        return self.operate("where", mask, self, np.zeros((), self.dtype.as_numpy()))
 
     def __len__(self) -> int:
         if not self.shape:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ipuperf import ir as _ir
 from ipuperf.ir import Ir as _BaseIr
+from ipuperf.ir.printing import dot_text
 
 from .arguments import whole
 from .effects import EFFECTS
@@ -120,6 +123,18 @@ class Ir:
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """An empty subgraph named ``<name>_subgraph(k)``."""
         return Graph._from_ir(self._ir.create_graph(name or "graph"))
+
+    def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
+        """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
+
+        Args:
+            save_dir: default: the current folder.
+        """
+        folder = Path(save_dir or ".")
+        folder.mkdir(parents=True, exist_ok=True)
+        for graph in self._ir.all_graphs():
+            name = re.sub(r"[^\w.()-]+", "_", graph.name or "main")
+            (folder / f"{check}_{name}.dot").write_text(dot_text(graph), encoding="utf-8")
 
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """All streams from the host."""

@@ -27,17 +27,24 @@ def _call_sites(graph: _ir.Graph) -> Iterator[_ir.Op]:
     return (op for caller in graph.ir.all_graphs() for op in caller.ops if graph in op.called_graphs())
 
 
+def _passed(tensor: _ir.Tensor) -> Iterator[_ir.Tensor]:
+    """What callers pass for a graph input; nothing for another tensor."""
+    graph = tensor.graph
+    for site in _call_sites(graph) if tensor in graph.inputs else ():
+        for callee, operands in site.calls():
+            pairs = zip(callee.inputs, operands, strict=False)
+            yield from (outer for inner, outer in pairs if inner is tensor)
+
+
 def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
     """Where ``op`` reads ``tensor``; for calls, where the graph input is."""
     if isinstance(op, _k.IpuCopy):
         return Place(op.source if op.inputs[0] is tensor else op.destination, op.tile_set)
-    callees = op.called_graphs()
-    if not callees:
+    if not op.called_graphs():
         copied = isinstance(op, _k.IoTileCopy) and op.inputs[0] is tensor
         return Place(op.ipu or 0, op.source if copied else _result_set(op))  # type: ignore[attr-defined]
-    index = op.inputs.index(tensor)
-    inputs = callees[0].inputs
-    return _find(inputs[index], seen) if index < len(inputs) else _NOWHERE
+    passed = (pair for graph, operands in op.calls() for pair in zip(graph.inputs, operands, strict=False))
+    return next((_find(inner, seen) for inner, outer in passed if outer is tensor), _NOWHERE)
 
 
 def _result_set(op: _ir.Op) -> str:
@@ -70,14 +77,10 @@ def _from_graph(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
     """What producer, else callers, else readers (copies between IPUs before others) say."""
     if tensor.producer is not None:
         return _made_at(tensor.producer, tensor, seen)
-    graph = tensor.graph
-    if tensor in graph.inputs:
-        index = graph.inputs.index(tensor)
-        for site in _call_sites(graph):
-            if index < len(site.inputs):
-                found = _find(site.inputs[index], seen)
-                if found.ipu is not None:
-                    return found
+    for operand in _passed(tensor):
+        found = _find(operand, seen)
+        if found.ipu is not None:
+            return found
     readers = sorted(tensor.consumers, key=lambda op: not isinstance(op, _k.IpuCopy))
     places = (_reading_place(reader, tensor, seen) for reader in readers)
     return next((place for place in places if place.ipu is not None), _NOWHERE)
@@ -95,7 +98,7 @@ def ipu_of(tensor: _ir.Tensor) -> int | None:
 
 
 #: Ops whose operands need not lie together.
-_ANYWHERE = (_k.Call, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
+_ANYWHERE = (_k.Call, _k.If, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
 
 
 def _known_place(tensor: _ir.Tensor) -> Place:

@@ -208,12 +208,15 @@ class Session:
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
-    def run(self, inputs: h2dStreamBufferMaps | None = None) -> dict[DeviceToHostStream, np.ndarray]:
+    def run(
+        self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True
+    ) -> dict[DeviceToHostStream, np.ndarray]:
         """Run the program once.
 
         Args:
             inputs: host data per stream, ``(transfers,) (replicas,) *shape`` with the axes in brackets only when there
                 is more than one; more transfers than needed are allowed. Arrays, torch tensors and lists.
+            downcast_inputs: accept 64-bit data for streams of 32 bits, when the values fit.
 
         Returns:
             New arrays per output stream, with the same leading axes.
@@ -223,13 +226,16 @@ class Session:
             ValueError: missing or unexpected streams, wrong shape or dtype.
         """
         self._require_attached("run")
-        arrays = self._validate_run_inputs(inputs)
+        arrays = self._validate_run_inputs(inputs, downcast_inputs)
         self._mark_in_sync(False)
         outputs = self.executable.run(arrays)
         return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}
 
     def run_with_outputs(
-        self, inputs: h2dStreamBufferMaps | None = None, outputs: d2hStreamBufferMaps | None = None
+        self,
+        inputs: h2dStreamBufferMaps | None = None,
+        outputs: d2hStreamBufferMaps | None = None,
+        downcast_inputs: bool = True,
     ) -> None:
         """As :meth:`run`, writing into the given ``outputs`` (one array per output stream).
 
@@ -238,14 +244,16 @@ class Session:
         """
         given = self._by_stream("output", outputs)
         self._validate_run_outputs(given)
-        for stream, array in self.run(inputs).items():
+        for stream, array in self.run(inputs, downcast_inputs).items():
             given[stream][...] = array
 
-    def _validate_run_inputs(self, inputs: h2dStreamBufferMaps | None) -> dict[_ir.Stream, np.ndarray]:
+    def _validate_run_inputs(
+        self, inputs: h2dStreamBufferMaps | None, downcast_inputs: bool = True
+    ) -> dict[_ir.Stream, np.ndarray]:
         """Check the inputs and bring them to ``(transfers, replicas, *shape)``."""
         given, expected = self._by_stream("input", inputs), self.expected_inputs()
         self._same_streams("input", set(given), expected)
-        return {s._ir: self._input_array(s, given[s]) for s in expected}
+        return {s._ir: self._input_array(s, given[s], downcast_inputs) for s in expected}
 
     @staticmethod
     def _by_stream(what: str, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
@@ -270,10 +278,10 @@ class Session:
                 "without a load or store op takes no data)"
             )
 
-    def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
+    def _input_array(self, stream: HostToDeviceStream, value: Any, downcast: bool = True) -> np.ndarray:
         expected = self._full_input_shape(stream.shape)
         what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
-        array = self._in_dtype(value, stream.dtype.as_numpy(), what)
+        array = self._in_dtype(value, stream.dtype.as_numpy(), what, downcast)
         transfers = self._ir.num_host_transfers
         many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
         same = array.shape[1:] == expected[1:] if many else array.shape == expected
@@ -287,14 +295,14 @@ class Session:
         return array.reshape((-1, self._ir.replication_factor, *stream.shape))
 
     @staticmethod
-    def _in_dtype(value: Any, wanted: np.dtype, what: str) -> np.ndarray:
+    def _in_dtype(value: Any, wanted: np.dtype, what: str, downcast: bool = True) -> np.ndarray:
         """Host data as an array of ``wanted``: that type, or its 64-bit counterpart when the values fit.
 
         Raises:
             ValueError: another type, or integers that do not fit.
         """
         array = host_array(value, what)
-        if wanted not in (array.dtype, downcast_np_dtypes.get(array.dtype)):
+        if wanted not in (array.dtype, downcast_np_dtypes.get(array.dtype) if downcast else None):
             raise ValueError(f"{what}: got dtype {array.dtype.name}, expected {wanted.name}")
         return converted(array, wanted, what)
 

@@ -178,6 +178,24 @@ def _delivered(t: np.ndarray, *offset: np.ndarray) -> np.ndarray:
     return np.broadcast_to(_factor(np.arange(len(t)) + 1 + 100 * entry, t), t.shape)
 
 
+def _trusted(t, x, r1, r2, rate=0.5):
+    squared = np.broadcast_to(r1 / np.where(r2 == 0, 1, r2), r1.shape).astype(np.float64)
+    ratio = np.where((r1 == 0) | (r2 == 0), 1.0, np.sqrt(squared))
+    return t - _factor(rate * ratio, t) * x
+
+
+def _trusted_by(t, x, r1, r2, rate):
+    return _trusted(t, x, r1, r2, rate)
+
+
+def _sparse(t, x, rows, factor):
+    out = np.array(t)
+    for replica, own in enumerate(rows):
+        for k, row in enumerate(own):
+            out[replica, row] += (1.0 if factor is None else factor) * x[replica, k]
+    return out
+
+
 CASES = [
     *_accumulations(),
     Case(ops.AccumulatorScale, lambda t: 0.5 * t, attributes={"factor": 0.5}),
@@ -185,6 +203,20 @@ CASES = [
     Case(ops.AccumulatorScale, lambda t, f: _factor(f, t) * t, ((),)),
     Case(ops.AccumulatorScale, lambda t, f: _factor(f, t) * t, ((1,),)),
     Case(ops.AccumulatorZero, lambda t: 0 * t),
+    Case(ops.Accumulate, lambda t, x: t + x, (...,), attributes={"kind": "add"}, dtypes=("int32", "uint32")),
+    Case(ops.AdamVarUpdate, _trusted, (..., (), ()), attributes={"lr": 0.5}),
+    Case(ops.AdamVarUpdate, _trusted_by, (..., (), (), ())),
+    *(
+        Case(
+            ops.SparseAccumulate,
+            lambda t, x, rows, factor=factor: _sparse(t, x, rows, factor),
+            ("two rows", (2,)),
+            attributes={"axis": 0, "factor": factor},
+            positions={2: 2},
+            fits=lambda shape: len(shape) > 0 and shape[0] > 1,
+        )
+        for factor in (None, 0.5)
+    ),
     *(
         Case(
             ops.AdamUpdater,

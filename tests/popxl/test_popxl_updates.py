@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipuperf import popxl
+from ipuperf.ir import IrError
 from ipuperf.popxl import ops
 
 RNG = np.random.default_rng(5)
@@ -142,3 +143,48 @@ def test_a_copy_of_a_changed_tensor_may_be_reshaped_in_place() -> None:
         ops.host_store(out, y)
     with popxl.Session(ir) as session:
         np.testing.assert_array_equal(session.run()[out], (data + 1).T.reshape(-1))
+
+
+def _after(build, *data):
+    """The first variable after one run of what ``build`` makes of variables."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        variables = [popxl.variable(d) for d in data]
+        build(*variables)
+    with popxl.Session(ir, "ipu_model") as session:
+        session.run()
+    return session.get_tensor_data(variables[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("indices", [[2, 0, 2], [[1, 1], [0, 2]]])
+def test_sparse_accumulate_adds_slices(axis, dtype, indices):
+    rng = np.random.default_rng(1)
+    table, rows = rng.normal(size=(3, 3)).astype(dtype), np.array(indices, np.int32)
+    value = rng.normal(size=np.take(table, rows, axis).shape).astype(dtype)
+    wanted, moved = (
+        table.astype(np.float32),
+        np.moveaxis(value, range(axis % 2, axis % 2 + rows.ndim), range(rows.ndim)),
+    )
+    np.add.at(np.moveaxis(wanted, axis, 0), rows, 0.5 * moved.astype(np.float32))
+    found = _after(lambda t, x, i: ops.var_updates.sparse_accumulate_(t, x, i, axis, 0.5), table, value, rows)
+    np.testing.assert_allclose(found, wanted.astype(dtype), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("r1", "r2"), [(4.0, 16.0), (0.0, 2.0), (2.0, 0.0)])
+def test_the_step_of_lamb(r1, r2):
+    w, u = np.ones(3, np.float32), np.arange(3, dtype=np.float32)
+    ratio = np.sqrt(r1 / r2) if r1 and r2 else 1.0
+    for rate in (0.5, np.float32(0.25)):
+        data = [w, u, np.float32(r1), np.float32(r2)]
+        build = lambda *t, rate=rate: ops.var_updates.adam_var_update(*t[:4], t[4] if len(t) > 4 else rate)  # noqa: E731
+        found = _after(build, *data, *([rate] if isinstance(rate, np.float32) else []))
+        np.testing.assert_allclose(found, w - rate * ratio * u, rtol=1e-6)
+
+
+def test_integers_accumulate_without_a_factor():
+    found = _after(ops.var_updates.accumulate_, np.arange(3, dtype=np.int32), np.full(3, 5, np.int32))
+    np.testing.assert_array_equal(found, [5, 6, 7])
+    with popxl.Ir().main_graph, pytest.raises(IrError, match="without a factor"):
+        ops.var_updates.accumulate_(popxl.variable(1), popxl.variable(2), 0.5)

@@ -16,6 +16,8 @@ from ..errors import unsupported
 from ..package import functions_win
 from . import collectives, var_updates
 from .call import CallSiteInfo, call, call_with_info
+from .code_load import remote_code_load
+from .conditional import ConditionalSiteInfo, conditional, conditional_with_info
 from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
 from .io_tile_copy import io_tile_copy
 from .ipu_copy import ipu_copy

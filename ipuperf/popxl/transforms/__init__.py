@@ -7,8 +7,17 @@ from typing import Any
 from ..errors import unsupported
 from ..package import functions_win
 from .autodiff import ExpectedConnection, ExpectedConnectionType, GradGraphInfo, autodiff
+from .exchange import decompose_sum, io_tile_exchange, merge_exchange
 
-__all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
+__all__ = [
+    "ExpectedConnection",
+    "ExpectedConnectionType",
+    "GradGraphInfo",
+    "autodiff",
+    "decompose_sum",
+    "io_tile_exchange",
+    "merge_exchange",
+]
 
 functions_win(__name__)
 

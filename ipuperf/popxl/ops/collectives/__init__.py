@@ -5,20 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import unsupported
+from .between_ipus import all_reduce
 from .collectives import (
     replica_sharded_slice,
     replicated_all_gather,
     replicated_all_reduce,
     replicated_all_reduce_,
     replicated_reduce_scatter,
+    replicated_slice,
 )
+from .comm_group import CommGroup, CommGroupType
 
 __all__ = [
+    "CommGroup",
+    "CommGroupType",
+    "all_reduce",
     "replica_sharded_slice",
     "replicated_all_gather",
     "replicated_all_reduce",
     "replicated_all_reduce_",
     "replicated_reduce_scatter",
+    "replicated_slice",
 ]
 
 

@@ -1,4 +1,5 @@
-"""Collectives between replicas. ``group`` is a :class:`popxl.ReplicaGrouping` (default: all replicas)."""
+"""Collectives between replicas. ``group`` is a :class:`popxl.ReplicaGrouping` or :class:`CommGroup` (default: all
+replicas)."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ from ...handle import Tensor
 from ...replica_grouping import ReplicaGrouping
 from ..lifting import lifted
 from ..operands import emit
+from .comm_group import CommGroup
 
-CollectiveOps = Literal["add", "mean", "mul", "min", "max"]
-OPERATORS = ("add", "mean", "mul", "min", "max")
+CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
+OPERATORS = ("add", "mean", "mul", "min", "max", "and", "or", "square_add")
+
+Group = ReplicaGrouping | CommGroup | None
 
 _reshape, _transpose = lifted(shapes.reshape), lifted(shapes.transpose)
 
@@ -27,20 +31,22 @@ def to_collective_op(op: str) -> str:
     return op
 
 
-def _group(group: ReplicaGrouping | None) -> ReplicaGrouping:
+def _group(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
     if group is None:
         return context.gir().replica_grouping()
+    if isinstance(group, CommGroup):
+        return group.replica_grouping(context.gir())
     if not isinstance(group, ReplicaGrouping):
         raise TypeError(f"group is a {type(group).__name__}; a popxl.ReplicaGrouping is needed")
     return group
 
 
-def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """The same reduction of ``t`` over the group on each of its replicas."""
     return emit(_k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir)
 
 
-def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
+def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """As :func:`replicated_all_reduce`, in place."""
     return emit(
         _k.ReplicatedAllReduceInplace, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir
@@ -50,7 +56,7 @@ def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaG
 def replicated_reduce_scatter(
     t: Tensor,
     op: CollectiveOps | Literal["local"] = "add",
-    group: ReplicaGrouping | None = None,
+    group: Group = None,
     configure_output_for_replicated_tensor_sharding: bool = False,
 ) -> Tensor:
     """The replica's shard ``(ceil(nelms / group_size),)`` of the reduction of ``t`` over the group.
@@ -66,15 +72,13 @@ def replicated_reduce_scatter(
     )
 
 
-def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
+def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
     """The replica's RTS shard of ``t``, without any reduction. The gradient is an all-gather."""
     return replicated_reduce_scatter(t, "local", group, True)
 
 
 @whole_arguments
-def replicated_all_gather(
-    t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None, output_shape: str = "auto"
-) -> Tensor:
+def replicated_all_gather(t: Tensor, axis: int = 0, group: Group = None, output_shape: str = "auto") -> Tensor:
     """The tensors of all replicas of the group, on each of them. The gradient is the replica's own part of its own
     gradient: nothing is summed over the group.
 
@@ -115,3 +119,24 @@ def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, 
     if t.rank == 0:
         return _reshape(members, (group.group_size,))
     return _reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))
+
+
+@whole_arguments
+def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
+    """Of ``group_size`` equal parts of ``t`` along ``axis``, the one with the number of the replica in its group.
+    Nothing is transferred; the gradient is an all-gather of the parts.
+
+    Raises:
+        ValueError: no such axis, or its length is no multiple of the group size.
+    """
+    over = _group(group)
+    if not -t.rank <= axis < t.rank:
+        raise ValueError(f"replicated_slice: axis {axis} of {t.id!r} with {t.rank} axes")
+    axis, members = axis % t.rank, over.group_size
+    if t.shape[axis] % members:
+        raise ValueError(f"replicated_slice: axis {axis} of {t.id!r} {t.shape} does not divide into {members} parts")
+    front = [axis, *(i for i in range(t.rank) if i != axis)]
+    ordered = t if axis == 0 else _transpose(t, front)
+    part = emit(_k.ReplicatedReduceScatter, [ordered], f"{t.name}_sliced", op="local", group=over._ir, rts=False)
+    shaped = _reshape(part, (ordered.shape[0] // members, *ordered.shape[1:]))
+    return shaped if axis == 0 else _transpose(shaped, [front.index(i) for i in range(t.rank)])

@@ -14,8 +14,10 @@ from .accumulate import (
     accumulator_scale_,
     accumulator_zero_,
     copy_var_update_,
+    sparse_accumulate_,
 )
 from .adam_updater import adam_updater, adamax_updater, lamb_updater
+from .adam_var_update import adam_var_update
 
 __all__ = [
     "accumulate_",
@@ -26,9 +28,11 @@ __all__ = [
     "accumulator_scale_",
     "accumulator_zero_",
     "adam_updater",
+    "adam_var_update",
     "adamax_updater",
     "copy_var_update_",
     "lamb_updater",
+    "sparse_accumulate_",
 ]
 
 

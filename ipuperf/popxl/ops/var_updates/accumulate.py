@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
+from ...arguments import whole_arguments
+from ...effects import EFFECTS
 from ...handle import Tensor
 from ..operands import emit
 
@@ -56,3 +58,23 @@ def accumulator_zero_(t: Tensor) -> Tensor:
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """``t[...] = X``."""
     return emit(_k.CopyVarUpdate, [t, X], f"{t.name}_updated")
+
+
+@whole_arguments
+def sparse_accumulate_(
+    t: Tensor, X: Tensor, indices: Tensor, axis: int = 0, f: float | Tensor | None = None, W: Tensor | None = None
+) -> Tensor:
+    """``t[indices[k]] += f * X[k]`` along ``axis``: the gradient of a gather, accumulated without a tensor of the
+    table's size.
+
+    Args:
+        W: upstream, the variable whose layout ``t`` gets.
+
+    Raises:
+        ShapeError: ``X`` has not the shape that a gather from ``t`` gives.
+    """
+    EFFECTS.given("ops.var_updates.sparse_accumulate_(W)", W)
+    name = f"{t.name}_accumulated"
+    if isinstance(f, Tensor):
+        return emit(_k.SparseAccumulate, [t, X, indices, f], name, axis=axis)
+    return emit(_k.SparseAccumulate, [t, X, indices], name, axis=axis, factor=None if f is None else float(f))

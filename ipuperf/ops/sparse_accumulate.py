@@ -1,0 +1,85 @@
+"""Accumulation of slices: what a gather's gradient adds to an accumulator, without a tensor of the table's size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import IrError, Phase, TensorSpec
+from ipuperf.ir.attributes import NUMBER, Attribute, optional
+
+from .base import Environment, Kernel
+from .gather import Indexed, bind_indices, check_indices, multi_update_add
+from .work import Work
+
+
+class SparseAccumulate(Indexed):
+    """``t[..., indices[k], ...] += f * X[..., k, ...]`` along ``axis`` in place, each index as often as it occurs.
+
+    The output is ``t``. Inputs ``t, X, indices[, f]``; attributes ``axis`` and ``factor`` (1 by default). ``X`` has
+    the shape of ``gather(t, indices, axis)``. Sums are in float32 and rounded once. Cost: popops MultiUpdateAdd
+    (popart: willow/src/popx/op/sparseaccumulatex.cpp).
+    """
+
+    type: ClassVar[str] = "PopartSparseAccumulate"
+
+    factor = Attribute(optional(NUMBER), None)
+
+    def own_phase(self) -> Phase | None:
+        """Gradient accumulation is a part of the update."""
+        return "update"
+
+    def infer(self) -> list[TensorSpec]:
+        """The accumulator's spec; raises for integers, indices of another type, an X that is no gather's result."""
+        if len(self.inputs) not in (3, 4):
+            raise IrError(f"{self.where()}: needs 3 or 4 operands, got {len(self.inputs)}")
+        target, value, indices = self.inputs[:3]
+        self.floating(target, value)
+        check_indices(self, indices)
+        shape = (*target.shape[: self.axis], *indices.shape, *target.shape[self.axis + 1 :])
+        self.require(value.shape == shape, f"{value.id!r} is {value.shape}; {shape} is needed, as gather would give it")
+        if len(self.inputs) == 4:
+            self.require(self.inputs[3].spec.elements == 1, f"factor {self.inputs[3].id!r} has {self.inputs[3].shape}")
+        return [self.like(target)]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The accumulator."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the accumulator."""
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Replica by replica, unbuffered additions of the scaled slices in float32."""
+        target, value = inputs[:2]
+        rows, steps = bind_indices(self, inputs[2], self.inputs[0].shape[self.axis], env, 0, check=True)
+        for replica in range(len(target)):
+            factor = inputs[3][replica] if len(inputs) == 4 else np.float32(1.0 if self.factor is None else self.factor)
+            steps.append(partial(self._add, target[replica], value[replica], rows[replica], factor))
+
+        def run() -> None:
+            for step in steps:
+                step()
+
+        return run
+
+    def _add(self, target: np.ndarray, value: np.ndarray, rows: np.ndarray, factor: np.ndarray) -> None:
+        """One replica."""
+        table = np.moveaxis(target, self.axis, 0).astype(np.float32)
+        moved = value.reshape((*target.shape[: self.axis], rows.size, *target.shape[self.axis + 1 :]))
+        added = np.moveaxis(moved, self.axis, 0) * np.asarray(factor, np.float32).reshape(())
+        np.add.at(table, rows.reshape(-1), added)
+        target[...] = np.moveaxis(table, 0, self.axis)
+
+    def work(self) -> Sequence[Work]:
+        """One MultiUpdateAdd of the slices."""
+        target, indices = self.inputs[0].spec, self.inputs[2].spec
+        rows = target.shape[self.axis]
+        if not target.elements or not indices.elements:
+            return []
+        return [multi_update_add(target.dtype, math.prod(indices.shape), rows, target.elements // rows)]

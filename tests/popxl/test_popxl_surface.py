@@ -1,0 +1,95 @@
+"""Small parts of the public surface: indexing, ``diag``, seeds, locations, types for tests, ``downcast_inputs``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl
+from ipuperf.popxl import ops, random_seed, testing
+from ipuperf.popxl.context import _execution_context
+
+
+def _value(build, data):
+    ir = popxl.Ir()
+    with ir.main_graph:
+        tensor = build(popxl.variable(data))
+        stream = popxl.d2h_stream(tensor.shape, tensor.dtype)
+        ops.host_store(stream, tensor)
+    with popxl.Session(ir, "ipu_model") as session:
+        return session.run()[stream]
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 5), (5, 2), (1, 1)])
+def test_diag(shape):
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(_value(lambda t: t.diag(), data), np.diag(data))
+
+
+def test_diag_needs_a_matrix():
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="a matrix"):
+        popxl.variable(np.ones(3)).diag()
+
+
+@pytest.mark.parametrize("kind", [popxl.variable, np.array, list])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_index_by_integers_and_masks(kind, dtype):
+    data = np.arange(8, dtype=dtype).reshape(4, 2)
+    rows = [[0, 3], [1, 1]]
+    np.testing.assert_array_equal(_value(lambda t: t[kind(rows)], data), data[np.array(rows)])
+    for mask in ([[True], [False], [False], [True]], [[True, False]] * 4):
+        np.testing.assert_array_equal(_value(lambda t, m=mask: t[kind(m)], data), np.where(mask, data, 0))
+
+
+@pytest.mark.parametrize("key", ["a", True, 1.5, [1.5]])
+def test_other_indices_are_refused(key):
+    with popxl.Ir().main_graph, pytest.raises(TypeError, match="not allowed"):
+        popxl.variable(np.arange(2))[key]
+
+
+@pytest.mark.parametrize("number", [0, 100, 2**32, random_seed.MAX_UINT64])
+def test_words_of_a_seed(number):
+    high, low = random_seed.uint64_to_two_uint32(number)
+    assert (high << 32) + low == number
+    assert random_seed.two_uint32_to_uint64(high, low) == number
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_seeds_have_64_bits(number):
+    with pytest.raises(ValueError, match="a seed"):
+        random_seed.uint64_to_two_uint32(number)
+
+
+def test_types_for_tests():
+    unsigned = {popxl.uint8, popxl.uint16, popxl.uint32, popxl.uint64}
+    assert set(testing.get_all_int_dtypes(include_signed=False)) == unsigned
+    assert {popxl.float16, popxl.bool, *unsigned} < set(testing.get_all_dtypes())
+
+
+def test_locations_check_their_fields():
+    place = popxl.TensorLocation(popxl.TensorStorage.OffChip)
+    assert place.replicatedTensorSharding is popxl.ReplicatedTensorSharding.Off
+    with pytest.raises(TypeError, match=r"popxl.TileSet is needed"):
+        popxl.TensorLocation(popxl.TensorStorage.OnChip, 1)
+
+
+def test_programs_have_one_execution_context():
+    with popxl.Ir().main_graph:
+        with _execution_context(popxl.ExecutionContext.Normal):
+            popxl.variable(1) + 1
+        with (
+            pytest.raises(NotImplementedError, match="one part"),
+            _execution_context(popxl.ExecutionContext.WeightsFromHostFragment),
+        ):
+            pass
+
+
+def test_wide_inputs_can_be_refused():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        stream = popxl.h2d_stream((2,), popxl.float32)
+        ops.host_load(stream)
+    with popxl.Session(ir, "ipu_model") as session:
+        session.run({stream: np.ones(2)})
+        with pytest.raises(ValueError, match="got dtype float64"):
+            session.run({stream: np.ones(2)}, downcast_inputs=False)

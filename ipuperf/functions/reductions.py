@@ -14,29 +14,35 @@ from ipuperf.ir import Tensor
 
 from . import arithmetic
 from .making import make, many
+from .naming import named
 from .shapes import squeeze
 
 
+@named(aten="sum", tensorflow="reduce_sum(input_tensor)")
 def sum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum along ``axis``."""
     return make(_k.ReduceSum, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="mean", tensorflow="reduce_mean(input_tensor)")
 def mean(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Mean along ``axis``."""
     return make(_k.ReduceMean, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="amax; max.default", tensorflow="reduce_max(input_tensor)")
 def max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Maximum along ``axis``."""
     return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="amin; min.default", tensorflow="reduce_min(input_tensor)")
 def min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Minimum along ``axis``."""
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="prod", tensorflow="reduce_prod(input_tensor)")
 def prod(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Product along ``axis``."""
     return make(_k.ReduceProd, t, axes=many(axis), keepdims=keepdims)
@@ -62,6 +68,7 @@ def logsum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = 
     return arithmetic.log(sum(t, axis, keepdims))
 
 
+@named(aten="logsumexp", tensorflow="reduce_logsumexp(input_tensor)")
 def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of the exponentials along ``axis``, without overflow: the maximum is taken out first, and no
     gradient flows through it."""

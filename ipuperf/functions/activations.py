@@ -93,7 +93,6 @@ def glu(t: Tensor, dim: int = -1) -> Tensor:
     return cut(t, dim, 0, half) * gate
 
 
-@named(aten="softsign")
 def softsign(t: Tensor) -> Tensor:
     """``t / (1 + |t|)``."""
     return t / (abs(t) + 1)

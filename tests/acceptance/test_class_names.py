@@ -16,7 +16,7 @@ UPSTREAM = set(
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}
 #: Still ambiguous.
-KNOWN = set("Activation Kind Layer Ledger Lowering MatMul Place Rearrangement Reduction Step".split())
+KNOWN = set("Ledger Lowering MatMul Place Reduction Step".split())
 
 
 def test_no_other_class_name_is_there_twice() -> None:

@@ -36,7 +36,7 @@ import pytest
 from ipuperf.functions.making import make
 from ipuperf.functions.naming import named
 from ipuperf.ir import GradientBuilder, Tensor
-from ipuperf.ops.activations import Activation
+from ipuperf.ops.activations import ActivationOp
 from ipuperf.ops.binding import given
 from ipuperf.ops.formula import Term, sqrt
 """

@@ -18,6 +18,7 @@ from ipuperf.ir import BOOL, INT32, DType, Tensor
 
 from .arithmetic import cast, equal, where
 from .making import constant, make
+from .naming import named
 from .selection import gather
 from .shapes import concat, expand, reshape, slice, transpose
 
@@ -39,6 +40,7 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> Tensor:
     return t if t.shape == wanted else reshape(t, wanted)
 
 
+@named(aten="permute")
 def permuted(t: Tensor, order: Sequence[int]) -> Tensor:
     """The axes in another order."""
     rank = len(t.shape)
@@ -46,6 +48,7 @@ def permuted(t: Tensor, order: Sequence[int]) -> Tensor:
     return t if order == tuple(range(rank)) else transpose(t, order)
 
 
+@named(aten="swapaxes; transpose")
 def swapped(t: Tensor, first: int = -2, second: int = -1) -> Tensor:
     """Two axes exchanged."""
     order = list(range(len(t.shape)))
@@ -80,6 +83,7 @@ def cut(t: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     return make(_k.Slice, t, axis=axis, start=start, stop=stop, step=step)
 
 
+@named(aten="select")
 def row(t: Tensor, axis: int, index: int) -> Tensor:
     """One position of ``axis``, which goes."""
     axis = axis_of(axis, len(t.shape))
@@ -109,6 +113,7 @@ def joined(ts: Sequence[Tensor], axis: int) -> Tensor:
     return ts[0] if len(ts) == 1 else concat(ts, axis)
 
 
+@named(aten="repeat")
 def tiled(t: Tensor, repeats: Sequence[int]) -> Tensor:
     """The whole tensor ``repeats`` times along each axis; missing leading axes are added."""
     shape = (1,) * (len(repeats) - len(t.shape)) + t.shape
@@ -125,6 +130,7 @@ def interleaved(t: Tensor, repeats: Mapping[int, int]) -> Tensor:
     return reshaped(broadcast(reshaped(t, single), wide), shape)
 
 
+@named(aten="flip")
 def flipped(t: Tensor, axes: Sequence[int]) -> Tensor:
     """Reversed along ``axes``."""
     found = [axis_of(a, len(t.shape)) for a in axes]
@@ -138,6 +144,7 @@ def rolled(t: Tensor, shift: int, axis: int) -> Tensor:
     return joined([cut(t, axis, at, length), cut(t, axis, 0, at)], axis) if at else t
 
 
+@named(aten="pixel_shuffle")
 def shuffled(t: Tensor, factor: int) -> Tensor:
     """``(*, C r r, H, W)`` as ``(*, C, H r, W r)`` with the factor ``r``: pixels from channels."""
     *lead, channels, height, width = t.shape

@@ -25,6 +25,7 @@ from .arithmetic import (
     sqrt,
     where,
 )
+from .naming import named
 
 
 def scaled(t: Tensor, factor: float) -> Tensor:
@@ -43,26 +44,31 @@ def number_power(t: Tensor, exponent: float) -> Tensor:
     return special(t) if special is not None and t.dtype.is_floating_point else t**exponent
 
 
+@named(aten="log10")
 def log10(t: Tensor) -> Tensor:
     """Logarithm to base 10."""
     return log(t) * (1 / math.log(10))
 
 
+@named(aten="exp2")
 def exp2(t: Tensor) -> Tensor:
     """``2 ** t``."""
     return exp(t * math.log(2))
 
 
+@named(aten="tan")
 def tan(t: Tensor) -> Tensor:
     """Tangent."""
     return sin(t) / cos(t)
 
 
+@named(aten="trunc")
 def trunc(t: Tensor) -> Tensor:
     """Rounded towards zero; whole numbers as they are."""
     return sign(t) * floor(abs(t)) if t.dtype.is_floating_point else t
 
 
+@named(aten="floor_divide")
 def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Quotient rounded down, also of integers."""
     quotient = lhs / rhs
@@ -71,6 +77,7 @@ def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return quotient - cast(_crosses(lhs, rhs), quotient.dtype)
 
 
+@named(aten="remainder")
 def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder with the sign of ``rhs``."""
     if lhs.dtype.is_floating_point:
@@ -86,11 +93,13 @@ def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
     return not_equal(rest, 0) & signs
 
 
+@named(aten="lerp")
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """``start + weight (end - start)``."""
     return start + weight * (end - start)
 
 
+@named(aten="nan_to_num")
 def nan_to_num(t: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN and infinities replaced, by default by 0 and the largest and smallest numbers of the type; whole numbers as
     they are."""

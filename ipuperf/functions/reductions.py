@@ -14,28 +14,34 @@ from ipuperf.ir import Tensor
 
 from . import arithmetic
 from .making import make, make_all, many
+from .naming import named
 
 
+@named(aten="sum", tensorflow="reduce_sum(input_tensor)")
 def sum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum along ``axis``."""
     return make(_k.ReduceSum, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="mean", tensorflow="reduce_mean(input_tensor)")
 def mean(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Mean along ``axis``."""
     return make(_k.ReduceMean, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="amax; max.default", tensorflow="reduce_max(input_tensor)")
 def max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Maximum along ``axis``."""
     return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="amin; min.default", tensorflow="reduce_min(input_tensor)")
 def min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Minimum along ``axis``."""
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="prod", tensorflow="reduce_prod(input_tensor)")
 def prod(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Product along ``axis``."""
     return make(_k.ReduceProd, t, axes=many(axis), keepdims=keepdims)
@@ -61,6 +67,7 @@ def logsum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = 
     return make(_k.ReduceLogSum, t, axes=many(axis), keepdims=keepdims)
 
 
+@named(aten="logsumexp", tensorflow="reduce_logsumexp(input_tensor)")
 def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of the exponentials along ``axis``, without overflow."""
     return make(_k.ReduceLogSumExp, t, axes=many(axis), keepdims=keepdims)

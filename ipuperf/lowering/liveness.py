@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .places import Places
 
 
-class Kind(NamedTuple):
+class StorageKind(NamedTuple):
     """What a storage is: ``bytes`` per tile, aligned; ``category`` of the report."""
 
     name: str
@@ -153,7 +153,7 @@ class LivenessWalk:
     def __init__(self, places: Places, ipus: Iterable[int]) -> None:
         self._places = places
         self._ipus = tuple(ipus)
-        self.kinds: list[Kind] = []
+        self.kinds: list[StorageKind] = []
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
         self._tracks = self._new_tracks()
 
@@ -237,7 +237,7 @@ class LivenessWalk:
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def _kind(self, name: str, category: str, dtype: str, bytes_each: TileVector) -> int:
-        self.kinds.append(Kind(name, category, dtype, bytes_each))
+        self.kinds.append(StorageKind(name, category, dtype, bytes_each))
         return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:

@@ -17,7 +17,7 @@ from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
 
 from .code import CodeBytes, minimal_code, vertex_code_bytes
 from .layout import Layout
-from .liveness import Kind, LivenessWalk, Profile, aligned
+from .liveness import LivenessWalk, Profile, StorageKind, aligned
 from .outlining import outline, value_of
 from .program import MemoryReport, VariableInfo
 from .sweep import sweep
@@ -192,11 +192,11 @@ def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
     return dict(sorted(found.items()))
 
 
-def _variables(kinds: list[Kind], profile: Profile) -> Iterator[VariableInfo]:
+def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableInfo]:
     """One row per tensor (its live stretches together) and per op's temporaries."""
     for ipu, rows in profile.rows.items():
         numbers: dict[tuple[str, str], int] = {}
-        first: list[Kind] = []
+        first: list[StorageKind] = []
         of_kind = np.full(len(kinds), -1, dtype=np.int64)
         used, place = np.unique(rows[:, 0], return_index=True)
         for kind in used[np.argsort(place)].tolist():

@@ -21,8 +21,17 @@ from pathlib import Path
 
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value
-from ipuperf.machine.model import Bundle, Chip, CodeSizes, Host, IpuMachine, Machine, Rearrangement, StreamingMemory
-from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, Layer, canonical, close, read_layer
+from ipuperf.machine.model import (
+    Bundle,
+    Chip,
+    CodeSizes,
+    Host,
+    IpuMachine,
+    Machine,
+    RearrangementRates,
+    StreamingMemory,
+)
+from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonical, close, read_layer
 from ipuperf.machine.wiring import build_topology
 
 MOST_IPUS = 2048
@@ -73,8 +82,8 @@ def _ipus_of_preset(name: str) -> int:
 class _Stack:
     """Layers from the bottom up; the last one is the file that was asked for, ``own`` those of machine files."""
 
-    layers: tuple[Layer, ...]
-    own: tuple[Layer, ...]
+    layers: tuple[FileLayer, ...]
+    own: tuple[FileLayer, ...]
 
     @property
     def file(self) -> str:
@@ -96,9 +105,9 @@ def _preset(name: str, room: str, where: str) -> Path:
     return DATA / f"{room}-{name}.toml"
 
 
-def _chain(path: Path, room: str) -> list[Layer]:
+def _chain(path: Path, room: str) -> list[FileLayer]:
     """The file and what it extends, the most basic first."""
-    layers: list[Layer] = []
+    layers: list[FileLayer] = []
     seen: list[Path] = []
     while True:
         if path.resolve() in seen:
@@ -117,7 +126,7 @@ def _chain(path: Path, room: str) -> list[Layer]:
 
 def _stack(path: Path) -> _Stack:
     own = _chain(path, "machine")
-    parts: list[Layer] = []
+    parts: list[FileLayer] = []
     for room, key in (("chip", "parts.chip"), ("ipu-machine", "parts.ipu_machine"), ("host", "parts.host")):
         named = [layer for layer in own if key in layer.texts]
         if named:
@@ -271,9 +280,9 @@ def _chip(reader: _Reader) -> Chip:
     return chip
 
 
-def _rearrangement(reader: _Reader, clock: int) -> Rearrangement:
+def _rearrangement(reader: _Reader, clock: int) -> RearrangementRates:
     rates = (reader.number(f"chip.rearrangement.atoms_of_{atom}") for atom in (8, 4, 2))
-    return Rearrangement(reader.cycles("chip.rearrangement.setup", clock), *rates)
+    return RearrangementRates(reader.cycles("chip.rearrangement.setup", clock), *rates)
 
 
 def _code_sizes(reader: _Reader) -> CodeSizes:

@@ -46,7 +46,7 @@ class CodeSizes:
 
 
 @dataclass(frozen=True)
-class Rearrangement:
+class RearrangementRates:
     """Cycles of bringing a piece of an operand into another layout, exchange included: ``setup_cycles``, and so many
     for each byte in atoms of 8, 4 or 2 bytes that stay together."""
 
@@ -97,7 +97,7 @@ class Chip:
     weight_load_bytes_per_cycle: int
     alignment_bytes: int
     copy_setup_cycles: int
-    rearrangement: Rearrangement = field(hash=False)
+    rearrangement: RearrangementRates = field(hash=False)
     code: CodeSizes = field(hash=False)
 
     @property

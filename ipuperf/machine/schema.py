@@ -1,4 +1,4 @@
-"""What may stand in a machine's TOML file, and reading one file into a checked `Layer`.
+"""What may stand in a machine's TOML file, and reading one file into a checked `FileLayer`.
 
 There are four rooms of files in ``data/``, told apart by the start of the file name: ``chip-``, ``ipu-machine-``,
 ``host-`` and ``machine-``. A chip file may hold only ``chip.*``, and so on; a machine file (and a user's file) names
@@ -122,7 +122,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
-class Layer:
+class FileLayer:
     """One checked file: its path as shown in messages, its texts, IPU pairs and figures by dotted key."""
 
     file: str
@@ -139,7 +139,7 @@ def canonical(dotted: str) -> str:
     return ".".join(parts)
 
 
-def read_layer(path: Path, room: str) -> Layer:
+def read_layer(path: Path, room: str) -> FileLayer:
     """Read and check one TOML file of a ``room`` (one of `ROOMS`).
 
     Raises `MachineError` naming the file, and the dotted key where there is one: unreadable file, invalid TOML,
@@ -167,7 +167,7 @@ def read_layer(path: Path, room: str) -> Layer:
             pairs[dotted] = _pair(where, value)
         else:
             texts[dotted] = _word(where, value, _CHOICES.get(key))
-    return Layer(file, texts, pairs, figures)
+    return FileLayer(file, texts, pairs, figures)
 
 
 def allowed_keys(room: str) -> frozenset[str]:

@@ -27,7 +27,7 @@ GELU_SCALE = math.sqrt(2 / math.pi)
 GELU_CUBE = 0.044715
 
 
-class Activation(Unary):
+class ActivationOp(Unary):
     """Base of activations that are more than one ufunc; :meth:`value` is their formula."""
 
     def value(self, x: Term) -> Term:
@@ -206,7 +206,7 @@ def gelu_tanh(x: Term) -> Term:
     return tanh((square(x) * (GELU_SCALE * GELU_CUBE) + GELU_SCALE) * x)
 
 
-class Gelu(Activation):
+class Gelu(ActivationOp):
     """GELU, tanh form: ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``."""
 
     type = "Gelu"
@@ -289,7 +289,7 @@ def normal_cdf(x: Term, dtype: DType) -> Term:
     return copysign(0.5 - tail, x) + 0.5
 
 
-class GeluErf(Activation):
+class GeluErf(ActivationOp):
     """GELU with the error function: ``x Phi(x)``."""
 
     type = "GeluErf"

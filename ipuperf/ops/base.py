@@ -67,6 +67,23 @@ def rows(array: np.ndarray) -> list[np.ndarray]:
 class Op(ir.Op):
     """Base of the ops: shape rule, value, gradient and cost stand together in each subclass.
 
+    What the op is told besides its operands is declared: ``axis = Attribute(INTEGER, -1, settle=axis_of)`` says what
+    may be given, what stands where nothing is, and the form in which the op reads ``self.axis``
+    (:mod:`ipuperf.ir.attributes`). Whoever makes the op gets an error for anything else; no method writes attributes; a
+    gradient op that has the same ones is given ``**self.attributes``.
+
+    A subclass has:
+
+    * ``infer()``: the output specs. :meth:`require`, :meth:`same_dtype`, :meth:`floating` and :meth:`broadcast` name
+      the op, its operands and the user's line in their errors.
+    * ``modified_inputs()`` and ``aliases()``, when it works in place or gives views. An op that changes an operand has
+      a row in the table of ``tests/ops/test_in_place.py``.
+    * :meth:`kernel`, or :meth:`view` when it gives views.
+    * ``gradient(builder, grads)``: ops in the gradient graph, as formulas of tensors; ``builder.forward(t)`` gives a
+      forward value. They are backward ops; what an op is for follows from who makes it (:mod:`ipuperf.ir.phase`),
+      unless its class can only be one thing (``own_phase``).
+    * :meth:`work`, and :meth:`circumstances`.
+
     Class attributes:
         overwrites: the op overwrites all of its first operand; what that held before does not matter.
         rearranges: the op's value is a view of its first operand, which :meth:`arrange` makes.
@@ -77,7 +94,15 @@ class Op(ir.Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says
-        otherwise) from ``inputs``. fp16 results are rounded to fp16; arithmetic is done in fp32."""
+        otherwise) from ``inputs``.
+
+        Arrays have a leading replica axis (:func:`rows` loops over it) and are bound for the life of the program:
+        nothing is allocated inside the function, which uses ufuncs with ``out=`` and ``env.scratch``. What is computed
+        is computed in the type of the operands, fp16 excepted: that is computed in float32 and rounded once. Tests run
+        kernels in float64 too and compare at 1e-9, so a float32 constant in their midst fails them. Formulas
+        (:mod:`.formula`) widen fp16 and run in blocks; what no formula can say converts with ``half.copy`` and makes
+        constants with ``binding.scalar(value, out.dtype)``.
+        """
         raise IrError(f"{self.where()}: no NumPy value for {type(self).__name__}")
 
     def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
@@ -89,10 +114,13 @@ class Op(ir.Op):
         raise IrError(f"{self.where()}: {type(self).__name__} is no rearrangement of its operand")
 
     def work(self) -> Sequence[Work]:
-        """What the op asks of the machine, in order. An empty list means that it moves and computes nothing, and has
-        to be true: an op without a model is an error. It may depend on the op's class and attributes, the specs of its
-        operands and results, which operands are the same tensor, and on :meth:`circumstances`: ops that agree in these
-        are asked once."""
+        """What the op asks of the machine, in order: values of :mod:`.work`, with cycle formulas of :mod:`.vertices`.
+
+        A formula without a primary source sets ``low_confidence``, which reports show. An empty list means that the op
+        moves and computes nothing, and has to be true: an op without a model is an error. It may depend on the op's
+        class and attributes, the specs of its operands and results, which operands are the same tensor, and on
+        :meth:`circumstances`: ops that agree in these are asked once.
+        """
         raise IrError(f"{self.where()}: no cost model for {type(self).__name__}")
 
     def circumstances(self) -> Hashable:

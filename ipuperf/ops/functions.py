@@ -10,7 +10,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor
 
 from . import vertices
-from .activations import Activation, ActivationGrad, normal_cdf
+from .activations import ActivationGrad, ActivationOp, normal_cdf
 from .binding import given
 from .formula import Term, exp, square
 from .unary import Unary
@@ -69,7 +69,7 @@ class Round(Unary):
         return [None]
 
 
-class Erf(Activation):
+class Erf(ActivationOp):
     """The error function."""
 
     type = "Erf"

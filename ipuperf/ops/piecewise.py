@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import NUMBER, Attribute
 
-from .activations import Activation, ActivationGrad
+from .activations import ActivationGrad, ActivationOp
 from .binding import given
 from .formula import Term, exp, expm1, heaviside, maximum, minimum
 from .sigmoid import fused
 from .work import Work
 
 
-class Elu(Activation):
+class Elu(ActivationOp):
     """``max(x, 0) + alpha (exp(min(x, 0)) - 1)`` (attribute ``alpha``, default 1; PopART popx/op/elux.cpp)."""
 
     type = "Elu"
@@ -52,7 +52,7 @@ class EluGrad(ActivationGrad):
         return [fused("EluGrad", self.outputs[0], 2, 6, 12)]
 
 
-class LeakyRelu(Activation):
+class LeakyRelu(ActivationOp):
     """``x`` above 0, ``alpha x`` below (attribute ``alpha``, default 0.01; PopART popx/op/leakyrelux.cpp)."""
 
     type = "LeakyRelu"
@@ -89,7 +89,7 @@ class LeakyReluGrad(ActivationGrad):
         return [fused("LeakyReluGrad", self.outputs[0], 2, 3, 3)]
 
 
-class HardSigmoid(Activation):
+class HardSigmoid(ActivationOp):
     """``min(max(alpha x + beta, 0), 1)`` (attributes, defaults 0.2 and 0.5)."""
 
     type = "HardSigmoid"

@@ -104,7 +104,7 @@ def adaptive_windows(size: int, outputs: int) -> Windows:
 
 
 @dataclass(frozen=True)
-class Stage:
+class AxisPass:
     """The reduction of one axis of arrays ``(L, *spatial)``; ``axis`` counts from the array's first axis."""
 
     axis: int
@@ -146,7 +146,7 @@ class Stage:
 
 
 def temporaries(
-    shape: Sequence[int], stages: Sequence[Stage], dtype: np.dtype, env: Environment, slot: int
+    shape: Sequence[int], stages: Sequence[AxisPass], dtype: np.dtype, env: Environment, slot: int
 ) -> list[np.ndarray]:
     """Scratch arrays between the stages, from slot ``slot`` on."""
     arrays = []
@@ -181,9 +181,9 @@ class _Pooling(Op):
         """Shape of the result over ``tensor``."""
         return (*tensor.shape[:2], *(w.outputs for w in self.windows_of(tensor.shape[2:])))
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[AxisPass]:
         """The stages that do something, in order of the axes."""
-        return [Stage(axis + 1, w) for axis, w in enumerate(self.windows()) if not w.identity]
+        return [AxisPass(axis + 1, w) for axis, w in enumerate(self.windows()) if not w.identity]
 
     def vertex_work(self, vertex: str, spec: TensorSpec, kind: str, flops: int) -> list[Work]:
         """One compute set of pooling vertices that make ``spec``."""
@@ -387,7 +387,7 @@ class _Lines:
     part: np.ndarray
 
 
-def _give_apart(stage: Stage, lines: _Lines) -> list[Step]:
+def _give_apart(stage: AxisPass, lines: _Lines) -> list[Step]:
     """Gradient to the first maximum where windows do not meet: every element is assigned once; the last one of a window
     takes what the others did not."""
     pairs = stage.windows.pairs
@@ -406,7 +406,7 @@ def _give_apart(stage: Stage, lines: _Lines) -> list[Step]:
     return steps
 
 
-def _give_shared(stage: Stage, lines: _Lines) -> list[Step]:
+def _give_shared(stage: AxisPass, lines: _Lines) -> list[Step]:
     """Gradient to the first maximum in general: gradients of windows that share an element are added."""
     steps: list[Step] = [partial(lines.d_fine.fill, 0), partial(np.copyto, lines.rest, lines.d_coarse)]
     for pair in stage.windows.pairs:
@@ -581,7 +581,7 @@ def _counts(windows: Sequence[Windows], dtype: np.dtype) -> np.ndarray:
 
 
 def reduction_kernel(
-    stages: Sequence[Stage],
+    stages: Sequence[AxisPass],
     ufunc: np.ufunc,
     identity: float,
     source: np.ndarray,

@@ -8,7 +8,7 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
-from .activations import Activation, ActivationGrad
+from .activations import ActivationGrad, ActivationOp
 from .binding import given
 from .formula import Term, absolute, exp, log1p, maximum, reciprocal
 from .update_vertices import fused_cycles
@@ -28,7 +28,7 @@ def sigmoid(x: Term) -> Term:
     return reciprocal(exp(-x) + 1)
 
 
-class Sigmoid(Activation):
+class Sigmoid(ActivationOp):
     """``1 / (1 + exp(-x))``."""
 
     type = "Sigmoid"
@@ -55,7 +55,7 @@ class SigmoidGrad(ActivationGrad):
         return (1 - y) * y * grad
 
 
-class Swish(Activation):
+class Swish(ActivationOp):
     """``x sigmoid(x)``, also called SiLU (popnn SWISH)."""
 
     type = "Swish"
@@ -95,7 +95,7 @@ class SwishGrad(ActivationGrad):
         return ((1 - s) * x + 1) * s * grad
 
 
-class Softplus(Activation):
+class Softplus(ActivationOp):
     """``log(1 + exp(beta x)) / beta`` (attribute ``beta``, default 1), computed as
     ``max(x, 0) + log(1 + exp(-|beta x|)) / beta`` (PopART popx/op/softplusx.cpp)."""
 

@@ -32,11 +32,11 @@ from .differentiation import differentiate
 from .emission import Emitter
 from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
 from .scope import Scope, place
-from .stages import Stage, StageWriter
-from .stashes import Stash
+from .stages import PipelineStage, PipelineStageWriter
+from .stashes import TensorStash
 from .transport import Transport
 from .weights import Weights
-from .windows import Program, program_of, slots_of
+from .windows import WindowedProgram, program_of, slots_of
 
 _NO_OFFLOAD = Offload()
 _PLAIN_IO = HostIo()
@@ -61,9 +61,9 @@ class Pipeline:
 
     ir: Ir
     timetable: Timetable
-    program: Program
+    program: WindowedProgram
     repeats: int
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     hops: tuple[tuple[int, int, int], ...]
     state: Mapping[tuple[Variable, str], Variable]
     scalars: Mapping[tuple[str, int], Variable]
@@ -186,17 +186,17 @@ class PipelineWriter:
         graph.add(variable)
         return variable
 
-    def stash(self, tensor: Tensor, slots: int, ipu: int, stage: str) -> Stash:
+    def stash(self, tensor: Tensor, slots: int, ipu: int, stage: str) -> TensorStash:
         """Memory for ``slots`` values of ``tensor``."""
         offload = self.offload
         if offload.activations and tensor.spec.elements >= max(1, offload.min_elements):
             buffer = self.ir.remote_buffer(tensor.shape, tensor.dtype, slots)
-            return Stash(tensor, slots, None, buffer)
+            return TensorStash(tensor, slots, None, buffer)
         shape = tensor.shape if slots == 1 else (slots, *tensor.shape)
         ring = self.buffer(TensorSpec(shape, tensor.dtype), ipu, f"{stage}_stash_{tensor.name}", zero=False)
-        return Stash(tensor, slots, ring, None)
+        return TensorStash(tensor, slots, ring, None)
 
-    def seed_variable(self, stage: Stage) -> Variable:
+    def seed_variable(self, stage: PipelineStage) -> Variable:
         """The seed of a stage: (seed, micro-batches since the weights were uploaded), one per replica."""
         replicas, graph = self.ir.replication_factor, self.ir.main_graph
         first = self._seed + stage.part * _SEED_STRIDE * 31
@@ -218,7 +218,9 @@ class PipelineWriter:
 
     def build(self, outputs: Sequence[StageOutput], repeats: int) -> Pipeline:
         """Everything, in order."""
-        stages = [Stage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)]
+        stages = [
+            PipelineStage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)
+        ]
         for part in self.parts:
             place(part.graph, part.ipu)
             self._place_data(part)
@@ -300,7 +302,7 @@ class PipelineWriter:
             if away and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
 
-    def _write(self, stage: Stage) -> None:
+    def _write(self, stage: PipelineStage) -> None:
         number = stage.description.stage
         repeated = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
         marked = bool(stage.description.checkpoints) and self._recompute == "always"
@@ -314,7 +316,7 @@ class PipelineWriter:
             raise PipelineError(f"{self.timetable.name}: a recomputation and its backward lie in different iterations")
         slots = slots_of(self.timetable, number, reader)
         immediate = self.program.immediate("F", reader, number)
-        writer = StageWriter(
+        writer = PipelineStageWriter(
             self,
             stage,
             slots,

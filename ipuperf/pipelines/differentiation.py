@@ -10,10 +10,10 @@ from ipuperf.ops.control import reached_by_gradients
 
 from .model import Activation, Data, PipelineError, StageGraph, Training
 from .scope import place
-from .stages import Stage
+from .stages import PipelineStage
 
 
-def differentiate(parts: Sequence[StageGraph], stages: Sequence[Stage], training: Training) -> None:
+def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], training: Training) -> None:
     """Give the ``stages`` their gradient graphs, last stage first, and say what each provides, wants and trains.
 
     What gets a gradient follows from what is trained and what leads to the loss. A stage without either has none.
@@ -53,7 +53,7 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[Stage], training
     _check_trained(stages, trainable)
 
 
-def _check_trained(stages: Sequence[Stage], trainable: set[Variable]) -> None:
+def _check_trained(stages: Sequence[PipelineStage], trainable: set[Variable]) -> None:
     users: dict[Variable, list[str]] = {}
     for stage in stages:
         for _, variable in stage.trained:

@@ -13,7 +13,7 @@ from ipuperf.schedules import Cell
 from .host_io import HostTraffic
 from .model import HostInput, PipelineError, StageOutput
 from .scope import Scope
-from .stages import Stage
+from .stages import PipelineStage
 from .windows import Window
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Emitter:
     def __init__(
         self,
         builder: PipelineWriter,
-        stages: Sequence[Stage],
+        stages: Sequence[PipelineStage],
         outputs: Sequence[StageOutput],
         anchors: Mapping[StageOutput, Tensor],
     ) -> None:
@@ -84,10 +84,10 @@ class Emitter:
         """Nothing reads what the very last step would copy, but upstream copies then too."""
         return bool(window.executes()) or self._builder.transport.every_step
 
-    def _of(self, cell: Cell) -> list[Stage]:
+    def _of(self, cell: Cell) -> list[PipelineStage]:
         return [stage for stage in self._stages if stage.description.stage == cell.stage]
 
-    def _load(self, scope: Scope, cell: Cell, stage: Stage, values: Values) -> None:
+    def _load(self, scope: Scope, cell: Cell, stage: PipelineStage, values: Values) -> None:
         """The host inputs of a forward."""
         part = stage.description
         sources = zip(part.graph.inputs, part.sources, strict=True)
@@ -96,7 +96,7 @@ class Emitter:
         for tensor, loaded in self.traffic.load(scope, wanted, results, part.ipu, cell.micro_batch).items():
             values["host", stage.part, (cell.micro_batch, tensor)] = loaded
 
-    def _run(self, scope: Scope, cell: Cell, stage: Stage, values: Values, fresh: Values) -> None:
+    def _run(self, scope: Scope, cell: Cell, stage: PipelineStage, values: Values, fresh: Values) -> None:
         """Call the routine of a cell."""
         routine = {"F": stage.forward, "R": stage.recompute, "B": stage.backward}.get(cell.kind)
         if routine is None:
@@ -123,7 +123,7 @@ class Emitter:
         last = program.segment_of[Cell("F", cell.stage, self._last)]
         return cell.micro_batch == self._last or (program.segment_of[cell] == 1 <= last <= program.trips)
 
-    def _store(self, scope: Scope, cell: Cell, stage: Stage, fresh: Values) -> None:
+    def _store(self, scope: Scope, cell: Cell, stage: PipelineStage, fresh: Values) -> None:
         """Send or keep the results of a forward."""
         ipu = stage.description.ipu
         for output in self._outputs:

@@ -1,7 +1,7 @@
 """What each stage executes: forward, recomputation and backward routines with their stashes.
 
 A forward value that the backward needs is passed on directly when both run in the same straight line of the program
-(:class:`~ipuperf.pipelines.windows.Program`), otherwise it waits in a *stash*: a ring of as many slots as there are
+(:class:`.windows.WindowedProgram`), otherwise it waits in a *stash*: a ring of as many slots as there are
 micro-batches in flight, written after the forward and read before the backward (or the recomputation), with a counter
 on the device for each side. With recomputation only a stage's inputs and checkpoints wait, and the forward is executed
 again: in one piece before the backward, or interleaved with it (:mod:`.inlining`).
@@ -28,7 +28,7 @@ from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
 from .remote import remote_load
 from .routine import Routine
-from .stashes import Stash, Stashes
+from .stashes import Stashes, TensorStash
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
@@ -39,7 +39,7 @@ _FORMS = (Cast, Reshape, Transpose)
 
 
 @dataclass
-class Stage:
+class PipelineStage:
     """One part of the pipeline with everything that is derived from it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Stage:
     provided: list[Tensor] = field(default_factory=list)
     wanted: list[Tensor] = field(default_factory=list)
     trained: list[tuple[Tensor, Variable]] = field(default_factory=list)
-    stashes: dict[Tensor, Stash] = field(default_factory=dict)
+    stashes: dict[Tensor, TensorStash] = field(default_factory=dict)
     forward: Routine | None = None
     recompute: Routine | None = None
     backward: Routine | None = None
@@ -73,7 +73,7 @@ class Stage:
     own: int = 0
 
 
-class StageWriter:
+class PipelineStageWriter:
     """Writes the routines of one stage.
 
     Args:
@@ -90,7 +90,7 @@ class StageWriter:
     def __init__(
         self,
         builder: PipelineWriter,
-        stage: Stage,
+        stage: PipelineStage,
         slots: int,
         *,
         direct: bool,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stash:
+class TensorStash:
     """Where one forward value waits: a ring on the IPU, or entries of a remote buffer."""
 
     value: Tensor
@@ -45,7 +45,9 @@ class Stashes:
         held: filled with the stashes.
     """
 
-    def __init__(self, builder: PipelineWriter, name: str, ipu: int, slots: int, held: dict[Tensor, Stash]) -> None:
+    def __init__(
+        self, builder: PipelineWriter, name: str, ipu: int, slots: int, held: dict[Tensor, TensorStash]
+    ) -> None:
         self.builder = builder
         self.name = name
         self.ipu = ipu

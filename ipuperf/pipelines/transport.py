@@ -27,7 +27,7 @@ from .scope import Scope
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
-    from .stages import Stage
+    from .stages import PipelineStage
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Transport:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def plan(self, stages: Sequence[Stage]) -> None:
+    def plan(self, stages: Sequence[PipelineStage]) -> None:
         """Make the buffers and the list of hops."""
         for (part, output), readers in self._readers().items():
             self._forward_chain(part, output, readers)
@@ -142,7 +142,7 @@ class Transport:
                 origin, source = next(iter(level.items()))
         self.hops += [hop for hops in chain for hop in hops]
 
-    def _backward_chain(self, stage: Stage, tensor: Tensor) -> None:
+    def _backward_chain(self, stage: PipelineStage, tensor: Tensor) -> None:
         reader = stage.description
         made = dict(zip(reader.graph.inputs, reader.sources, strict=True))[tensor]
         assert isinstance(made, Activation)

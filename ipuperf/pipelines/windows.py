@@ -40,7 +40,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Program:
+class WindowedProgram:
     """Windows before the loop, those of one iteration, how many iterations, windows after it."""
 
     before: tuple[Window, ...]
@@ -99,7 +99,7 @@ def _forward_then_backward(row: tuple[Cell, ...]) -> bool:
     return "B" in kinds and kinds.index("B") > 0
 
 
-def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False) -> Program:
+def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False) -> WindowedProgram:
     """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
     iterations).
 
@@ -121,8 +121,8 @@ def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False) ->
         for cell in window.executes():
             segments[cell] = segment
     if trips == 0:
-        return Program(tuple(windows), (), 0, (), dict.fromkeys(segments, 0))
-    return Program(
+        return WindowedProgram(tuple(windows), (), 0, (), dict.fromkeys(segments, 0))
+    return WindowedProgram(
         tuple(windows[:begin]), tuple(windows[begin : begin + period]), trips, tuple(windows[end:]), segments
     )
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ipuperf.functions.naming import names_in, reduces
+
 from . import (
     aten_attention,
     aten_elementwise,
@@ -19,12 +21,20 @@ from . import (
     aten_reduce,
     aten_shape,
 )
-from .aten_lowering import Handler
+from .aten_lowering import Handler, computed
+
+
+def _declared() -> dict[str, Handler]:
+    """By the names that functions of :mod:`ipuperf.functions` declare: they get their operands in the result's type."""
+    found = names_in("aten")
+    return {name: aten_reduce.reduction(f) if reduces(f) else computed(f) for name, f in found}
+
 
 #: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
 #: PopTorch's own ops (``ipuperf::name``).
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
+        **_declared(),
         **aten_attention.HANDLERS,
         **aten_elementwise.HANDLERS,
         **aten_losses.HANDLERS,

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ipuperf.functions import activations as a
 from ipuperf.functions import arithmetic as f
 from ipuperf.functions import elementary as e
 from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import BOOL, Tensor
 
-from .aten_lowering import Handler, Lowering, Value, table
+from .aten_lowering import Handler, Lowering, Value
 
 Binary = Callable[[Tensor, Tensor], Tensor]
 Unary = Callable[[Tensor], Tensor]
@@ -187,58 +186,8 @@ def gelu(low: Lowering, value: Value, *, approximate: str = "none") -> Tensor:
     return f.gelu(low.tensor(value))
 
 
-#: Functions of operands in the result's type, by aten name (with overload where it matters).
-COMPUTED: Mapping[str, Callable[..., Tensor]] = {
-    "abs": f.abs,
-    "celu": a.celu,
-    "cos": f.cos,
-    "elu": a.elu,
-    "erf": f.erf,
-    "exp": f.exp,
-    "exp2": e.exp2,
-    "expm1": f.expm1,
-    "floor_divide": e.floor_div,
-    "fmod": f.fmod,
-    "glu": a.glu,
-    "hardsigmoid": a.hard_sigmoid,
-    "hardswish": a.hard_swish,
-    "leaky_relu": f.leaky_relu,
-    "lerp": e.lerp,
-    "log": f.log,
-    "log10": e.log10,
-    "log1p": f.log1p,
-    "log2": f.log2,
-    "log_sigmoid": a.log_sigmoid,
-    "max.other": f.maximum,
-    "maximum": f.maximum,
-    "min.other": f.minimum,
-    "minimum": f.minimum,
-    "mish": a.mish,
-    "nan_to_num": e.nan_to_num,
-    "neg": f.negate,
-    "prelu": a.prelu,
-    "reciprocal": f.reciprocal,
-    "relu": f.relu,
-    "relu6": a.relu6,
-    "remainder": e.remainder,
-    "rsqrt": f.rsqrt,
-    "selu": a.selu,
-    "sigmoid": f.sigmoid,
-    "sign": f.sign,
-    "silu": f.swish,
-    "sin": f.sin,
-    "softplus": a.steep_softplus,
-    "softsign": a.softsign,
-    "sqrt": f.sqrt,
-    "square": f.square,
-    "tan": e.tan,
-    "tanh": f.tanh,
-    "threshold": a.threshold,
-    "trunc": e.trunc,
-}
-
 #: Handlers by aten name (with overload where it matters).
-HANDLERS: Mapping[str, Handler] = table(COMPUTED) | {
+HANDLERS: Mapping[str, Handler] = {
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,

@@ -225,11 +225,6 @@ def computed(function: Callable[..., Any]) -> Handler:
     return handler
 
 
-def table(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
-    """:func:`computed` of each."""
-    return {name: computed(function) for name, function in functions.items()}
-
-
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 

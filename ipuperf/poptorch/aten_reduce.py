@@ -37,7 +37,7 @@ def _reduced(function: Reduction, x: Tensor, dim: Dims = None, keepdim: bool = F
     return function(x, _axes(dim, len(x.shape)), keepdims=keepdim)
 
 
-def _reduction(function: Reduction) -> Handler:
+def reduction(function: Reduction) -> Handler:
     """A reduction in the result's type."""
 
     def handler(
@@ -235,8 +235,6 @@ HANDLERS: Mapping[str, Handler] = {
     "adaptive_max_pool2d": _adaptive_max_pool(2),
     "adaptive_max_pool3d": _adaptive_max_pool(3),
     "all": _truths(r.min),
-    "amax": _reduction(r.max),
-    "amin": _reduction(r.min),
     "any": _truths(r.max),
     "argmax": _position(r.argmax),
     "argmin": _position(r.argmin),
@@ -245,23 +243,17 @@ HANDLERS: Mapping[str, Handler] = {
     "avg_pool3d": _avg_pool(3),
     "linalg_vector_norm": norm,
     "log_softmax": _along(networks.log_softmax),
-    "logsumexp": _reduction(r.logsumexp),
-    "max.default": _reduction(r.max),
     "max.dim": _extreme_with_index(r.max, r.argmax),
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
     "max_pool2d_with_indices": _max_pool(2, indices=True),
     "max_pool3d": _max_pool(3),
     "max_pool3d_with_indices": _max_pool(3, indices=True),
-    "mean": _reduction(r.mean),
-    "min.default": _reduction(r.min),
     "min.dim": _extreme_with_index(r.min, r.argmin),
     "norm": norm,
-    "prod": _reduction(r.prod),
     "softmax": _along(networks.softmax),
     "std": _spread(root=True),
     "std_mean": _spread_and_mean(root=True),
-    "sum": _reduction(r.sum),
     "var": _spread(root=False),
     "var_mean": _spread_and_mean(root=False),
 }

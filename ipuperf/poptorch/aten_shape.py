@@ -18,7 +18,7 @@ from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, table
+from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -380,17 +380,7 @@ def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None =
 
 
 #: Handlers by aten name (with overload where it matters).
-HANDLERS: Mapping[str, Handler] = table(
-    {
-        "flip": to.flipped,
-        "permute": permuted,
-        "pixel_shuffle": to.shuffled,
-        "repeat": to.tiled,
-        "select": to.row,
-        "swapaxes": to.swapped,
-        "transpose": to.swapped,
-    }
-) | {
+HANDLERS: Mapping[str, Handler] = {
     "_assert_tensor_metadata": nothing,
     "_reshape_alias": to_result_shape,
     "_to_copy": same,

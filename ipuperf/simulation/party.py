@@ -47,7 +47,7 @@ class Parts:
         self.found.extend(parts)
 
 
-class Slices:
+class SliceColumns:
     """The slices of host-to-device streams that were copied in: how many of each stream, and the ``last`` stream."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Slices:
         self.last = stream
         self.loaded[stream] = self.loaded.get(stream, 0) + 1
 
-    def take_over(self, other: Slices) -> None:
+    def take_over(self, other: SliceColumns) -> None:
         """What is computed from now on is the slice that ``other`` counted last."""
         if other.loaded:
             self.loaded, self.last = dict(other.loaded), other.last
@@ -88,7 +88,7 @@ class Party:
         self.ipu = ipu
         self.lane = lane
         self.parts = Parts(world.events)
-        self.slices = Slices()
+        self.slices = SliceColumns()
         self.open_wait = ""
         self.until = -1  # end of the timeout it waits for, -1 if it waits for something else
 

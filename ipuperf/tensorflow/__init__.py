@@ -16,6 +16,7 @@ from .differentiation import GradientTape, gradients
 from .dtypes import HostArray, as_dtype
 from .effects import EFFECTS
 from .functions import constant
+from .library import ROOT
 from .nn import gather
 from .state import isolated, state
 from .tracing import Operation
@@ -126,16 +127,14 @@ def __getattr__(name: str) -> Any:
 
 
 _FUNCTIONS = """
-    abs add argmax argmin broadcast_to cast clip_by_value concat constant cos divide equal exp expand_dims floor
-    greater greater_equal identity less less_equal logical_and logical_not logical_or matmul maximum minimum
-    multiply negative not_equal one_hot ones ones_like pow reduce_max reduce_mean reduce_min reduce_prod reduce_sum
-    reshape sigmoid sign sin split sqrt square squeeze stack stop_gradient subtract tanh transpose unstack where
-    zeros zeros_like
+    argmax argmin broadcast_to cast clip_by_value concat constant divide expand_dims identity matmul one_hot ones
+    ones_like reshape split squeeze stack stop_gradient transpose unstack where zeros zeros_like
 """.split()
-globals().update({_name: getattr(functions, _name) for _name in _FUNCTIONS})
+globals().update(ROOT | {_name: getattr(functions, _name) for _name in _FUNCTIONS})
 
 __all__ = [
     *_FUNCTIONS,
+    *ROOT,
     "AUTO_REUSE",
     "BOOL",
     "FLOAT16",

@@ -9,7 +9,7 @@ import numpy as np
 
 from .dtypes import HostArray, as_dtype, to_host
 from .effects import EFFECTS
-from .program import Program
+from .program import TracedProgram
 from .state import state
 from .tracing import Operation, map_structure
 from .variables import Variable
@@ -38,7 +38,7 @@ class Compiled(Operation):
         program: the program.
     """
 
-    def __init__(self, program: Program, arguments: Sequence[Any]) -> None:
+    def __init__(self, program: TracedProgram, arguments: Sequence[Any]) -> None:
         super().__init__(program.name)
         self.program = program
         self._arguments = [a for a in arguments if not isinstance(a, Variable)]
@@ -56,7 +56,7 @@ class Compiled(Operation):
 
 def compile_function(function: Callable[..., Any], arguments: Sequence[Any], name: str | None = None) -> Compiled:
     """Trace ``function`` for arguments like the given ones (host data, placeholders, variables)."""
-    program = Program(name or getattr(function, "__name__", "program"))
+    program = TracedProgram(name or getattr(function, "__name__", "program"))
     program.trace(getattr(function, "python_function", function), arguments)
     return Compiled(program, arguments)
 
@@ -70,7 +70,7 @@ class Function:
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self.python_function = getattr(function, "python_function", function)
         self.__name__ = name or getattr(function, "__name__", "function")
-        self._programs: dict[Any, tuple[Program, Any]] = {}
+        self._programs: dict[Any, tuple[TracedProgram, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inline the function in a program that is being traced; otherwise run it on the device."""
@@ -84,7 +84,7 @@ class Function:
         """Run on the device now."""
         data, rebuild, key = _split(args, kwargs)
         if key not in self._programs:
-            program = Program(self.__name__)
+            program = TracedProgram(self.__name__)
             program.trace(lambda *arrays: _call(self.python_function, rebuild, arrays), data)
             self._programs[key] = program, (args, kwargs)  # the key holds identities: keep the objects
         return self._programs[key][0].run(data)
@@ -197,11 +197,11 @@ class Graph:
         return self
 
     def __enter__(self) -> Graph:
-        from .state import Scope
+        from .state import OpenScope
 
         own = state()
         self._kept = (own.variables, own.scopes, own.unique, own.eager)
-        own.variables, own.scopes, own.unique, own.eager = self._variables, [Scope()], self._unique, False
+        own.variables, own.scopes, own.unique, own.eager = self._variables, [OpenScope()], self._unique, False
         return self
 
     def __exit__(self, *error: Any) -> None:

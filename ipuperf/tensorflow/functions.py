@@ -1,5 +1,5 @@
-"""Functions on traced arrays under TensorFlow's names: a table over :mod:`ipuperf.functions`. Modules ``math`` and
-``nn`` name more of them.
+"""Functions on traced arrays under TensorFlow's names that have rules of TensorFlow's own. Those that have none declare
+their names themselves (:mod:`.library`); :mod:`.nn` has more.
 
 Operands may be arrays, variables, NumPy arrays or Python numbers; host data becomes constants, Python numbers take the
 type of the array beside them. What a program need not compute stays on the host: constants, shapes of host data.
@@ -18,47 +18,15 @@ from ipuperf.ir import FLOAT32, INT32
 
 from .array import NUMPY_FUNCTIONS, UFUNCS, Array, convert, is_traced, lifted, together
 from .dtypes import as_dtype, host_array
+from .library import MATH
 from .tracing import is_tracing
+
+equal, multiply, negative, reduce_sum = (MATH[name] for name in ("equal", "multiply", "negative", "reduce_sum"))
 
 # -- element-wise ------------------------------------------------------------------------------------------------------
 
-add = lifted(arithmetic.add, "x y")
-subtract = lifted(arithmetic.sub, "x y")
-multiply = lifted(arithmetic.mul, "x y")
 divide = lifted(arithmetic.true_div, "x y", "div")
-floor_divide = lifted(arithmetic.floor_div, "x y")
-mod = lifted(arithmetic.mod, "x y")
-pow = lifted(arithmetic.pow, "x y")
-equal = lifted(arithmetic.equal, "x y")
-not_equal = lifted(arithmetic.not_equal, "x y")
-greater = lifted(arithmetic.greater, "x y")
-greater_equal = lifted(arithmetic.greater_equal, "x y")
-less = lifted(arithmetic.less, "x y")
-less_equal = lifted(arithmetic.less_equal, "x y")
-logical_and = lifted(arithmetic.logical_and, "x y")
-logical_or = lifted(arithmetic.logical_or, "x y")
-maximum = lifted(arithmetic.maximum, "x y")
-minimum = lifted(arithmetic.minimum, "x y")
 where = lifted(arithmetic.where, "condition x y")
-reciprocal = lifted(arithmetic.reciprocal, "x")
-sigmoid = lifted(arithmetic.sigmoid, "x")
-exp = lifted(arithmetic.exp, "x")
-log = lifted(arithmetic.log, "x")
-sqrt = lifted(arithmetic.sqrt, "x")
-rsqrt = lifted(arithmetic.rsqrt, "x")
-square = lifted(arithmetic.square, "x")
-sin = lifted(arithmetic.sin, "x")
-cos = lifted(arithmetic.cos, "x")
-tanh = lifted(arithmetic.tanh, "x")
-floor = lifted(arithmetic.floor, "x")
-ceil = lifted(arithmetic.ceil, "x")
-sign = lifted(arithmetic.sign, "x")
-abs = lifted(arithmetic.abs, "x")
-negative = lifted(arithmetic.negate, "x")
-relu = lifted(arithmetic.relu, "features")
-logical_not = lifted(arithmetic.logical_not, "x")
-is_finite = lifted(arithmetic.isfinite, "x")
-is_nan = lifted(arithmetic.isnan, "x")
 stop_gradient = lifted(arithmetic.detach, "input")
 identity = lifted(arithmetic.identity, "input")
 clip_by_value = lifted(arithmetic.clip, "x clip_value_min clip_value_max")
@@ -93,12 +61,6 @@ def swap_last(x: Array) -> Array:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-
-reduce_sum = lifted(reductions.sum, "input_tensor", "reduce_sum")
-reduce_mean = lifted(reductions.mean, "input_tensor", "reduce_mean")
-reduce_max = lifted(reductions.max, "input_tensor", "reduce_max")
-reduce_min = lifted(reductions.min, "input_tensor", "reduce_min")
-reduce_prod = lifted(reductions.prod, "input_tensor", "reduce_prod")
 
 
 def argmax(input: Any, axis: int = 0, output_type: Any = INT32) -> Array:
@@ -213,36 +175,23 @@ def ones_like(x: Any) -> Any:
 
 # -- NumPy's names -----------------------------------------------------------------------------------------------------
 
-UFUNCS.update(
-    add=add,
-    subtract=subtract,
-    multiply=multiply,
-    divide=divide,
-    true_divide=divide,
-    floor_divide=floor_divide,
-    remainder=mod,
-    power=pow,
-    matmul=matmul,
-    absolute=abs,
-    negative=negative,
-    isfinite=is_finite,
-    isnan=is_nan,
-)
 _SAME = """
-    maximum minimum exp log sqrt square reciprocal sin cos tanh floor ceil sign equal not_equal greater greater_equal
-    less less_equal logical_and logical_or logical_not"""
-UFUNCS.update({name: globals()[name] for name in _SAME.split()})
+    add subtract multiply floor_divide negative maximum minimum exp log sqrt square reciprocal sin cos tanh floor ceil
+    sign equal not_equal greater greater_equal less less_equal logical_and logical_or logical_not"""
+_OTHER = {"remainder": "mod", "power": "pow", "absolute": "abs", "isfinite": "is_finite", "isnan": "is_nan"}
+UFUNCS.update({name: MATH[_OTHER.get(name, name)] for name in (*_SAME.split(), *_OTHER)})
+UFUNCS.update(divide=divide, true_divide=divide, matmul=matmul)
 
 NUMPY_FUNCTIONS.update(
     matmul=matmul,
     dot=matmul,
-    sum=reduce_sum,
-    mean=reduce_mean,
-    max=reduce_max,
-    amax=reduce_max,
-    min=reduce_min,
-    amin=reduce_min,
-    prod=reduce_prod,
+    sum=MATH["reduce_sum"],
+    mean=MATH["reduce_mean"],
+    max=MATH["reduce_max"],
+    amax=MATH["reduce_max"],
+    min=MATH["reduce_min"],
+    amin=MATH["reduce_min"],
+    prod=MATH["reduce_prod"],
     argmax=argmax,
     argmin=argmin,
     reshape=reshape,

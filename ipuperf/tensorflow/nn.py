@@ -16,23 +16,19 @@ from ipuperf.functions import arithmetic, make, networks, products, selection
 
 from .array import Array, convert, lifted
 from .functions import (
-    add,
     gelu,
     log_softmax,
-    multiply,
-    reduce_mean,
-    reduce_sum,
-    relu,
     reshape,
-    sigmoid,
     softmax,
     softmax_cross_entropy_with_logits,
     sparse_softmax_cross_entropy_with_logits,
-    square,
-    tanh,
     transpose,
 )
+from .library import MATH, NN
 from .tracing import current_frame
+
+add, multiply, reduce_mean, reduce_sum = (MATH[name] for name in ("add", "multiply", "reduce_mean", "reduce_sum"))
+sigmoid, square, tanh = (MATH[name] for name in ("sigmoid", "square", "tanh"))
 
 Padding = str | Sequence[Sequence[int]]
 
@@ -188,9 +184,7 @@ def moments(x: Any, axes: Sequence[int], keepdims: bool = False) -> tuple[Array,
 
 
 leaky_relu = lifted(arithmetic.leaky_relu, "features", alpha=0.2)
-swish = lifted(arithmetic.swish, "features")
-softplus = lifted(arithmetic.softplus, "features")
-silu = swish
+globals().update(NN)
 
 __all__ = [
     "avg_pool",
@@ -208,13 +202,10 @@ __all__ = [
     "max_pool",
     "max_pool2d",
     "moments",
-    "relu",
     "sigmoid",
-    "silu",
     "softmax",
     "softmax_cross_entropy_with_logits",
-    "softplus",
     "sparse_softmax_cross_entropy_with_logits",
-    "swish",
     "tanh",
+    *NN,
 ]

@@ -27,7 +27,7 @@ from .state import state
 from .tracing import Operation, current_frame, leaves, map_structure
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import TracedProgram
 
 
 class IPUOutfeedMode(Enum):
@@ -93,7 +93,7 @@ class IPUOutfeedQueue:
         self._name = feed_name or "outfeed"
         self._structure: Any = None
         self._specs: list[tuple[tuple[int, ...], np.dtype]] = []
-        self._programs: list[Program] = []
+        self._programs: list[TracedProgram] = []
         self._partial: list[deque[np.ndarray]] = []
         self._elements: list[list[np.ndarray]] = []
         self._received = 0
@@ -114,7 +114,7 @@ class IPUOutfeedQueue:
             frame.create(OutfeedStore, [convert(leaf).tensor], [], stream=stream, sink=self.sink(index))
         return Operation("outfeed_enqueue")
 
-    def declare(self, program: Program, tensors: Any, executions: int) -> list[Stream]:
+    def declare(self, program: TracedProgram, tensors: Any, executions: int) -> list[Stream]:
         """Streams for ``tensors`` (arrays, in their structure) in a program that sends them ``executions`` times."""
         if program in self._programs:
             raise ValueError("An outfeed can only be enqueued once.")

@@ -21,8 +21,8 @@ from .infeed import IPUInfeedQueue
 from .outfeed import IPUOutfeedQueue, OutfeedStore
 from .pipeline_model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
 from .pipeline_rule import PipelineRule
-from .program import Program
-from .stages import Link, Part, StageTracer
+from .program import TracedProgram
+from .stages import StageLink, StagePart, StageTracer
 from .state import state
 from .tracing import current_frame, leaves, map_structure, use_frame
 
@@ -37,7 +37,7 @@ SCHEDULES: dict[str, Callable[..., Timetable]] = {
 class PipelineRequest:
     """The arguments of ``pipeline``, checked; names as there or plain."""
 
-    program: Program
+    program: TracedProgram
     stages: Sequence[StageFunctions]
     default_mapping: bool
     micro_batches: int
@@ -100,7 +100,7 @@ def request(asked: PipelineRequest) -> None:
 
 def _trace(asked: PipelineRequest) -> _Traced:
     tracer = StageTracer(asked.program, asked.micro_batches * asked.repeats)
-    parts: list[Part] = []
+    parts: list[StagePart] = []
     for number, stage in enumerate(asked.stages):
         options = asked.options[number]
         if number == 0:
@@ -114,7 +114,7 @@ def _trace(asked: PipelineRequest) -> _Traced:
     loss = None
     if optimizer is not None:
         number = _part_of(tracer, parts, optimizer.loss.tensor)
-        loss = (number, tracer.output(Link(number, optimizer.loss.tensor)).output)
+        loss = (number, tracer.output(StageLink(number, optimizer.loss.tensor)).output)
     trainable = _trainable(asked, tracer, optimizer)
     values = {} if optimizer is None else _hyper_values(asked, tracer, optimizer)
     if optimizer is not None:
@@ -122,7 +122,7 @@ def _trace(asked: PipelineRequest) -> _Traced:
     return _Traced(tracer, tracer.connect(), outputs, loss, optimizer, trainable, values)
 
 
-def _call_optimizer(asked: PipelineRequest, parts: Sequence[Part]) -> OptimizerFunctionOutput | None:
+def _call_optimizer(asked: PipelineRequest, parts: Sequence[StagePart]) -> OptimizerFunctionOutput | None:
     if asked.optimizer_function is None:
         return None
     arrays = [array for part in parts for array in leaves(part.outputs)]
@@ -130,7 +130,7 @@ def _call_optimizer(asked: PipelineRequest, parts: Sequence[Part]) -> OptimizerF
         return check_optimizer(asked.optimizer_function(*arrays))
 
 
-def _sent(asked: PipelineRequest, parts: Sequence[Part], optimizer: OptimizerFunctionOutput | None) -> Any:
+def _sent(asked: PipelineRequest, parts: Sequence[StagePart], optimizer: OptimizerFunctionOutput | None) -> Any:
     """What goes to the outfeed, in its structure; None for nothing.
 
     Raises:
@@ -159,7 +159,7 @@ def _sent(asked: PipelineRequest, parts: Sequence[Part], optimizer: OptimizerFun
 
 
 def _outputs(
-    asked: PipelineRequest, tracer: StageTracer, parts: Sequence[Part], sent: Any
+    asked: PipelineRequest, tracer: StageTracer, parts: Sequence[StagePart], sent: Any
 ) -> list[tuple[int, int, Stream]]:
     """``(part, output, stream)`` of what is enqueued."""
     if sent is None or asked.outfeed_queue is None:
@@ -182,12 +182,12 @@ def _outputs(
     with use_frame(parts[-1].frame):
         streams = asked.outfeed_queue.declare(asked.program, structure, executions)
     return [
-        (number, tracer.output(Link(number, array.tensor)).output, stream)
+        (number, tracer.output(StageLink(number, array.tensor)).output, stream)
         for (number, array), stream in zip(pairs, streams)
     ]
 
 
-def _part_of(tracer: StageTracer, parts: Sequence[Part], tensor: Tensor) -> int:
+def _part_of(tracer: StageTracer, parts: Sequence[StagePart], tensor: Tensor) -> int:
     for part in parts:
         if tensor.graph is part.frame.graph:
             return tracer.parts.index(part)
@@ -250,7 +250,7 @@ def _value_of(handle: Any) -> float:
 def _threaded_value(asked: PipelineRequest, tracer: StageTracer, name: str, tensor: Tensor) -> Callable[[], float]:
     """The value of an argument that the stages have passed on to the optimiser."""
     graphs = [part.frame.graph for part in tracer.parts]
-    link = tracer.origin(Link(graphs.index(tensor.graph), tensor)) if tensor.graph in graphs else None
+    link = tracer.origin(StageLink(graphs.index(tensor.graph), tensor)) if tensor.graph in graphs else None
     if link is not None and isinstance(link.tensor, Constant):
         data = link.tensor.data
         return lambda: float(data)
@@ -386,7 +386,7 @@ def _observe_outfeed(asked: PipelineRequest, streams: Sequence[Stream]) -> None:
                 op.attributes["sink"] = sinks[stream]
 
 
-def _write_scalars(program: Program, built: Pipeline, values: dict[str, Callable[[], float]]) -> None:
+def _write_scalars(program: TracedProgram, built: Pipeline, values: dict[str, Callable[[], float]]) -> None:
     """Bring hyper-parameters that have changed to the device."""
     for (name, _), variable in built.scalars.items():
         value = values[name]()

@@ -16,7 +16,7 @@ from .optimizer import Hyper, Optimizer
 from .tracing import Frame, use_frame
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import TracedProgram
     from .variables import Variable
 
 
@@ -35,7 +35,7 @@ class BoundVariable:
 
 
 @dataclass
-class Update:
+class VariableUpdate:
     """What an optimiser needs to update one variable.
 
     Attributes:
@@ -65,7 +65,7 @@ class PipelineRule:
 
     def __init__(
         self,
-        program: Program,
+        program: TracedProgram,
         optimizer: Optimizer,
         values: Mapping[str, Callable[[], float]],
         arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {}),
@@ -97,7 +97,7 @@ class PipelineRule:
             ValueError: it does not update the variable.
         """
         frame = Frame(self._program, weight.graph)
-        frame.update = Update(weight, state, scalars)
+        frame.update = VariableUpdate(weight, state, scalars)
         variable = BoundVariable(self._program.handle(parameter), weight)
         positional, named = self._arguments
         with use_frame(frame):

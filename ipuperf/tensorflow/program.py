@@ -56,7 +56,7 @@ class Result:
     streams: list[_ir.Stream] = field(default_factory=list)
 
 
-class Program:
+class TracedProgram:
     """A program under construction or complete.
 
     Args:

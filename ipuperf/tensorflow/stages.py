@@ -20,11 +20,11 @@ from .program import Infeed
 from .tracing import Frame, Operation, leaves, map_structure, use_frame
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import TracedProgram
 
 
 @dataclass(frozen=True)
-class Link:
+class StageLink:
     """A value between stages: a tensor of the graph of part number ``part``."""
 
     part: int
@@ -39,12 +39,12 @@ class StageFrame(Frame):
         checkpoints: tensors given to ``recomputation_checkpoint``.
     """
 
-    def __init__(self, program: Program, number: int, executions: int) -> None:
+    def __init__(self, program: TracedProgram, number: int, executions: int) -> None:
         super().__init__(program, program.ir.create_graph(f"stage_{number}"), None, executions)
-        self.sources: dict[Tensor, Source | Link] = {}
+        self.sources: dict[Tensor, Source | StageLink] = {}
         self.checkpoints: list[Tensor] = []
 
-    def add_argument(self, spec: TensorSpec, name: str, source: Source | Link) -> Tensor:
+    def add_argument(self, spec: TensorSpec, name: str, source: Source | StageLink) -> Tensor:
         """A new graph input."""
         tensor = self.graph.add_input(spec, name)
         self.sources[tensor] = source
@@ -73,7 +73,7 @@ class StageFrame(Frame):
 
 
 @dataclass
-class Part:
+class StagePart:
     """A traced stage function.
 
     Attributes:
@@ -95,10 +95,10 @@ class StageTracer:
         executions: micro-batches in a run.
     """
 
-    def __init__(self, program: Program, executions: int) -> None:
+    def __init__(self, program: TracedProgram, executions: int) -> None:
         self.program = program
         self.executions = executions
-        self.parts: list[Part] = []
+        self.parts: list[StagePart] = []
 
     def first(
         self,
@@ -107,7 +107,7 @@ class StageTracer:
         inputs: Sequence[Array],
         infeed_queue: IPUInfeedQueue | None,
         options: StageOptions,
-    ) -> list[Part]:
+    ) -> list[StagePart]:
         """Stage 0: arguments are ``inputs`` and an element of the queue; concurrent functions all get them."""
         made = []
         feed: Infeed | None = None
@@ -135,9 +135,9 @@ class StageTracer:
         stage: int,
         functions: Sequence[Callable[..., Any]],
         devices: Sequence[int],
-        links: Sequence[Link],
+        links: Sequence[StageLink],
         options: StageOptions,
-    ) -> list[Part]:
+    ) -> list[StagePart]:
         """A later stage: arguments are the results of the stage before."""
         made = []
         for function, device in zip(functions, devices):
@@ -147,12 +147,12 @@ class StageTracer:
             made.append(part)
         return made
 
-    def _open(self, stage: int, device: int) -> Part:
-        part = Part(StageFrame(self.program, stage, self.executions), stage, device)
+    def _open(self, stage: int, device: int) -> StagePart:
+        part = StagePart(StageFrame(self.program, stage, self.executions), stage, device)
         self.parts.append(part)
         return part
 
-    def _fixed(self, part: Part, array: Array, index: int) -> Array:
+    def _fixed(self, part: StagePart, array: Array, index: int) -> Array:
         """An argument of the pipeline: a constant or an argument of the program."""
         tensor = array.tensor
         if isinstance(tensor, Constant):
@@ -164,7 +164,7 @@ class StageTracer:
             )
         return Array(part.frame.add_argument(tensor.spec, tensor.name.replace("/", "_"), Data(tensor)))
 
-    def _received(self, part: Part, link: Link, index: int) -> Array:
+    def _received(self, part: StagePart, link: StageLink, index: int) -> Array:
         tensor = link.tensor
         if isinstance(tensor, Constant):
             return Array(part.frame.graph.constant(tensor.data, tensor.dtype, tensor.name))
@@ -172,7 +172,7 @@ class StageTracer:
 
     def _trace(
         self,
-        part: Part,
+        part: StagePart,
         function: Callable[..., Any],
         positional: Sequence[Any],
         named: dict[str, Any],
@@ -189,7 +189,7 @@ class StageTracer:
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    def links(self, parts: Sequence[Part]) -> list[Link]:
+    def links(self, parts: Sequence[StagePart]) -> list[StageLink]:
         """Results of a stage, those of concurrent functions one after the other.
 
         Raises:
@@ -200,15 +200,15 @@ class StageTracer:
             if isinstance(part.outputs, dict):
                 raise TypeError(f"stage {part.stage} returns a dictionary; only the last stage of an inference may")
             number = self.parts.index(part)
-            found += [Link(number, array.tensor) for array in leaves(part.outputs)]
+            found += [StageLink(number, array.tensor) for array in leaves(part.outputs)]
         return found
 
-    def origin(self, link: Link) -> Link:
+    def origin(self, link: StageLink) -> StageLink:
         """Where a value that stages only pass on comes from."""
         source = self.parts[link.part].frame.sources.get(link.tensor)
-        return self.origin(source) if isinstance(source, Link) else link
+        return self.origin(source) if isinstance(source, StageLink) else link
 
-    def output(self, link: Link) -> Activation:
+    def output(self, link: StageLink) -> Activation:
         """The value as an output of its stage graph."""
         graph = self.parts[link.part].frame.graph
         if link.tensor not in graph.outputs:
@@ -226,7 +226,7 @@ class StageTracer:
                 if tensor not in used:
                     graph.inputs.remove(tensor)
                     del graph.tensors[tensor.id]
-                elif isinstance(source, Link):
+                elif isinstance(source, StageLink):
                     resolved[tensor] = self.output(self.origin(source))
                 else:
                     resolved[tensor] = source

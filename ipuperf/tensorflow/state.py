@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Scope:
+class OpenScope:
     """An active variable scope: its full name, whether it reuses variables, its default initialiser and type."""
 
     name: str = ""
@@ -43,7 +43,7 @@ class State:
     """
 
     variables: dict[str, Variable] = field(default_factory=dict)
-    scopes: list[Scope] = field(default_factory=lambda: [Scope()])
+    scopes: list[OpenScope] = field(default_factory=lambda: [OpenScope()])
     unique: dict[str, int] = field(default_factory=dict)
     config: IPUConfig | None = None
     eager: bool = True
@@ -53,7 +53,7 @@ class State:
     def reset_graph(self) -> None:
         """Forget variables and names."""
         self.variables = {}
-        self.scopes = [Scope()]
+        self.scopes = [OpenScope()]
         self.unique = {}
 
     def unique_name(self, stem: str) -> str:

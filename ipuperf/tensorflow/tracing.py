@@ -18,7 +18,7 @@ from ipuperf.ops import IncrementModInplace, IpuCopy, Loop
 from .dtypes import to_host
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import TracedProgram
 
 
 class Frame(Builder):
@@ -36,7 +36,7 @@ class Frame(Builder):
         offload: optimiser state that is first used here lives in Streaming Memory.
     """
 
-    def __init__(self, program: Program, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
+    def __init__(self, program: TracedProgram, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
         super().__init__(graph)
         self.program = program
         self.outer = outer

@@ -21,11 +21,11 @@ from ipuperf.ir.operators import PYTHON
 from .array import Array
 from .dtypes import HostArray, as_dtype, to_host
 from .effects import EFFECTS
-from .state import Scope, state
+from .state import OpenScope, state
 from .tracing import Operation, current_frame, is_tracing
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import TracedProgram
 
 AUTO_REUSE = "AUTO_REUSE"
 Initializer = Callable[..., Any]
@@ -57,7 +57,7 @@ class Variable(Operators):
         self.trainable = trainable
         self.initial = to_host(value, dtype).copy()
         self._value = self.initial.copy()
-        self._owner: Program | None = None  # the program whose device holds the newest value
+        self._owner: TracedProgram | None = None  # the program whose device holds the newest value
         self.version = 0
         state().variables[full] = self
 
@@ -185,7 +185,7 @@ def scoped(name: str) -> str:
 class VariableScope:
     """What ``with variable_scope(...) as scope`` gives."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: OpenScope) -> None:
         self._scope = scope
 
     @property
@@ -228,7 +228,9 @@ def variable_scope(
         name = state().unique_name(scoped(default_name))
     else:
         name = scoped(str(name_or_scope))
-    scope = Scope(name, outer.reuse if reuse is None else reuse, initializer or outer.initializer, dtype or outer.dtype)
+    scope = OpenScope(
+        name, outer.reuse if reuse is None else reuse, initializer or outer.initializer, dtype or outer.dtype
+    )
     state().scopes.append(scope)
     try:
         yield VariableScope(scope)

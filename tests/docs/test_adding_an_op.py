@@ -1,4 +1,4 @@
-"""``docs/adding-an-op.md``, followed to the letter: its blocks define an op, name it, and test it."""
+"""``docs/adding-an-op.md``, followed to the letter: its block defines an op, names it, and tests it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from ipuperf import popxl
 from ipuperf.ir import DTypeError
+from ipuperf.popxl.ops.lifting import lifted
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
@@ -29,12 +30,29 @@ def fixtures_of_ops() -> ModuleType:
     return module
 
 
+IMPORTS = """
+from collections.abc import Sequence
+import pytest
+from ipuperf.functions.making import make
+from ipuperf.functions.naming import named
+from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ops.activations import ActivationOp
+from ipuperf.ops.binding import given
+from ipuperf.ops.formula import Term, sqrt
+"""
+
+
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    found: dict[str, Any] = {"pytest": pytest, "DTypeError": DTypeError}
-    for block in re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.S | re.M):
-        exec(block, found)
+    (block,) = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.S | re.M)
+    found: dict[str, Any] = {}
+    exec(IMPORTS + block, found)
     return found
+
+
+@pytest.fixture
+def bench() -> Any:
+    return fixtures_of_ops().bench._get_wrapped_function()()
 
 
 @pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", TEXT, flags=re.M))
@@ -44,11 +62,28 @@ def test_the_tests_of_the_guide_pass(name: str, names: dict[str, Any]) -> None:
     names[name](**{key: getattr(conftest, key)._get_wrapped_function()() for key in wanted})
 
 
+def test_half_is_rounded_once(names: dict[str, Any], bench: Any) -> None:
+    x = np.random.default_rng(2).uniform(0.5, 4, (2, 300)).astype(np.float16)
+    expected = (1 / np.sqrt(x.astype(np.float32))).astype(np.float16)
+    np.testing.assert_array_equal(bench.run(names["Rsqrt"], x), expected)
+
+
+def test_integers_are_refused(names: dict[str, Any], bench: Any) -> None:
+    with pytest.raises(DTypeError, match="x0.* is int32; allowed: floating"):
+        bench.op(names["Rsqrt"], np.ones((2, 3), np.int32))
+
+
+def test_cycles_of_the_vertex(names: dict[str, Any], bench: Any) -> None:
+    """PopLibs' own estimate for 64 halves on a tile."""
+    (work,) = bench.op(names["Rsqrt"], np.ones((1, 64), np.float16)).work()
+    assert work.cycles(np.array([64]), fixtures_of_ops().mk2._get_wrapped_function()())[0] == 464
+
+
 def test_its_function_runs_in_a_program(names: dict[str, Any]) -> None:
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():
         stream = popxl.d2h_stream((2,), popxl.float32)
-        popxl.ops.host_store(stream, names["popxl_rsqrt"](popxl.variable(np.array([4, 16], np.float32))))
+        popxl.ops.host_store(stream, lifted(names["rsqrt"])(popxl.variable(np.array([4, 16], np.float32))))
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_array_equal(session.run()[stream], np.array([0.5, 0.25], np.float32))
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 ROOT = Path(__file__).parents[2]
-GUIDES = ("adding-a-machine", "adding-a-schedule", "adding-a-report-view")
+GUIDES = sorted(path.stem for path in (ROOT / "docs").glob("adding-*.md"))
 
 
 def text_of(guide: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipuperf.functions import arithmetic, networks, products, random, reductions, selection, shapes
+from ipuperf.functions.naming import modules
 
 from ..errors import unsupported
 from ..package import functions_win
@@ -58,9 +58,7 @@ UPSTREAM = """
     subsample sum sumsquare swish swish_ tanh tied_gather topk transpose transpose_ var_updates where
 """.split()
 
-LIBRARY = (arithmetic, networks, products, random, reductions, selection, shapes)
-
-globals().update(lift(LIBRARY, [name for name in UPSTREAM if name not in globals()]))
+globals().update(lift(modules(), [name for name in UPSTREAM if name not in globals()]))
 
 __all__ = [name for name in UPSTREAM if name in globals()]
 

@@ -1,0 +1,52 @@
+"""Names that a function has in front ends, stated where it is written.
+
+:func:`named` declares them, front ends make their tables of them (:func:`names_in`). PopXL needs none: it takes every
+function that upstream's ``popxl.ops`` has under the same name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeVar
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def named(**names: str) -> Callable[[FunctionT], FunctionT]:
+    """Declare what front ends call a function.
+
+    Args:
+        names: by vocabulary, separated by ``;``. ``aten``: operations of PyTorch (``amax; max.default``), whose
+            arguments come in the order of the function's. ``tensorflow``: functions with their first parameters
+            (``subtract(x, y)``; the others keep their names), which are in ``tf`` and ``tf.math``, or only in the
+            module that stands before (``math.log(x)``, ``nn.relu(features)``).
+    """
+
+    def declare(function: FunctionT) -> FunctionT:
+        vars(function)["front_end_names"] = {key: [n.strip() for n in text.split(";")] for key, text in names.items()}
+        return function
+
+    return declare
+
+
+def modules() -> list[ModuleType]:
+    """The modules of this room."""
+    room = import_module(str(__package__))
+    return [import_module(f"{room.__name__}.{found.name}") for found in pkgutil.iter_modules(room.__path__)]
+
+
+def names_in(vocabulary: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Names of ``vocabulary`` and the functions that declare them."""
+    functions = {function: None for module in modules() for function in vars(module).values() if callable(function)}
+    for function in functions:
+        for name in getattr(function, "front_end_names", {}).get(vocabulary, ()):
+            yield name, function
+
+
+def reduces(function: Callable[..., Any]) -> bool:
+    """Whether a function is a reduction: it has axes that it may keep."""
+    return "keepdims" in inspect.signature(function).parameters

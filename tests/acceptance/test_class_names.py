@@ -1,0 +1,27 @@
+"""A public class name means one thing: what has two is written down here, and nothing may be added."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import ipuperf
+
+#: Names that users know from PyTorch, TensorFlow, PopXL or PopTorch, and what the front ends' classes stand for.
+UPSTREAM = set(
+    """Adam Attribute Block Call Constant Graph Ir Liveness Module Optimizer Phase RemoteBuffer ReplicaGrouping Session
+    Stream Tensor TensorSpec Variable""".split()
+)
+#: A front end's or a room's own form of the class of the same name.
+SPECIAL = {"Builder", "Op"}
+#: Still ambiguous.
+KNOWN = set("Ledger Lowering MatMul Place Reduction Step".split())
+
+
+def test_no_other_class_name_is_there_twice() -> None:
+    names: Counter[str] = Counter()
+    for path in Path(ipuperf.__file__).parent.rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names.update(node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    assert {name for name, count in names.items() if count > 1} == UPSTREAM | SPECIAL | KNOWN

@@ -86,12 +86,16 @@ def _whole(value: Any) -> int:
 
 
 def _flag(value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
+    if type(value) is bool:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError("not a truth value")
     return bool(value)
 
 
 def _members(value: Any) -> tuple[Any, ...]:
+    if type(value) is tuple:
+        return value
     if not isinstance(value, (tuple, list, range, np.ndarray)):
         raise TypeError("not a sequence")
     return tuple(value)
@@ -187,6 +191,9 @@ class Attribute(Generic[T]):
         kind: what may be given.
         default: what counts as given where nothing is (:data:`REQUIRED`: an error).
         settle: ``(op, value of the kind) -> value that ops read``; settled values settle to themselves.
+
+    Attributes:
+        plain: where nothing is given, ops read the default whatever the op.
     """
 
     @overload
@@ -202,6 +209,7 @@ class Attribute(Generic[T]):
         self.default = default if default is REQUIRED else kind.convert(default)
         self.name = ""
         self._settle = settle
+        self.plain = settle is None and default is not REQUIRED
 
     def __set_name__(self, owner: type[Op], name: str) -> None:
         self.name = name
@@ -251,12 +259,16 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
     Raises:
         IrError: an attribute that the op does not have, one that it needs and is not given, a value of a wrong type.
     """
-    known = type(op).declared
+    known, settled = op.declared, op.attributes
     for name in given:
         if name not in known:
             raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
+    settled.update(op.defaults)
     for name, attribute in known.items():
-        op.attributes[name] = attribute.settled(op, given[name]) if name in given else attribute.unsaid(op)
+        if name in given:
+            settled[name] = attribute.settled(op, given[name])
+        elif not attribute.plain:
+            settled[name] = attribute.unsaid(op)
 
 
 def _shown(value: Any) -> str:

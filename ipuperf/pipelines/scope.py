@@ -6,9 +6,9 @@ on first use, as inputs by reference, and makes the call or loop when it is comp
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
 from ipuperf.ops import Loop
@@ -48,13 +48,10 @@ class Scope(Builder):
 
     # -- where ops go ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def on(self, ipu: int | None = None) -> Iterator[None]:
+    def on(self, ipu: int | None = None) -> AbstractContextManager[None]:
         """Within, ops are made here, on ``ipu`` (by default the scope's own); order, names and places that the code
         around it asked for do not count."""
-        place = self.ipu if ipu is None else ipu
-        with CONTEXT.detached(place), CONTEXT.phase(self.phase), CONTEXT.building(self):
-            yield
+        return _Inside(self, self.ipu if ipu is None else ipu)
 
     @contextmanager
     def floating(self, when: bool = True) -> Iterator[None]:
@@ -101,6 +98,21 @@ class Scope(Builder):
         assert self.outer is not None
         with self.outer.on():
             self.outer.create(Loop, list(self.captured), [], callee=self.graph, trip_count=trips)
+
+
+class _Inside:
+    """See :meth:`Scope.on`."""
+
+    def __init__(self, scope: Scope, ipu: int | None) -> None:
+        self._contexts = (CONTEXT.detached(ipu), CONTEXT.phase(scope.phase), CONTEXT.building(scope))
+
+    def __enter__(self) -> None:
+        for context in self._contexts:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self._contexts):
+            context.__exit__(*error)
 
 
 def place(graph: Graph, ipu: int) -> None:

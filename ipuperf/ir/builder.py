@@ -97,9 +97,9 @@ class Builder:
                 data = True
             else:
                 raise TypeError(f"{type(value).__name__} {value!r} is neither a tensor nor host data")
-        return self._constants(values, dtype) if data else list(values)
+        return self._with_constants(values, dtype) if data else list(values)
 
-    def _constants(self, values: Sequence[Operand], dtype: DType | None) -> list[Tensor]:
+    def _with_constants(self, values: Sequence[Operand], dtype: DType | None) -> list[Tensor]:
         """:meth:`operands` where some are host data; ``dtype``: of the first tensor."""
         found: list[Tensor] = []
         for value in values:

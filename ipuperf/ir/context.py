@@ -47,18 +47,28 @@ class _Pushed(ContextDecorator, Generic[T]):
 class _Detached:
     """See :meth:`BuildContext.detached`."""
 
-    def __init__(self, context: BuildContext, ipu: int | None) -> None:
+    def __init__(self, context: BuildContext, ipu: int | None, builder: Builder | None, phase: Phase | None) -> None:
         self._context = context
         self._ipus = [] if ipu is None else [ipu]
+        self._builder = builder
+        self._phase = phase
 
     def __enter__(self) -> None:
         c = self._context
         self._saved = c.modes, c.scopes, c.ipus, c.tile_sets, c._orders
         c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = [], [], self._ipus, [], {}
+        if self._builder is not None:
+            c.builders.append(self._builder)
+        if self._phase is not None:
+            c.phases.append(self._phase)
 
     def __exit__(self, *error: object) -> None:
         c = self._context
         c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = self._saved
+        if self._builder is not None:
+            c.builders.pop()
+        if self._phase is not None:
+            c.phases.pop()
 
 
 class _Order:
@@ -103,13 +113,15 @@ class BuildContext(threading.local):
 
     def building(self, builder: Builder) -> AbstractContextManager[Graph]:
         """Make ``builder`` the innermost one; its graph. Graphs of different Irs cannot be nested (RuntimeError)."""
-        graph = builder.graph
+        self._check_ir(builder.graph)
+        return _Pushed(self, "builders", builder, builder.graph)
+
+    def _check_ir(self, graph: Graph) -> None:
         if self.builders and self.graph.ir is not graph.ir:
             raise RuntimeError(
                 f"graph {graph.name or 'main'!r} belongs to another Ir than the active graph "
                 f"{self.graph.name or 'main'!r}; leave that context first"
             )
-        return _Pushed(self, "builders", builder, graph)
 
     @contextmanager
     def sequence(self, mode: bool | str) -> Iterator[None]:
@@ -142,10 +154,14 @@ class BuildContext(threading.local):
         """New ops are for ``phase`` (:mod:`.phase`), and so is what is added to new graphs later; None: no change."""
         return nullcontext() if phase is None else _Pushed(self, "phases", phase, None)
 
-    def detached(self, ipu: int | None = None) -> AbstractContextManager[None]:
-        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``). What
-        they are for stays."""
-        return _Detached(self, ipu)
+    def detached(
+        self, ipu: int | None = None, builder: Builder | None = None, phase: Phase | None = None
+    ) -> AbstractContextManager[None]:
+        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``); then
+        as :meth:`building` ``builder`` and for ``phase``, where they are given."""
+        if builder is not None:
+            self._check_ir(builder.graph)
+        return _Detached(self, ipu, builder, phase)
 
     def place(self, op: Op) -> None:
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""

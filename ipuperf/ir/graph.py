@@ -369,6 +369,10 @@ class Ir:
         with self.frozen():
             graphs = self.callees_first()
             edges = [edge for graph in graphs for edge in call_order(graph)]
+            if not edges:
+                for graph in graphs:
+                    check_ambiguity(graph)
+                return
         for before, after in edges:
             before.graph.constrain(before, after)
         with self.frozen():

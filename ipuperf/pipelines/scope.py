@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
 from ipuperf.ops import Loop
@@ -51,7 +51,7 @@ class Scope(Builder):
     def on(self, ipu: int | None = None) -> AbstractContextManager[None]:
         """Within, ops are made here, on ``ipu`` (by default the scope's own); order, names and places that the code
         around it asked for do not count."""
-        return _Inside(self, self.ipu if ipu is None else ipu)
+        return CONTEXT.detached(self.ipu if ipu is None else ipu, self, self.phase)
 
     @contextmanager
     def floating(self, when: bool = True) -> Iterator[None]:
@@ -98,21 +98,6 @@ class Scope(Builder):
         assert self.outer is not None
         with self.outer.on():
             self.outer.create(Loop, list(self.captured), [], callee=self.graph, trip_count=trips)
-
-
-class _Inside:
-    """See :meth:`Scope.on`."""
-
-    def __init__(self, scope: Scope, ipu: int | None) -> None:
-        self._contexts = (CONTEXT.detached(ipu), CONTEXT.phase(scope.phase), CONTEXT.building(scope))
-
-    def __enter__(self) -> None:
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
 
 
 def place(graph: Graph, ipu: int) -> None:

@@ -28,15 +28,18 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         builder = current_builder()
-        given = [lowered(value) for value in args]
+        given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in args]
         named = {key: lowered(value) for key, value in kwargs.items()}
         for place, key in types:
             if place < len(given):
                 given[place] = _dtype_of(given[place])
             elif key in named:
                 named[key] = _dtype_of(named[key])
-        with builder.named(name):
+        before, builder.naming = builder.naming, name
+        try:
             return raised(checked(*given, **named))
+        finally:
+            builder.naming = before
 
     return call
 

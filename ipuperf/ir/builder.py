@@ -75,7 +75,11 @@ class Builder:
 
     def named(self, name: str) -> AbstractContextManager[None]:
         """Outputs of ops made within are called ``name``, unless they have one of their own."""
-        return _Named(self, name)
+        return self.set("naming", name)
+
+    def set(self, attribute: str, value: Any) -> AbstractContextManager[None]:
+        """Within, an attribute of the builder is ``value``."""
+        return _Set(self, attribute, value)
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
         """A constant of the graph, of ``dtype`` when given."""
@@ -108,15 +112,17 @@ class Builder:
         return found
 
 
-class _Named:
-    """See :meth:`Builder.named`."""
+class _Set:
+    """See :meth:`Builder.set`."""
 
-    def __init__(self, builder: Builder, name: str) -> None:
+    def __init__(self, builder: Builder, attribute: str, value: Any) -> None:
         self._builder = builder
-        self._name = name
+        self._attribute = attribute
+        self._value = value
 
     def __enter__(self) -> None:
-        self._before, self._builder.naming = self._builder.naming, self._name
+        self._before = getattr(self._builder, self._attribute)
+        setattr(self._builder, self._attribute, self._value)
 
     def __exit__(self, *error: object) -> None:
-        self._builder.naming = self._before
+        setattr(self._builder, self._attribute, self._before)

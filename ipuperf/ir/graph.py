@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -52,12 +53,14 @@ _PASSED_OVER = _PassedOver()
 
 def user_location() -> str:
     """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
-    frame, passed_over = sys._getframe(2), _PASSED_OVER
-    while frame is not None:
-        if not passed_over[frame.f_globals.get("__name__", "")]:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    frame: FrameType | None = sys._getframe(2)
+    passed_over = _PASSED_OVER
+    try:
+        while frame is not None and passed_over[frame.f_globals["__name__"]]:
+            frame = frame.f_back
+    except KeyError:  # code that runs without a module's name is the user's
+        pass
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:

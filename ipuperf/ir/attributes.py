@@ -101,6 +101,11 @@ def _members(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def _integers(value: Any) -> tuple[int, ...]:
+    members = _members(value)
+    return members if {*map(type, members)} <= {int} else tuple([_integer(member) for member in members])
+
+
 def _dtype(value: Any) -> DType:
     if not isinstance(value, DType):
         raise TypeError("not a DType")
@@ -158,7 +163,7 @@ def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 #: A tuple of whole numbers.
-INTEGERS: Kind[tuple[int, ...]] = Kind(many(INTEGER).convert, "a tuple of whole numbers is needed")
+INTEGERS: Kind[tuple[int, ...]] = Kind(_integers, "a tuple of whole numbers is needed")
 
 
 def instance(wanted: type[T]) -> Kind[T]:
@@ -208,6 +213,7 @@ class Attribute(Generic[T]):
         self.kind = kind
         self.default = default if default is REQUIRED else kind.convert(default)
         self.name = ""
+        self._convert = kind.convert
         self._settle = settle
         self.plain = settle is None and default is not REQUIRED
 
@@ -230,7 +236,7 @@ class Attribute(Generic[T]):
     def settled(self, op: Op, value: Any) -> T:
         """What ``op`` reads where ``value`` is given; :class:`IrError` for what it cannot be."""
         try:
-            found = self.kind.convert(value)
+            found = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             raise self.kind.error(f"{op.where()}: {self.name}={_shown(value)}; {self.kind.needed}") from None
         return found if self._settle is None else self._settle(op, found)

@@ -86,15 +86,24 @@ def _whole(value: Any) -> int:
 
 
 def _flag(value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
+    if type(value) is bool:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError("not a truth value")
     return bool(value)
 
 
 def _members(value: Any) -> tuple[Any, ...]:
+    if type(value) is tuple:
+        return value
     if not isinstance(value, (tuple, list, range, np.ndarray)):
         raise TypeError("not a sequence")
     return tuple(value)
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    members = _members(value)
+    return members if {*map(type, members)} <= {int} else tuple([_integer(member) for member in members])
 
 
 def _dtype(value: Any) -> DType:
@@ -154,7 +163,7 @@ def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 #: A tuple of whole numbers.
-INTEGERS: Kind[tuple[int, ...]] = Kind(many(INTEGER).convert, "a tuple of whole numbers is needed")
+INTEGERS: Kind[tuple[int, ...]] = Kind(_integers, "a tuple of whole numbers is needed")
 
 
 def instance(wanted: type[T]) -> Kind[T]:
@@ -187,6 +196,9 @@ class Attribute(Generic[T]):
         kind: what may be given.
         default: what counts as given where nothing is (:data:`REQUIRED`: an error).
         settle: ``(op, value of the kind) -> value that ops read``; settled values settle to themselves.
+
+    Attributes:
+        plain: where nothing is given, ops read the default whatever the op.
     """
 
     @overload
@@ -201,7 +213,9 @@ class Attribute(Generic[T]):
         self.kind = kind
         self.default = default if default is REQUIRED else kind.convert(default)
         self.name = ""
+        self._convert = kind.convert
         self._settle = settle
+        self.plain = settle is None and default is not REQUIRED
 
     def __set_name__(self, owner: type[Op], name: str) -> None:
         self.name = name
@@ -222,7 +236,7 @@ class Attribute(Generic[T]):
     def settled(self, op: Op, value: Any) -> T:
         """What ``op`` reads where ``value`` is given; :class:`IrError` for what it cannot be."""
         try:
-            found = self.kind.convert(value)
+            found = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             raise self.kind.error(f"{op.where()}: {self.name}={_shown(value)}; {self.kind.needed}") from None
         return found if self._settle is None else self._settle(op, found)
@@ -251,12 +265,16 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
     Raises:
         IrError: an attribute that the op does not have, one that it needs and is not given, a value of a wrong type.
     """
-    known = type(op).declared
+    known, settled = op.declared, op.attributes
     for name in given:
         if name not in known:
             raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
+    settled.update(op.defaults)
     for name, attribute in known.items():
-        op.attributes[name] = attribute.settled(op, given[name]) if name in given else attribute.unsaid(op)
+        if name in given:
+            settled[name] = attribute.settled(op, given[name])
+        elif not attribute.plain:
+            settled[name] = attribute.unsaid(op)
 
 
 def _shown(value: Any) -> str:

@@ -8,8 +8,8 @@ subclass, in :meth:`Builder.get` and :meth:`Builder.made`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -45,6 +45,11 @@ class Builder:
         """``tensor`` as one of this graph."""
         return tensor
 
+    def taken(self, op_class: type[Op], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The operands of a new op of a class as tensors of this graph; an error for those that it cannot have."""
+        get = self.get
+        return [get(t) for t in inputs]
+
     def made(self, op: Op) -> None:
         """Called with each new op."""
 
@@ -52,7 +57,7 @@ class Builder:
 
     def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """A new op whose outputs have ``names``; see :meth:`Graph.create` for errors."""
-        op = self.graph.create(op_class, [self.get(t) for t in inputs], names, **attributes)
+        op = self.graph.create(op_class, self.taken(op_class, inputs), names, **attributes)
         self.made(op)
         return op
 
@@ -68,33 +73,56 @@ class Builder:
         made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
         return made
 
-    @contextmanager
-    def named(self, name: str) -> Iterator[None]:
+    def named(self, name: str) -> AbstractContextManager[None]:
         """Outputs of ops made within are called ``name``, unless they have one of their own."""
-        before, self.naming = self.naming, name
-        try:
-            yield
-        finally:
-            self.naming = before
+        return self.set("naming", name)
+
+    def set(self, attribute: str, value: Any) -> AbstractContextManager[None]:
+        """Within, an attribute of the builder is ``value``."""
+        return _Set(self, attribute, value)
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
         """A constant of the graph, of ``dtype`` when given."""
         return self.graph.constant(value, dtype, name)
 
     def operands(self, *values: Operand) -> list[Tensor]:
-        """Tensors of the graph; host data becomes a constant of the first tensor's type (without any tensor: of the
+        """Tensors; host data becomes a constant of the graph, of the first tensor's type (without any tensor: of the
         first one's own type).
 
         Raises:
             TypeError: neither a tensor nor host data.
         """
-        wrong = next((v for v in values if not isinstance(v, (Tensor, *HOST_DATA))), None)
-        if wrong is not None:
-            raise TypeError(f"{type(wrong).__name__} {wrong!r} is neither a tensor nor host data")
-        first = next((v for v in values if isinstance(v, Tensor)), None)
-        dtype = None if first is None else first.dtype
+        dtype: DType | None = None
+        data = False
+        for value in values:
+            if isinstance(value, Tensor):
+                dtype = dtype or value.spec.dtype
+            elif isinstance(value, HOST_DATA):
+                data = True
+            else:
+                raise TypeError(f"{type(value).__name__} {value!r} is neither a tensor nor host data")
+        return self._with_constants(values, dtype) if data else list(values)
+
+    def _with_constants(self, values: Sequence[Operand], dtype: DType | None) -> list[Tensor]:
+        """:meth:`operands` where some are host data; ``dtype``: of the first tensor."""
         found: list[Tensor] = []
         for value in values:
-            found.append(self.get(value) if isinstance(value, Tensor) else self.constant(value, dtype))
+            found.append(value if isinstance(value, Tensor) else self.constant(value, dtype))
             dtype = dtype or found[0].dtype
         return found
+
+
+class _Set:
+    """See :meth:`Builder.set`."""
+
+    def __init__(self, builder: Builder, attribute: str, value: Any) -> None:
+        self._builder = builder
+        self._attribute = attribute
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._before = getattr(self._builder, self._attribute)
+        setattr(self._builder, self._attribute, self._value)
+
+    def __exit__(self, *error: object) -> None:
+        setattr(self._builder, self._attribute, self._before)

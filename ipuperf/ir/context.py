@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .builder import Builder
 from .errors import IrError
@@ -21,6 +21,54 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .op import Op
     from .phase import Phase
+
+
+T = TypeVar("T")
+
+
+class _Pushed(ContextDecorator, Generic[T]):
+    """Within, ``value`` is the innermost one of a stack of the context; ``entered`` is what ``with`` gives. (A class:
+    programs enter such contexts for every few ops, and generators take three times as long.)"""
+
+    def __init__(self, context: BuildContext, stack: str, value: Any, entered: T) -> None:
+        self._context = context
+        self._stack = stack
+        self._value = value
+        self._entered = entered
+
+    def __enter__(self) -> T:
+        getattr(self._context, self._stack).append(self._value)
+        return self._entered
+
+    def __exit__(self, *error: object) -> None:
+        getattr(self._context, self._stack).pop()
+
+
+class _Detached:
+    """See :meth:`BuildContext.detached`."""
+
+    def __init__(self, context: BuildContext, ipu: int | None, builder: Builder | None, phase: Phase | None) -> None:
+        self._context = context
+        self._ipus = [] if ipu is None else [ipu]
+        self._builder = builder
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        c = self._context
+        self._saved = c.modes, c.scopes, c.ipus, c.tile_sets, c._orders
+        c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = [], [], self._ipus, [], {}
+        if self._builder is not None:
+            c.builders.append(self._builder)
+        if self._phase is not None:
+            c.phases.append(self._phase)
+
+    def __exit__(self, *error: object) -> None:
+        c = self._context
+        c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = self._saved
+        if self._builder is not None:
+            c.builders.pop()
+        if self._phase is not None:
+            c.phases.pop()
 
 
 class _Order:
@@ -63,20 +111,17 @@ class BuildContext(threading.local):
         """Make ``graph`` current, see :meth:`building`."""
         return self.building(Builder(graph))
 
-    @contextmanager
-    def building(self, builder: Builder) -> Iterator[Graph]:
+    def building(self, builder: Builder) -> AbstractContextManager[Graph]:
         """Make ``builder`` the innermost one; its graph. Graphs of different Irs cannot be nested (RuntimeError)."""
-        graph = builder.graph
+        self._check_ir(builder.graph)
+        return _Pushed(self, "builders", builder, builder.graph)
+
+    def _check_ir(self, graph: Graph) -> None:
         if self.builders and self.graph.ir is not graph.ir:
             raise RuntimeError(
                 f"graph {graph.name or 'main'!r} belongs to another Ir than the active graph "
                 f"{self.graph.name or 'main'!r}; leave that context first"
             )
-        self.builders.append(builder)
-        try:
-            yield graph
-        finally:
-            self.builders.pop()
 
     @contextmanager
     def sequence(self, mode: bool | str) -> Iterator[None]:
@@ -93,68 +138,43 @@ class BuildContext(threading.local):
             if not self.modes:
                 self._orders.clear()
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> _Pushed[None]:
         """Prefix names of new tensors and ops with ``name/``."""
-        self.scopes.append(name)
-        try:
-            yield
-        finally:
-            self.scopes.pop()
+        return _Pushed(self, "scopes", name, None)
 
-    @contextmanager
-    def on_ipu(self, ipu: int) -> Iterator[int]:
+    def on_ipu(self, ipu: int) -> _Pushed[int]:
         """Place new ops on IPU ``ipu`` of the replica."""
-        self.ipus.append(ipu)
-        try:
-            yield ipu
-        finally:
-            self.ipus.pop()
+        return _Pushed(self, "ipus", ipu, ipu)
 
-    @contextmanager
-    def on_tiles(self, tile_set: str) -> Iterator[None]:
+    def on_tiles(self, tile_set: str) -> _Pushed[None]:
         """Place new ops on the ``compute`` or ``io`` tiles."""
-        self.tile_sets.append(tile_set)
-        try:
-            yield
-        finally:
-            self.tile_sets.pop()
+        return _Pushed(self, "tile_sets", tile_set, None)
 
-    @contextmanager
-    def phase(self, phase: Phase | None) -> Iterator[None]:
+    def phase(self, phase: Phase | None) -> AbstractContextManager[None]:
         """New ops are for ``phase`` (:mod:`.phase`), and so is what is added to new graphs later; None: no change."""
-        if phase is None:
-            yield
-            return
-        self.phases.append(phase)
-        try:
-            yield
-        finally:
-            self.phases.pop()
+        return nullcontext() if phase is None else _Pushed(self, "phases", phase, None)
 
-    @contextmanager
-    def detached(self, ipu: int | None = None) -> Iterator[None]:
-        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``). What
-        they are for stays."""
-        saved = self.modes, self.scopes, self.ipus, self.tile_sets, self._orders
-        ipus = [] if ipu is None else [ipu]
-        self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = [], [], ipus, [], {}
-        try:
-            yield
-        finally:
-            self.modes, self.scopes, self.ipus, self.tile_sets, self._orders = saved
+    def detached(
+        self, ipu: int | None = None, builder: Builder | None = None, phase: Phase | None = None
+    ) -> AbstractContextManager[None]:
+        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``); then
+        as :meth:`building` ``builder`` and for ``phase``, where they are given."""
+        if builder is not None:
+            self._check_ir(builder.graph)
+        return _Detached(self, ipu, builder, phase)
 
     def place(self, op: Op) -> None:
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
         op.scope = "/".join(self.scopes)
         op.phase = self._phase(op)
-        if self.ipus:
-            op.ipu = self.ipus[-1]
-        if self.tile_sets:
-            op.tile_set = self.tile_sets[-1]
-        mode = self.modes[-1] if self.modes else None
-        if mode is None or mode == "pass":
+        if ipus := self.ipus:
+            op.ipu = ipus[-1]
+        if tile_sets := self.tile_sets:
+            op.tile_set = tile_sets[-1]
+        modes = self.modes
+        if not modes or modes[-1] == "pass":
             return
+        mode = modes[-1]
         order = self._orders.setdefault(op.graph, _Order())
         before = order.previous if mode is True else order.anchor
         for other in before:
@@ -169,8 +189,8 @@ class BuildContext(threading.local):
     def _phase(self, op: Op) -> Phase | None:
         """What is said of a new op: by its class about I/O, by the context, by its class, by its graph."""
         own = op.own_phase()
-        if own != "io" and self.phases:
-            return self.phases[-1]
+        if own != "io" and (phases := self.phases):
+            return phases[-1]
         return own or op.graph.phase
 
 

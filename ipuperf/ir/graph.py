@@ -11,7 +11,8 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -39,20 +40,27 @@ MAX_NESTING = 2500
 FRAMES_PER_CALL = 30
 
 
-@cache
-def _passed_over(module: str) -> bool:
-    """Whether calls from ``module`` are never the user's."""
-    return module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
+class _PassedOver(dict[str, bool]):
+    """By module: whether calls from it are never the user's."""
+
+    def __missing__(self, module: str) -> bool:
+        found = self[module] = module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
+        return found
+
+
+_PASSED_OVER = _PassedOver()
 
 
 def user_location() -> str:
     """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if not _passed_over(frame.f_globals.get("__name__", "")):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    frame: FrameType | None = sys._getframe(2)
+    passed_over = _PASSED_OVER
+    try:
+        while frame is not None and passed_over[frame.f_globals["__name__"]]:
+            frame = frame.f_back
+    except KeyError:  # code that runs without a module's name is the user's
+        pass
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -128,8 +136,11 @@ class Graph:
     def intermediate(self, spec: TensorSpec, name: str) -> Tensor:
         """A new tensor that an op will define."""
         self._thawed()
-        tensor = Tensor(self.tensor_id(name), spec, self)
-        self.tensors[tensor.id] = tensor
+        return self._new(spec, name)
+
+    def _new(self, spec: TensorSpec, name: str) -> Tensor:
+        tensor_id = self.tensor_id(name)
+        tensor = self.tensors[tensor_id] = Tensor(tensor_id, spec, self)
         self.version += 1
         return tensor
 
@@ -176,7 +187,7 @@ class Graph:
         op = op_class(self, self.ir.peek_op_id(), inputs, attributes, user_location())
         specs = op.infer()
         self.ir.take_op_id()
-        for tensor in inputs:
+        for tensor in op.inputs:
             tensor.consumers.append(op)
         for spec, name in zip(specs, names, strict=True):
             self._define(op, spec, name)
@@ -188,8 +199,9 @@ class Graph:
             output.ipu = op.ipu
         self.ops.append(op)
         self.version += 1
-        for hook in list(self.created_hooks.values()):
-            hook(op)
+        if self.created_hooks:
+            for hook in list(self.created_hooks.values()):
+                hook(op)
         return op
 
     def operate(self, op_class: type[Op], operands: Sequence[Operand]) -> Tensor:
@@ -216,19 +228,23 @@ class Graph:
         return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
-        tensor = self.intermediate(spec, name)
+        tensor = self._new(spec, name)
         tensor.producer = op
         op.outputs.append(tensor)
         return tensor
 
     def append_output(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
         """Give an existing op (a call site) one more output."""
+        self._thawed()
         return self._define(op, spec, name)
 
     def constrain(self, before: Op, after: Op) -> None:
         """Require that ``before`` executes before ``after``."""
         self._thawed()
-        self.constraints.setdefault(after, set()).add(before)
+        earlier = self.constraints.get(after)
+        if earlier is None:
+            earlier = self.constraints[after] = set()
+        earlier.add(before)
         self.version += 1
 
     # -- queries ---------------------------------------------------------------------------------------------------
@@ -356,6 +372,10 @@ class Ir:
         with self.frozen():
             graphs = self.callees_first()
             edges = [edge for graph in graphs for edge in call_order(graph)]
+            if not edges:
+                for graph in graphs:
+                    check_ambiguity(graph)
+                return
         for before, after in edges:
             before.graph.constrain(before, after)
         with self.frozen():

@@ -25,7 +25,8 @@ class Op:
     Class attributes:
         type: name that ``print_schedule`` shows (the upstream operation type).
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
-        declared: its attributes by name (:mod:`.attributes`).
+        declared: its attributes by name (:mod:`.attributes`); defaults: what they are where nothing is given and
+            nothing about the op matters.
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -42,10 +43,12 @@ class Op:
     type: ClassVar[str] = "Op"
     operator: ClassVar[str] = ""
     declared: ClassVar[Mapping[str, Attribute[Any]]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.declared = declared(cls)
+        cls.defaults = {name: attribute.default for name, attribute in cls.declared.items()}
         if "operator" in vars(cls):
             OPERATIONS[cls.operator] = cls
 

@@ -219,6 +219,12 @@ def _users(graph: Graph, storages: Iterable[Tensor], root: dict[Tensor, Tensor])
     return users
 
 
+@derived
+def precedence_of(graph: Graph) -> Precedence:
+    """The :class:`Precedence` of the ops of ``graph``."""
+    return Precedence(graph)
+
+
 class Precedence:
     """Which ops of a graph must come before which, by data flow and constraints.
 
@@ -255,7 +261,7 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     if all(len(found) == 1 for found in users.values()):
         return []
     seen = _by_storage(((op, {*op.modified_inputs()} - {*op.unseen_changes()}) for op in graph.ops), root)
-    precedence = Precedence(graph)
+    precedence = precedence_of(graph)
     place, edges = precedence.position, []
     for owner, changing in callers.items():
         others = [other for other in users[owner] if other not in seen.get(owner, ())]
@@ -279,7 +285,7 @@ def check_ambiguity(graph: Graph) -> None:
     shared = [owner for owner, found in users.items() if len(found) > 1]
     if not shared:
         return
-    precedence = Precedence(graph)
+    precedence = precedence_of(graph)
     if all(_in_order(users[owner], changers[owner].keys(), precedence) for owner in shared):
         return
     for op, modified in changing:

@@ -136,11 +136,12 @@ class Op(ir.Op):
 
     def same_dtype(self, *tensors: Tensor) -> DType:
         """The common dtype of ``tensors`` or :class:`DTypeError`."""
-        dtypes = {t.dtype for t in tensors}
-        if len(dtypes) != 1:
-            names = ", ".join(sorted(d.name for d in dtypes))
-            raise DTypeError(f"{self.where()}: operands have different dtypes ({names}); cast them first")
-        return tensors[0].dtype
+        dtype = tensors[0].dtype
+        for tensor in tensors:
+            if tensor.dtype is not dtype and tensor.dtype != dtype:
+                names = ", ".join(sorted({t.dtype.name for t in tensors}))
+                raise DTypeError(f"{self.where()}: operands have different dtypes ({names}); cast them first")
+        return dtype
 
     def floating(self, *tensors: Tensor) -> None:
         """Raise :class:`DTypeError` unless all ``tensors`` are floating point."""
@@ -152,11 +153,14 @@ class Op(ir.Op):
 
     def broadcast(self, *tensors: Tensor) -> tuple[int, ...]:
         """The NumPy broadcast of the shapes or :class:`ShapeError`."""
+        shapes = [t.shape for t in tensors]
+        if all(shape == shapes[0] for shape in shapes):
+            return shapes[0]
         try:
-            return tuple(np.broadcast_shapes(*(t.shape for t in tensors)))
+            return tuple(np.broadcast_shapes(*shapes))
         except ValueError:
-            shapes = " and ".join(str(t.shape) for t in tensors)
-            raise ShapeError(f"{self.where()}: shapes {shapes} cannot be broadcast together") from None
+            listed = " and ".join(map(str, shapes))
+            raise ShapeError(f"{self.where()}: shapes {listed} cannot be broadcast together") from None
 
     def like(self, tensor: Tensor) -> TensorSpec:
         """The spec of ``tensor``."""

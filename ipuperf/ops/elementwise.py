@@ -78,7 +78,8 @@ class Binary(Op):
 
     def infer(self) -> list[TensorSpec]:
         """Broadcast of the shapes; the operands' dtype, or bool for comparisons."""
-        self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
+        if len(self.inputs) != 2:
+            self.require(False, f"needs 2 operands, got {len(self.inputs)}")
         dtype = self.same_dtype(*self.inputs)
         if self.allowed != "any" and (dtype == BOOL) != (self.allowed == "bool"):
             allowed = "bool" if self.allowed == "bool" else "a number type"

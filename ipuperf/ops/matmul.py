@@ -44,7 +44,8 @@ class MatMul(Op):
 
     def infer(self) -> list[TensorSpec]:
         """The product's shape by NumPy's rules."""
-        self.require(len(self.inputs) == 2, f"needs 2 operands, got {len(self.inputs)}")
+        if len(self.inputs) != 2:
+            self.require(False, f"needs 2 operands, got {len(self.inputs)}")
         lhs, rhs = self.inputs
         dtype = self.same_dtype(lhs, rhs)
         self.floating(lhs)
@@ -53,9 +54,12 @@ class MatMul(Op):
         a, b = lhs.shape, rhs.shape
         self.require(len(a) > 0 and len(b) > 0, "operands of a matrix product need at least 1 axis")
         inner = b[0] if len(b) == 1 else b[-2]
-        self.require(a[-1] == inner, f"inner dimensions differ: {a} x {b} ({a[-1]} and {inner})")
+        if a[-1] != inner:
+            self.require(False, f"inner dimensions differ: {a} x {b} ({a[-1]} and {inner})")
+        batch = a[:-2]
         try:
-            batch = np.broadcast_shapes(a[:-2], b[:-2])
+            if batch != b[:-2]:
+                batch = np.broadcast_shapes(batch, b[:-2])
         except ValueError:
             self.require(False, f"batch dimensions {a[:-2]} and {b[:-2]} cannot be broadcast together")
         rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()

@@ -72,16 +72,14 @@ class Rearrangement(Op):
 def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     """``wanted`` with its -1 replaced by what the operand's elements leave for it."""
     tensor = op.inputs[0]
-    op.require(
-        wanted.count(-1) <= 1 and all(n >= -1 for n in wanted), f"shape {wanted} is not a shape with at most one -1"
-    )
-    known = math.prod(n for n in wanted if n != -1)
-    if known:
-        wanted = tuple(tensor.spec.elements // known if n == -1 else n for n in wanted)
-    op.require(
-        -1 not in wanted and math.prod(wanted) == tensor.spec.elements,
-        f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}",
-    )
+    least = min(wanted, default=0)
+    if least < -1 or wanted.count(-1) > 1:
+        op.require(False, f"shape {wanted} is not a shape with at most one -1")
+    if least == -1:
+        known = -math.prod(wanted)
+        wanted = tuple(tensor.spec.elements // known if n == -1 and known else n for n in wanted)
+    if -1 in wanted or math.prod(wanted) != tensor.spec.elements:
+        op.require(False, f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}")
     return wanted
 
 
@@ -123,12 +121,11 @@ class ReshapeInplace(Reshape):
 def _order(op: Op, given_order: tuple[int, ...] | None) -> tuple[int, ...]:
     """A permutation of the operand's axes, none negative; None reverses them."""
     rank = len(op.inputs[0].shape)
-    order = range(rank)[::-1] if given_order is None else given_order
-    found = tuple(p + rank if p < 0 else p for p in order)
-    op.require(
-        sorted(found) == list(range(rank)),
-        f"permutation {given_order} does not order the {rank} axes of {op.inputs[0].shape}",
-    )
+    if given_order is None:
+        return tuple(range(rank)[::-1])
+    found = tuple([p + rank if p < 0 else p for p in given_order])
+    if sorted(found) != list(range(rank)):
+        op.require(False, f"permutation {given_order} does not order the {rank} axes of {op.inputs[0].shape}")
     return found
 
 

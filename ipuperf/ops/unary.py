@@ -41,7 +41,8 @@ class Unary(Op):
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape; its dtype, or bool for predicates."""
-        self.require(len(self.inputs) == 1, f"needs 1 operand, got {len(self.inputs)}")
+        if len(self.inputs) != 1:
+            self.require(False, f"needs 1 operand, got {len(self.inputs)}")
         tensor = self.inputs[0]
         if not _is_allowed(tensor.dtype, self.allowed):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed: {self.allowed}")

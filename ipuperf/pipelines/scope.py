@@ -6,8 +6,7 @@ on first use, as inputs by reference, and makes the call or loop when it is comp
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
@@ -48,22 +47,14 @@ class Scope(Builder):
 
     # -- where ops go ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def on(self, ipu: int | None = None) -> Iterator[None]:
+    def on(self, ipu: int | None = None) -> AbstractContextManager[None]:
         """Within, ops are made here, on ``ipu`` (by default the scope's own); order, names and places that the code
         around it asked for do not count."""
-        place = self.ipu if ipu is None else ipu
-        with CONTEXT.detached(place), CONTEXT.phase(self.phase), CONTEXT.building(self):
-            yield
+        return CONTEXT.detached(self.ipu if ipu is None else ipu, self, self.phase)
 
-    @contextmanager
-    def floating(self, when: bool = True) -> Iterator[None]:
+    def floating(self, when: bool = True) -> AbstractContextManager[None]:
         """Within (if ``when``), ops may come earlier than those made before them."""
-        before, self._floats = self._floats, when
-        try:
-            yield
-        finally:
-            self._floats = before
+        return self.set("_floats", when)
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
@@ -77,22 +68,25 @@ class Scope(Builder):
         """``tensor`` of this graph or of one around it, here."""
         if tensor.graph is self.graph:
             return tensor
-        if tensor not in self.captured:
+        image = self.captured.get(tensor)
+        if image is None:
             name = tensor.name.replace("/", "_")
             image = self.graph.add_input(tensor.spec, name, by_ref=not isinstance(tensor, Constant))
             image.ipu = tensor.ipu
             self.captured[tensor] = image
-        return self.captured[tensor]
+        return image
 
     def made(self, op: Op) -> None:
         """Put a new op after the last one."""
         if self._floats:
             self._floating.add(op)
             return
-        earlier = islice(reversed(self.graph.ops), 1, None)
-        before = next((other for other in earlier if other not in self._floating), None)
-        if before is not None:
-            self.graph.constrain(before, op)
+        ops, floating = self.graph.ops, self._floating
+        index = len(ops) - 2
+        while index >= 0 and ops[index] in floating:
+            index -= 1
+        if index >= 0:
+            self.graph.constrain(ops[index], op)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

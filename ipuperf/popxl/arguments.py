@@ -51,8 +51,10 @@ def _is_integral(annotation: object) -> bool:
 
 def _checked(value: Any, what: str) -> Any:
     """``value`` with every number in it checked; tensors and None are left alone."""
-    if value is None or hasattr(value, "_ir_tensor"):
+    if value is None or type(value) is int or hasattr(value, "_ir_tensor"):
         return value
+    if isinstance(value, (tuple, list)):
+        return tuple([_checked(item, what) for item in value])
     if isinstance(value, Iterable) and np.ndim(value) > 0:  # type: ignore[arg-type]  # 0-d arrays are numbers
         return tuple(_checked(item, what) for item in value)
     return whole(value, what)
@@ -61,13 +63,16 @@ def _checked(value: Any, what: str) -> Any:
 def whole_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: arguments annotated as integers (or sequences of them) must be integers, see :func:`whole`."""
     parameters = list(inspect.signature(function).parameters.values())
-    integral = [(i, p.name) for i, p in enumerate(parameters) if _is_integral(p.annotation)]
+    integral = [
+        (i, p.name, f"{function.__name__}: {p.name}") for i, p in enumerate(parameters) if _is_integral(p.annotation)
+    ]
+    if not integral:
+        return function
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Any] = list(args)
-        for place, name in integral:
-            what = f"{function.__name__}: {name}"
+        for place, name, what in integral:
             if place < len(given):
                 given[place] = _checked(given[place], what)
             elif name in kwargs:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipuperf import ir as _ir
-from ipuperf.ir.builder import OpT
 
 from . import dtypes
 from .placement import check_places
@@ -16,14 +15,10 @@ from .utils import to_numpy
 class Builder(_ir.Builder):
     """The op maker of a graph that is entered with ``with``."""
 
-    def create(self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], **attributes: Any) -> OpT:
-        """A new op.
-
-        Raises:
-            ValueError: the operands are on different IPUs or tile sets.
-        """
+    def taken(self, op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> Sequence[_ir.Tensor]:
+        """The operands; ValueError when they are on different IPUs or tile sets."""
         check_places(op_class, inputs)
-        return super().create(op_class, inputs, names, **attributes)
+        return inputs
 
     def constant(self, value: Any, dtype: _ir.DType | None, name: str = "t") -> _ir.Constant:
         """A constant; ValueError for data that ``dtype`` cannot hold."""

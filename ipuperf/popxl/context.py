@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.ir import CONTEXT
+from ipuperf.ir import CONTEXT, Builder
 
 from .arguments import whole
 from .effects import EFFECTS
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from .ir import Ir
 
 
+def current_builder() -> Builder:
+    """The innermost active op maker; RuntimeError when there is none."""
+    if not CONTEXT.builders:
+        raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
+    return CONTEXT.builders[-1]
+
+
 def get_current_graph() -> Graph:
     """The innermost active graph; RuntimeError when there is none."""
     from .graph import Graph
 
-    if not CONTEXT.builders:
-        raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-    return Graph._from_ir(CONTEXT.graph)
+    return Graph._from_ir(current_builder().graph)
 
 
 def get_ir() -> Ir:

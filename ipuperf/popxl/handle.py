@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -205,11 +206,11 @@ class Tensor(_ir.Operators):
 
     def operate(self, function: str, *operands: Any) -> Any:
         """The function of :mod:`popxl.ops` that an operator stands for."""
-        from . import ops
-
-        if not hasattr(ops, function) or not all(isinstance(o, (Tensor, *_ir.HOST_DATA)) for o in operands):
-            return NotImplemented
-        return getattr(ops, function)(*operands)
+        found = _function(function)
+        for operand in operands:
+            if not isinstance(operand, (Tensor, _ir.HOST_DATA)):
+                return NotImplemented
+        return NotImplemented if found is None else found(*operands)
 
     def __iadd__(self, other: Any) -> Tensor:
         return self.operate("add_", self, other)
@@ -306,8 +307,18 @@ class Constant(Tensor):
         return super().copy_to_ipu(dst, src)
 
 
+@cache
+def _function(name: str) -> Callable[..., Any] | None:
+    """The function of :mod:`popxl.ops` of this name, if there is one."""
+    from . import ops
+
+    return getattr(ops, name, None)
+
+
 def wrap(tensor: _ir.Tensor) -> Tensor:
     """The PopXL handle of an IR tensor."""
+    if type(tensor) is _ir.Tensor:
+        return Tensor(tensor)
     if isinstance(tensor, _ir.Variable):
         return Variable(tensor)
     if isinstance(tensor, _ir.Constant):

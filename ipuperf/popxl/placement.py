@@ -111,9 +111,11 @@ def _known_place(tensor: _ir.Tensor) -> Place:
             return Place(tensor.ipu)
         found = outputs[index]
         maker = found.producer
-    ops = [maker] if maker is not None else [op for op in found.consumers if not op.called_graphs()]
-    look = _made_at if maker is not None else _reading_place
-    place = look(ops[0], found, set()) if ops else _NOWHERE
+    if maker is not None:
+        place = _made_at(maker, found, set())
+    else:
+        reader = next((op for op in found.consumers if not op.called_graphs()), None)
+        place = _NOWHERE if reader is None else _reading_place(reader, found, set())
     return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
 
 
@@ -125,6 +127,8 @@ def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
     if len(tensors) < 2 or issubclass(op_class, _ANYWHERE):
         return
     placed = [(t, _known_place(t)) for t in tensors if not isinstance(t, _ir.Constant)]
+    if all(place == placed[0][1] for _, place in placed):
+        return
     for index, what in enumerate(("IPU", "tile set")):
         known = [(t, place[index]) for t, place in placed if place[index] is not None]
         for tensor, place in known[1:]:

@@ -72,6 +72,7 @@ class Session:
             check_remote_order(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())
         ir._seal()
+        self._variables = ir._ir.variables()
         self._attached = False
         self._was_attached: list[bool] = []
         self._device_newer = False
@@ -120,7 +121,7 @@ class Session:
     def _mark_in_sync(self, in_sync: bool) -> None:
         """Note whether the host's copies of the variables are what the device holds."""
         self._device_newer = not in_sync
-        for variable in self._ir._ir.variables():
+        for variable in self._variables:
             variable.in_sync = in_sync
 
     def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
@@ -280,8 +281,12 @@ class Session:
 
     def _input_array(self, stream: HostToDeviceStream, value: Any, downcast: bool = True) -> np.ndarray:
         expected = self._full_input_shape(stream.shape)
-        what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
-        array = self._in_dtype(value, stream.dtype.as_numpy(), what, downcast)
+        wanted = stream.dtype.as_numpy()
+        if type(value) is np.ndarray and value.dtype == wanted:
+            array = value
+        else:
+            what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
+            array = self._in_dtype(value, wanted, what, downcast)
         transfers = self._ir.num_host_transfers
         many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
         same = array.shape[1:] == expected[1:] if many else array.shape == expected

@@ -4,37 +4,49 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from types import ModuleType
 from typing import Any
 
 from ipuperf import ir as _ir
 
 from ..arguments import whole_arguments
-from ..context import get_current_graph
+from ..context import current_builder
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
 
 
+@cache
 def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of :mod:`ipuperf.functions` as a function of PopXL: takes and gives PopXL's tensors and dtypes,
     refuses numbers that should be whole, needs an active graph, and calls its results after itself."""
     name = f"{function.__name__.rstrip('_')}_out"
     checked = whole_arguments(function)
-    signature = inspect.signature(function)
-    types = [p.name for p in signature.parameters.values() if "DType" in str(p.annotation)]
+    parameters = inspect.signature(function).parameters
+    types = [(place, p.name) for place, p in enumerate(parameters.values()) if "DType" in str(p.annotation)]
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind_partial(*args, **kwargs)
-        get_current_graph()
-        for key in types:
-            if given.arguments.get(key) is not None:
-                given.arguments[key] = _dtype.as_dtype(given.arguments[key])
-        with _ir.CONTEXT.builder.named(name):
-            return raised(checked(*lowered(given.args), **{k: lowered(v) for k, v in given.kwargs.items()}))
+        builder = current_builder()
+        given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in args]
+        named = {key: lowered(value) for key, value in kwargs.items()}
+        for place, key in types:
+            if place < len(given):
+                given[place] = _dtype_of(given[place])
+            elif key in named:
+                named[key] = _dtype_of(named[key])
+        before, builder.naming = builder.naming, name
+        try:
+            return raised(checked(*given, **named))
+        finally:
+            builder.naming = before
 
     return call
+
+
+def _dtype_of(value: Any) -> Any:
+    """An argument that stands for a type of elements, as the library takes it."""
+    return value if value is None or isinstance(value, _ir.DType) else _dtype.as_dtype(value)._ir
 
 
 def lowered(value: Any) -> Any:

@@ -36,6 +36,8 @@ from .rts import (
     reduce_replica_sharded_tensor,
     replica_sharded_spec,
 )
+from .seeds import seed_variable
+from .streams import InputStreams, OutputStreams
 from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
 from .utils import OrderedDict, null_context, timer
 from .variable_factory import (
@@ -50,12 +52,14 @@ __all__ = [
     "DotTree",
     "GraphCache",
     "GraphWithNamedArgs",
+    "InputStreams",
     "Module",
     "NamedRemoteBuffers",
     "NamedReplicaGrouping",
     "NamedTensors",
     "NamedVariableFactories",
     "OrderedDict",
+    "OutputStreams",
     "VariableFactory",
     "add_replica_sharded_variable_input",
     "add_variable_input",
@@ -86,6 +90,7 @@ __all__ = [
     "remote",
     "replica_sharded_spec",
     "rts",
+    "seed_variable",
     "store_remote",
     "store_remote_graph",
     "timer",

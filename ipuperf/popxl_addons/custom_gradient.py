@@ -38,7 +38,9 @@ class Aux:
 
     def __getitem__(self, key: str) -> Any:
         if self._inputs is None:
-            raise RuntimeError(f"aux[{key!r}]: values can only be read within a `build_grad` that autodiff runs")
+            raise RuntimeError(
+                f"aux[{key!r}]: values are there to get within the `build_grad` that autodiff runs, never in `build`"
+            )
         value = self._values[key]
         if not isinstance(value, popxl.Tensor):
             return value

@@ -17,8 +17,29 @@ def sanitise(name: str) -> str:
     return name.replace("/", "_").replace(".", "_")
 
 
+def dotted(key: str | int) -> str:
+    """``key`` as a dotted name; a number is the name of a member of a list.
+
+    Raises:
+        ValueError: a negative number, or an empty part.
+    """
+    if isinstance(key, int) and key < 0:
+        raise ValueError(f"key {key}: a number must not be negative")
+    name = str(key)
+    if not all(name.split(".")):
+        raise ValueError(f"key {name!r}: no part of a dotted name may be empty")
+    return name
+
+
+class _Known(KeyError, ValueError):
+    """A key that is taken: upstream raises ValueError, programs of the older interface expect KeyError."""
+
+
 class DotTree(Generic[T]):
     """Values by dotted name. Prints as the flat dictionary, in order of insertion.
+
+    Numbers are names too: ``tree[0]``, ``tree["0"]`` and ``tree.get(0)`` are the same entry. A negative number counts
+    back from one past the highest (``tree[-1]`` of entries 0, 1 and 3 is 3, ``tree[-2]`` does not exist).
 
     Args:
         trees: sub-trees or values by name.
@@ -53,25 +74,26 @@ class DotTree(Generic[T]):
             raise ValueError(f"{cls.__name__}.pack: {len(keys)} names for {len(items)} values")
         return cls.from_dict(dict(zip(keys, items)))
 
-    def insert(self, key: str, value: Any, overwrite: bool = False) -> None:
+    def insert(self, key: str | int, value: Any, overwrite: bool = False) -> None:
         """Add a value or sub-tree under a dotted key.
 
         Raises:
-            KeyError: the key is taken and ``overwrite`` is False (an empty sub-tree may always be replaced).
+            ValueError (and KeyError): the key is taken and ``overwrite`` is False (an empty sub-tree may always be
+                replaced); ValueError: no possible key.
         """
-        head, dot, rest = key.partition(".")
+        head, dot, rest = dotted(key).partition(".")
         if dot:
             branch = self._map.get(head)
             if branch is None or (overwrite and not isinstance(branch, DotTree)):
                 branch = type(self)()
                 self._map[head] = branch
             if not isinstance(branch, DotTree):
-                raise KeyError(f"cannot insert {key!r}: {head!r} is a value, not a tree")
+                raise _Known(f"cannot insert {key!r}: {head!r} is a value, not a tree")
             branch.insert(rest, value, overwrite)
             return
         present = self._map.get(head)
         if present is not None and not overwrite and not (isinstance(present, DotTree) and not present.to_dict()):
-            raise KeyError(f"{key!r} is already in the {type(self).__name__}; keys must not repeat")
+            raise _Known(f"{key!r} is already in the {type(self).__name__}; keys must not repeat")
         self._map[head] = value
 
     def update(self, other: DotTree[T] | Mapping[str, T]) -> None:
@@ -79,16 +101,20 @@ class DotTree(Generic[T]):
         for name, value in (other.to_dict() if isinstance(other, DotTree) else other).items():
             self.insert(name, value)
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str | int) -> Any:
         """Remove and return a value or sub-tree; KeyError when it does not exist."""
-        head, dot, rest = key.partition(".")
+        head, dot, rest = self._found(key).partition(".")
         if head not in self._map:
             raise KeyError(f"{key!r} is not in the {type(self).__name__}; there are {list(self.to_dict())}")
         return self._map[head].pop(rest) if dot else self._map.pop(head)
 
     def _clear(self) -> None:
-        """Remove everything."""
-        self._map.clear()
+        """Remove all values; sub-trees stay, without values."""
+        for name, value in list(self._map.items()):
+            if isinstance(value, DotTree):
+                value._clear()
+            else:
+                del self._map[name]
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +155,7 @@ class DotTree(Generic[T]):
             duplicate._map[name] = value.copy() if isinstance(value, DotTree) else value
         return duplicate
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str | int, default: Any = None) -> Any:
         """The value or sub-tree under a dotted key, or ``default``."""
         try:
             return self[key]
@@ -144,17 +170,31 @@ class DotTree(Generic[T]):
         """Dotted names and values."""
         return iter(self.to_dict().items())
 
-    def __getitem__(self, key: str) -> Any:
-        head, dot, rest = key.partition(".")
+    def values(self) -> Iterator[T]:
+        """Values, in the order of :meth:`keys`."""
+        return iter(self.to_dict().values())
+
+    def len(self) -> int:
+        """Number of values."""
+        return len(self.to_dict())
+
+    def _found(self, key: str | int) -> str:
+        """``key`` as a dotted name, a negative number counted from the end."""
+        if isinstance(key, int) and key < 0:
+            return str(1 + max((int(name) for name in self._map if name.isdigit()), default=-1) + key)
+        return str(key)
+
+    def __getitem__(self, key: str | int) -> Any:
+        head, dot, rest = self._found(key).partition(".")
         if head not in self._map:
             raise KeyError(f"{key!r} is not in the {type(self).__name__}; there are {list(self.to_dict())}")
         return self._map[head][rest] if dot else self._map[head]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.get(key, _MISSING) is not _MISSING
+        return isinstance(key, (str, int)) and self.get(key, _MISSING) is not _MISSING
 
     def __len__(self) -> int:
-        return len(self.to_dict())
+        return self.len()
 
     def __bool__(self) -> bool:
         return bool(self._map)

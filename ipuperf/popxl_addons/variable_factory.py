@@ -62,7 +62,7 @@ class VariableFactory:
     def _values(source: DataSource) -> Iterator[Any]:
         if callable(source):
             while True:
-                yield source()
+                yield _called(source)
         elif isinstance(source, Iterator) or (
             isinstance(source, Iterable)
             and not isinstance(source, (np.ndarray, list, tuple))
@@ -85,6 +85,17 @@ class VariableFactory:
             value, self._peeked = self._peeked, None
             return value
         return self._draw()
+
+    def init_zero(self, name: str | None = None) -> popxl.Tensor:
+        """An intermediate tensor of zeros like the graph input (no variable), in the current graph."""
+        return self._blank("zero", name)
+
+    def init_undef(self, name: str | None = None) -> popxl.Tensor:
+        """As :meth:`init_zero` with values that are not defined: to be overwritten."""
+        return self._blank("undef", name)
+
+    def _blank(self, kind: str, name: str | None) -> popxl.Tensor:
+        return popxl.ops.init(self.shape, self.dtype, name or self.name, kind)
 
     def _host_data(self) -> np.ndarray:
         """Data for one variable: one value, or one per replica group."""
@@ -149,6 +160,13 @@ class VariableFactory:
         return upstream_repr(self)
 
 
+def _called(source: Callable[[], Any]) -> Any:
+    try:
+        return source()
+    except Exception as error:
+        raise ValueError(f"data_iter: calling {source!r} without arguments raised {error!r}") from error
+
+
 def _prefixed(prefix: str | None, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
@@ -173,6 +191,14 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         if missing:
             raise KeyError(f"init_remote: no buffers for {missing}; there are {list(by_name)}")
         return self._each(lambda factory, key: factory.init_remote(by_name[key], entry, _prefixed(prefix, key)))
+
+    def init_zero(self, prefix: str | None = None) -> NamedTensors:
+        """A tensor of zeros for each factory, in the current graph."""
+        return self._each(lambda factory, key: factory.init_zero(_prefixed(prefix, key)))
+
+    def init_undef(self, prefix: str | None = None) -> NamedTensors:
+        """A tensor of no defined values for each factory, in the current graph."""
+        return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
 
     def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
         made = NamedTensors()

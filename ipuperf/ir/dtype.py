@@ -1,7 +1,7 @@
 """Data types of tensors: a closed set, one object per type.
 
 Names follow NumPy (``float16``, ``int32``); sizes are bytes per element as the IPU stores them. The IPU computes in
-8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR. The two 8-bit floats are
+8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR. The 8-bit floats are
 codes that NumPy cannot compute with: an array of them is structured, with one ``uint8`` (:mod:`ipuperf.ir.float8`).
 """
 

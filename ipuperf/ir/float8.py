@@ -1,8 +1,8 @@
 """Values of the two 8-bit floating-point types.
 
-Both have a sign, then exponent and fraction: ``float8_143`` 4 and 3 bits with bias 8 (largest 240), ``float8_152`` 5 and 2
-bits with bias 16 (largest 57344). Exponent 0 is subnormal; there is no infinity and no negative zero: its code 0x80 is the
-one NaN (popart: tests/unittests/python/popxl/test_fp8_utils.py).
+Both have a sign, then exponent and fraction: ``float8_143`` 4 and 3 bits with bias 8 (largest 240), ``float8_152`` 5
+and 2 bits with bias 16 (largest 57344). Exponent 0 is subnormal; there is no infinity and no negative zero: its code
+0x80 is the one NaN (popart: tests/unittests/python/popxl/test_fp8_utils.py).
 """
 
 from __future__ import annotations

@@ -139,6 +139,6 @@ UNSUPPORTED = ("complex64", "complex128")
 def __getattr__(name: str) -> Any:
     if name in UNSUPPORTED:
         raise AttributeError(
-            f"popxl.{name} is not supported by ipuperf: no op takes complex numbers; supported dtypes: {', '.join(_BY_NAME)}"
+            f"popxl.{name} is not supported by ipuperf: no op takes complex numbers; dtypes: {', '.join(_BY_NAME)}"
         )
     raise AttributeError(f"module 'popxl.dtypes' has no attribute {name!r}")

@@ -20,7 +20,8 @@ def test_every_code_has_the_value_of_pytorchs_type_with_the_same_bias(dtype):
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=repr)
-def test_rounding_is_that_of_pytorch(dtype, rng=np.random.default_rng(0)):
+def test_rounding_is_that_of_pytorch(dtype):
+    rng = np.random.default_rng(0)
     torch = pytest.importorskip("torch")
     x = (rng.standard_normal(4000) * 2.0 ** rng.integers(-18, 6, 4000)).astype(np.float32)
     expected = torch.from_numpy(x).to(getattr(torch, FORMATS[dtype])).view(torch.uint8).numpy()

@@ -9,6 +9,8 @@ from .context import CONTEXT, BuildContext
 from .dtype import (
     ALL_DTYPES,
     BOOL,
+    FLOAT8_143,
+    FLOAT8_152,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -38,6 +40,8 @@ __all__ = [
     "ALL_DTYPES",
     "BOOL",
     "CONTEXT",
+    "FLOAT8_143",
+    "FLOAT8_152",
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",

@@ -1,7 +1,8 @@
 """Data types of tensors: a closed set, one object per type.
 
 Names follow NumPy (``float16``, ``int32``); sizes are bytes per element as the IPU stores them. The IPU computes in
-8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR.
+8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR. The 8-bit floats are
+codes that NumPy cannot compute with: an array of them is structured, with one ``uint8`` (:mod:`ipuperf.ir.float8`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class DType:
         name: canonical name, also what ``print_schedule`` shows.
         numpy_name: name of the NumPy type that holds its values.
         size: bytes per element on the device.
-        category: ``float``, ``int``, ``uint``, ``bool`` or ``complex``.
+        category: ``float``, ``float8``, ``int``, ``uint`` or ``bool``.
     """
 
     name: str
@@ -30,7 +31,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype:
         """The NumPy dtype that holds values of this type."""
-        return np.dtype(self.numpy_name)
+        return np.dtype([(self.name, self.numpy_name)] if self.category == "float8" else self.numpy_name)
 
     @property
     def is_floating_point(self) -> bool:
@@ -58,15 +59,16 @@ UINT64 = DType("uint64", "uint64", 8, "uint")
 FLOAT16 = DType("float16", "float16", 2, "float")
 FLOAT32 = DType("float32", "float32", 4, "float")
 FLOAT64 = DType("float64", "float64", 8, "float")
+FLOAT8_143 = DType("float8_143", "uint8", 1, "float8")
+FLOAT8_152 = DType("float8_152", "uint8", 1, "float8")
 
-ALL_DTYPES: dict[str, DType] = {
-    d.name: d for d in (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
-}
+_PLAIN = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
+ALL_DTYPES: dict[str, DType] = {d.name: d for d in (*_PLAIN, FLOAT8_143, FLOAT8_152)}
 
 
 def dtype_of(array: np.ndarray | np.generic) -> DType:
     """The :class:`DType` of a NumPy array; ``KeyError`` names the NumPy type when the IPU has no such type."""
-    name = array.dtype.name
+    name = (array.dtype.names or (array.dtype.name,))[0]
     if name not in ALL_DTYPES:
         raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
     return ALL_DTYPES[name]

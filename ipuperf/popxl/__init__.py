@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import context, dtypes, errors, ops, transforms, utils
+from . import context, dtypes, errors, fp8_utils, ops, transforms, utils
 from .context import (
     gcg,
     get_current_graph,
@@ -26,6 +26,8 @@ from .dtypes import (
     double,
     dtype,
     float,
+    float8_143,
+    float8_152,
     float16,
     float32,
     float64,
@@ -100,9 +102,12 @@ __all__ = [
     "dtypes",
     "errors",
     "float",
+    "float8_143",
+    "float8_152",
     "float16",
     "float32",
     "float64",
+    "fp8_utils",
     "gcg",
     "get_current_graph",
     "get_ir",

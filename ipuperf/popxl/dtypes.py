@@ -1,7 +1,7 @@
 """Data types of the PopXL front end: ``popxl.float32``, ``popxl.int32`` and so on, one object per type.
 
 Each wraps a :class:`ipuperf.ir.DType`. ``half``, ``float`` and ``double`` are aliases as upstream. The upstream types
-``float8_143``, ``float8_152``, ``complex64`` and ``complex128`` are not supported and therefore absent.
+``complex64`` and ``complex128`` are not supported and therefore absent: no op of the IPU takes them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class dtype:
 
     @property
     def is_floating_point(self) -> builtins.bool:
-        """True for float16, float32, float64."""
-        return self._ir.is_floating_point
+        """True for the 8-bit floats, float16, float32, float64."""
+        return self._ir.category in ("float", "float8")
 
     @property
     def is_int(self) -> builtins.bool:
@@ -41,12 +41,12 @@ class dtype:
     @property
     def is_signed(self) -> builtins.bool:
         """True for types with negative values."""
-        return self._ir.category in ("float", "int")
+        return self._ir.category in ("float", "float8", "int")
 
     @property
     def is_complex(self) -> builtins.bool:
-        """True for complex types, of which :data:`UNSUPPORTED` names those that are not here."""
-        return self._ir.numpy.kind == "c"
+        """False: there are no complex types here (:data:`UNSUPPORTED`)."""
+        return False
 
     def as_numpy(self) -> np.dtype:
         """The NumPy dtype of the same name."""
@@ -83,6 +83,8 @@ class dtype:
             return cls.from_name(type_like)
         if type_like in _PYTHON:
             return _PYTHON[type_like]
+        if isinstance(type_like, np.dtype) and type_like.names:
+            return cls.from_name(type_like.names[0])
         text = str(type_like)
         if text.startswith("torch."):
             return cls.from_name(text.removeprefix("torch."))
@@ -109,12 +111,16 @@ uint64 = dtype(_ir.UINT64)
 float16 = dtype(_ir.FLOAT16)
 float32 = dtype(_ir.FLOAT32)
 float64 = dtype(_ir.FLOAT64)
+float8_143 = dtype(_ir.FLOAT8_143)
+float8_152 = dtype(_ir.FLOAT8_152)
 half = float16
 double = float64
 
 _BY_NAME: dict[str, dtype] = {
     "bool": dtype(_ir.BOOL),
     **{d.name: d for d in (int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64)},
+    "float8_143": float8_143,
+    "float8_152": float8_152,
     "half": float16,
     "float": float32,
     "double": float64,
@@ -124,10 +130,15 @@ _PYTHON: dict[Any, dtype] = {builtins.bool: _BY_NAME["bool"], builtins.int: int3
 bool = _BY_NAME["bool"]  # the upstream names shadow the builtins in this module only
 float = float32
 
-UNSUPPORTED = ("float8_143", "float8_152", "complex64", "complex128")
+np_dtype_float8_143 = float8_143.as_numpy()
+np_dtype_float8_152 = float8_152.as_numpy()
+
+UNSUPPORTED = ("complex64", "complex128")
 
 
 def __getattr__(name: str) -> Any:
     if name in UNSUPPORTED:
-        raise AttributeError(f"popxl.{name} is not supported by ipuperf yet; supported dtypes: {', '.join(_BY_NAME)}")
+        raise AttributeError(
+            f"popxl.{name} is not supported by ipuperf: no op takes complex numbers; dtypes: {', '.join(_BY_NAME)}"
+        )
     raise AttributeError(f"module 'popxl.dtypes' has no attribute {name!r}")

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.ir import float8
+
 from . import dtypes
 
 downcast_np_dtypes: dict[np.dtype, np.dtype] = {
@@ -68,9 +70,13 @@ def to_numpy(
         ValueError: empty data, ragged lists, masked arrays, a type that the IPU does not have, or integers that do not
             fit the type.
     """
+    if isinstance(x, np.ndarray) and x.dtype.names and dtype is not None and x.dtype == dtype.as_numpy():
+        return np.array(x, order="C", copy=copy or None)
     array = host_array(x, what)
     if array.size == 0:
         raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")
+    if dtype in (dtypes.float8_143, dtypes.float8_152):
+        return float8.encoded(array, dtype._ir)
     narrow = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
     found = converted(array, narrow if dtype is None else dtype.as_numpy(), what)
     dtypes.dtype.as_dtype(found.dtype)

@@ -195,7 +195,7 @@ def test_dtypes() -> None:
     with pytest.raises(ValueError, match="unknown popxl dtype"):
         popxl.dtype.as_dtype("float8")
     with pytest.raises(AttributeError, match="not supported"):
-        _ = popxl.dtypes.float8_143
+        _ = popxl.dtypes.complex64
 
 
 def test_dtype_from_and_to_torch() -> None:

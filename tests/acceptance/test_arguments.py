@@ -25,7 +25,6 @@ import arguments
 from ipuperf import popxl
 from ipuperf import tensorflow as tf
 from ipuperf.popxl import ops
-from ipuperf.popxl.dtypes import dtype
 from ipuperf.runtime.effects import NO_DIFFERENCE, Effect, Effects, WithoutEffectWarning
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.state import isolated
@@ -263,10 +262,10 @@ def test_dithering_is_told_and_lists_have_one_entry(told: list[warnings.WarningM
             ops.conv_transpose(x, w, available_memory_proportions=[0.1, 0.2])
 
 
-def test_is_complex_follows_the_type() -> None:
+def test_no_type_is_complex_and_complex_ones_are_refused() -> None:
     assert not popxl.float32.is_complex
-    stand_in = type("Base", (), {"numpy": np.dtype(np.complex64)})()
-    assert dtype(stand_in).is_complex  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="complex numbers"):
+        popxl.complex64  # noqa: B018
 
 
 # -- tensorflow --------------------------------------------------------------------------------------------------------

@@ -96,8 +96,7 @@ def test_indexing_is_numpys(parts: list[Any]) -> None:
 def test_indexing_errors() -> None:
     with popxl.Ir().main_graph:
         t = popxl.variable(A)
-        for key, error in ((3, IndexError), ((0, 0, 0), IndexError), ((..., ...), IndexError), ([0, 1], TypeError),
-                           ((0, None), TypeError)):  # fmt: skip
+        for key, error in ((3, IndexError), ((0, 0, 0), IndexError), ((..., ...), IndexError), ((0, None), TypeError)):
             with pytest.raises(error, match="index"):
                 t[key]
 
@@ -210,11 +209,11 @@ def test_dtype_from_and_to_torch() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (popxl, "TensorLocation"),
+        (popxl, "no_such_name"),
         (ops, "code_copy"),
-        (ops.collectives, "all_reduce"),
-        (ops.var_updates, "sparse_accumulate_"),
-        (popxl.transforms, "merge_exchange"),
+        (ops.collectives, "no_such_name"),
+        (ops.var_updates, "no_such_name"),
+        (popxl.transforms, "no_such_name"),
     ],
 )
 def test_unsupported_names_say_what_there_is(module: Any, name: str) -> None:

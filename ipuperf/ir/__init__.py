@@ -3,7 +3,7 @@
 Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
-from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose
+from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose, gradient_name
 from .builder import HOST_DATA, Builder, Operand
 from .context import CONTEXT, BuildContext
 from .dtype import (
@@ -90,6 +90,7 @@ __all__ = [
     "dtype_of",
     "expose",
     "format_schedule",
+    "gradient_name",
     "grouping_of",
     "phases_of",
     "roots",

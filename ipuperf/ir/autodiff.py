@@ -3,12 +3,14 @@
 ``differentiate(fwd)`` builds ``<fwd>_bwd``: its inputs are the gradients of the chosen outputs of ``fwd`` and those
 forward tensors that the gradient ops need; its outputs are the gradients of the chosen inputs. Forward tensors that are
 not inputs of ``fwd`` are made available by *stitching*: they become extra outputs of ``fwd`` and of every existing call
-of it (``docs/reference/popxl.md`` 6).
+of it (``docs/reference/popxl.md`` 6). Where a loop or a conditional executes ``fwd``, nothing can be added to its
+results, and the gradient graph runs the ops again whose results it needs (popart:
+willow/src/transforms/autodiff/safeaddfwdoutputstitcher.cpp).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .builder import Builder
@@ -128,7 +130,8 @@ def differentiate(
         add_class: op class that adds two gradients of the same tensor.
         known: derivatives of called graphs to use.
         recomputation: forward ops of ``forward`` itself (a call counts as one) that the gradient graph runs again;
-            their results are not among its inputs.
+            their results are not among its inputs. Default: none, or all but what gives results where a loop or a
+            conditional executes ``forward``.
 
     Raises:
         IrError: an in-place op, a tensor that is no output or input of the graph, or a required gradient that does not
@@ -160,11 +163,13 @@ def differentiate(
             derivative.graph.add_output(grads[tensor])
             derivative.outputs.append(Connection(tensor, True))
     images = dict(builder.forward_inputs())
+    if recomputation is None and _inner(forward, images) and any(site.type != "Call" for site in _sites(forward)):
+        recomputation = Recomputation(frozenset(forward.ops), frozenset(forward.outputs), constants=True)
     given = images if recomputation is None else replay(forward, derivative.graph, images, recomputation)
     for source, image in sorted(given.items(), key=lambda item: item[0].id):
         derivative.graph.inputs.append(image)
         derivative.inputs.append(Connection(source, False))
-    _stitch(forward, derivative.forward_values)
+    expose(forward, _inner(forward, derivative.forward_values))
     return derivative
 
 
@@ -226,9 +231,15 @@ def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
         del graph.tensors[tensor.id]
 
 
-def _stitch(forward: Graph, tensors: Sequence[Tensor]) -> None:
-    """Make forward tensors available to callers that do not pass them in."""
-    expose(forward, [t for t in tensors if t not in forward.inputs])
+def _inner(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Those of the graph's tensors that are neither its inputs nor its outputs."""
+    known = {*forward.inputs, *forward.outputs}
+    return [t for t in tensors if t not in known]
+
+
+def _sites(graph: Graph) -> list[Op]:
+    """The ops that execute ``graph``."""
+    return [op for caller in graph.ir.all_graphs() for op in caller.ops if graph in op.called_graphs()]
 
 
 def expose(forward: Graph, tensors: Sequence[Tensor]) -> None:
@@ -240,12 +251,12 @@ def expose(forward: Graph, tensors: Sequence[Tensor]) -> None:
     missing = [t for t in tensors if t not in forward.outputs]
     if not missing:
         return
-    sites = [op for graph in forward.ir.all_graphs() for op in graph.ops if forward in op.called_graphs()]
+    sites = _sites(forward)
     for site in sites:
         if site.type != "Call":
             raise IrError(
-                f"autodiff of {forward.name!r} needs extra outputs, but {site.where()} is not a plain call and cannot "
-                "pass them on; differentiate the graph before it is used in a loop"
+                f"graph {forward.name!r} needs extra outputs, but {site.where()} is not a plain call and cannot pass "
+                "them on; ask for them before the graph is used in a loop or conditional"
             )
     for tensor in missing:
         forward.add_output(tensor)

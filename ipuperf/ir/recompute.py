@@ -30,13 +30,17 @@ class Recomputation:
     Attributes:
         ops: forward ops to run again where the gradients need their results.
         kept: results of such ops that are kept all the same (checkpoints).
+        constants: the gradient graph gets constants of its own in place of the forward graph's.
     """
 
     ops: Collection[Op] = _NO_OPS
     kept: Collection[Tensor] = _NO_TENSORS
+    constants: bool = False
 
     def lost(self, tensor: Tensor) -> bool:
         """Whether the value of a forward tensor is not kept for the gradients."""
+        if self.constants and isinstance(tensor, Constant):
+            return True
         return tensor.producer is not None and tensor.producer in self.ops and tensor not in self.kept
 
 
@@ -126,5 +130,5 @@ class _Replay:
             source = self.sources.get(tensor)
             if source is not None and self.recomputation.lost(source):
                 tensor.consumers.remove(op)
-                op.inputs[index] = self.here[source]
-                self.here[source].consumers.append(op)
+                op.inputs[index] = self.value(source)
+                op.inputs[index].consumers.append(op)

@@ -291,6 +291,9 @@ class LivenessWalk:
     def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
         op = item.op
         copied = item.copies.copied
+        self._tracks[item.ipu].add(item.steps.steps)
+        if item.shared is not None:
+            self._pass(dict.fromkeys(item.shared.participants, (item.shared,)))
         self._pass(item.copies.before)
         self._use([item.operands[index] for index in copied], held)
         for body, trips in item.calls:  # every trip has the same live set, so one is enough
@@ -303,6 +306,8 @@ class LivenessWalk:
             self._pass(item.copies.after_trip)
             if trips > 1:  # the next trip reads them again; else the last use is in the callee
                 self._use(op.inputs, held)
+            elif len(op.inputs) > len(item.operands):  # the branch of a conditional that is not charged reads the rest
+                self._use(set(op.inputs).difference(item.operands), held)
             for caller, storage in zip(op.outputs, results, strict=True):
                 if storage is not None:
                     storage.last = self._now(storage.ipu)

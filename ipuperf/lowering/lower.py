@@ -28,9 +28,10 @@ from ipuperf.ops.control import If, Loop, modified_graph_inputs
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
-from ipuperf.ops.work import CallGraph
+from ipuperf.ops.work import CallGraph, ReadCondition
 
 from .alike import Known
+from .branches import longer_of
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .fitting import DoesNotFitError, memory_warnings
 from .layout import Layout
@@ -40,8 +41,8 @@ from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
-from .steps import Call, IoTiles, LocalStep, Repeat, Sequence, Step, StreamCopy
-from .supersteps import OpSteps, local_copy, on_tile_copy
+from .steps import Call, InterIpuCopy, IoTiles, IpuTransfer, Repeat, Sequence, Step, StreamCopy
+from .supersteps import OpSteps, Superstepper, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 
 if TYPE_CHECKING:
@@ -143,9 +144,27 @@ class Lowering(Places):
         if self.draft:
             self.lay_out_results(op, ways[0].calls[0][0], layouts)
             return None
-        longest = max(ways, key=lambda way: self.cycles_of(way.calls[0][0]))
-        self.lay_out_results(op, longest.calls[0][0], layouts)
-        return longest
+        way = self.longer(op, ways, op_id, layouts) if isinstance(op, If) else ways[0]
+        self.lay_out_results(op, way.calls[0][0], layouts)
+        return way
+
+    def longer(self, op: If, ways: Seq[LoweredOp], op_id: int, layouts: dict[Tensor, Layout]) -> LoweredOp:
+        """The way of a conditional that takes longer, behind the steps that let every IPU of both know the
+        condition."""
+        bodies = [way.calls[0][0] for way in ways]
+        way = ways[bodies.index(longer_of(op, bodies))]
+        home = self.home(op.inputs[0])
+        told = sorted(set().union(*map(self.ipus_of, bodies)) - {home})
+        read = Superstepper(op, op_id, layouts, self.machine)
+        read.lower(ReadCondition())
+        if told:
+            moves = tuple(IpuTransfer(home, ipu, ReadCondition.bytes) for ipu in told)
+            way.shared = InterIpuCopy(op_id, f"{op.type}/condition", moves)
+        for ipu in told:
+            way.copies.before[ipu] = [*read.out.steps, *way.copies.before.get(ipu, ())]
+            read.out.elsewhere[ipu] = read.out.code
+        way.ipu, way.steps = home, read.out
+        return way
 
     def lower_way(
         self, op: CallOp | Loop | If, work: CallGraph, passed: Seq[Tensor], op_id: int, layouts: dict[Tensor, Layout]
@@ -178,11 +197,6 @@ class Lowering(Places):
         for result in body.graph.outputs:
             after = made.after_trip.setdefault(self.home(result), [])
             after += self.on_tiles(result, on_tile_copy(op_id, result, body.layouts[result], self.machine))
-
-    def cycles_of(self, lowered: LoweredGraph) -> int:
-        """Cycles of all local steps of a graph and of what it calls, on all IPUs, to compare branches by."""
-        steps = sum(s.duration for item in lowered.ops for s in item.steps.steps if isinstance(s, LocalStep))
-        return steps + sum(trips * self.cycles_of(body) for item in lowered.ops for body, trips in item.calls)
 
     def copy_operands(
         self,

@@ -331,6 +331,11 @@ class Superstepper:
         if cycles:
             self.compute(vertex, TileVector.uniform(cycles, self.chip.tiles, plan.tiles), flops=flops)
 
+    @lowers(w.ReadCondition)
+    def read_condition(self, item: w.ReadCondition) -> None:
+        """A sync and a broadcast to all tiles."""
+        self.exchange(f"{self.op.type}/condition", TileVector.uniform(item.bytes, self.chip.tiles, self.chip.tiles))
+
     @lowers(w.HostTransfer)
     def host(self, item: w.HostTransfer) -> None:
         """A stream copy."""

@@ -12,13 +12,28 @@ Semantics: ``docs/reference/popxl.md`` 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ipuperf.ir import DTypeError, GradientBuilder, Graph, IrError, ShapeError, Tensor, TensorSpec, derived, roots
+from ipuperf.ir import (
+    Builder,
+    Derivative,
+    DTypeError,
+    GradientBuilder,
+    Graph,
+    IrError,
+    ShapeError,
+    Tensor,
+    TensorSpec,
+    derived,
+    gradient_name,
+    roots,
+)
 from ipuperf.ir.attributes import INTEGER, INTEGERS, Attribute, instance
 
 from .base import Op
-from .work import CallGraph, Copy, Work
+from .shape import Init
+from .work import CallGraph, Copy, ReadCondition, Work
 
 
 @derived
@@ -107,35 +122,56 @@ class Call(_Control):
 
         Forward tensors inside the callee come back as outputs that stitching has appended to this op.
         """
-        callee = self.callee
-        given = {t: g for t, g in zip(callee.outputs, grads) if g is not None}
-        provided = list(given)
-        if callee in builder.known:
-            known = {c.tensor for c in builder.known[callee].outputs}
-            required = [t for t in callee.inputs if t in known]
-        else:
-            reached = reached_by_gradients(callee, provided)
-            required = [t for t in callee.inputs if t in reached]
-        if not required:
+        way = _way_back(builder, self.callee, self.inputs, self.outputs, grads)
+        if way is None:
             return [None] * len(self.inputs)
-        derivative = builder.derivative_of(callee, provided, required)
-        operands: list[Tensor] = []
-        for connection in derivative.inputs:
-            if connection.is_gradient:
-                operands.append(given[connection.tensor])
-            elif connection.tensor in callee.inputs:
-                operands.append(builder.forward(self.inputs[callee.inputs.index(connection.tensor)]))
-            else:
-                operands.append(builder.forward(self.outputs[callee.outputs.index(connection.tensor)]))
-        names = [t.name for t in derivative.graph.outputs]
-        call = builder.create(Call, operands, names, callee=derivative.graph)
-        result = {c.tensor: t for c, t in zip(derivative.outputs, call.outputs)}
-        return [result.get(t) for t in callee.inputs]
+        result = way.call(builder, way.operands)
+        return [result.get(t) for t in self.callee.inputs]
 
     def work(self) -> Sequence[Work]:
         """A copy of the operands passed by value, the callee, a copy of its outputs."""
         outputs = sum(t.spec.bytes for t in self.outputs)
         return [*_copies(self.copied_bytes(range(len(self.inputs)))), CallGraph(self.callee), *_copies(outputs)]
+
+
+@dataclass(frozen=True)
+class _WayBack:
+    """The derivative of a graph that an op executes, and the ``operands`` to give to its graph there."""
+
+    derivative: Derivative
+    operands: Sequence[Tensor]
+
+    def call(self, builder: Builder, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+        """Call the gradient graph; the gradients of the differentiated graph's inputs, as far as it gives them."""
+        graph = self.derivative.graph
+        call = builder.create(Call, operands, [t.name for t in graph.outputs], callee=graph)
+        return {c.tensor: t for c, t in zip(self.derivative.outputs, call.outputs, strict=True)}
+
+
+def _way_back(
+    builder: GradientBuilder,
+    callee: Graph,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+) -> _WayBack | None:
+    """The derivative of ``callee``, executed with operands ``inputs`` and results ``outputs`` whose gradients are
+    ``grads``; None where no gradient reaches an input. A result that is given twice has the sum of its gradients."""
+    given: dict[Tensor, Tensor] = {}
+    for tensor, grad in zip(callee.outputs, grads):
+        if grad is not None:
+            given[tensor] = builder.op(builder.add_class, [given[tensor], grad]) if tensor in given else grad
+    if callee in builder.known:
+        required = {c.tensor for c in builder.known[callee].outputs}
+    else:
+        required = reached_by_gradients(callee, given)
+    wanted = [t for t in callee.inputs if t in required]
+    if not wanted:
+        return None
+    derivative = builder.derivative_of(callee, list(given), wanted)
+    values = dict(zip(callee.outputs, outputs)) | dict(zip(callee.inputs, inputs))
+    operands = [given[c.tensor] if c.is_gradient else builder.forward(values[c.tensor]) for c in derivative.inputs]
+    return _WayBack(derivative, operands)
 
 
 #: Ops through which no gradient flows although their operands and results are floating point.
@@ -151,10 +187,11 @@ def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor
         arriving = [t for t in op.outputs if t in reached]
         if not arriving:
             continue
-        if isinstance(op, Call):
+        if isinstance(op, (Call, If)):
             indices = [op.outputs.index(t) for t in arriving]
-            inner = reached_by_gradients(op.callee, [op.callee.outputs[i] for i in indices])
-            reached.update(t for t, parameter in zip(op.inputs, op.callee.inputs) if parameter in inner)
+            for callee, operands in op.calls():
+                inner = reached_by_gradients(callee, [callee.outputs[i] for i in indices])
+                reached.update(t for t, parameter in zip(operands, callee.inputs) if parameter in inner)
         else:
             reached.update(t for t in op.inputs if t.dtype.is_floating_point)
     return reached
@@ -232,9 +269,15 @@ class If(Op):
     communicates (collectives, remote buffers). Host transfers cannot stand in a branch: their number per run would
     depend on data.
 
-    Cost: that of the branch that takes longer (a program is simulated once, whatever its data are), the copies of its
-    operands and of its results; memory is that of this branch, with the code of both. Reading the condition is not
-    charged. There is no gradient. Semantics: popart: willow/src/op/if.cpp.
+    The gradient is a conditional on the same condition between the gradients of the graphs, which run again there what
+    they need of the forward pass and is neither operand nor result (as upstream, see
+    :func:`ipuperf.ir.differentiate`).
+
+    Cost: the condition goes to every tile of every IPU that a branch runs on, then the branch that takes longer (a
+    program is simulated once, whatever its data are), the copies of its operands and of its results; memory is that of
+    this branch, with the code of both and the operands of both. Which one takes longer must be plain: where the one
+    has more work on the tiles and the other more traffic of collectives, Streaming Memory or between IPUs, lowering
+    raises. Semantics: popart: willow/src/op/if.cpp.
     """
 
     type: ClassVar[str] = "If"
@@ -286,15 +329,53 @@ class If(Op):
         return any(outside_of(graph, "group") or outside_of(graph, "buffer") for graph in self.called_graphs())
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None; raises."""
-        raise IrError(
-            f"{self.where()}: a conditional has no gradient; differentiate its branches, and choose between them"
-        )
+        """A conditional between the gradients of the two graphs: one result for each tensor that is an operand of
+        either, zeros where the graph that was executed did not read it."""
+        ways = [_way_back(builder, callee, passed, self.outputs, grads) for callee, passed in self.calls()]
+        gained = [_parameters(way, *call) for way, call in zip(ways, self.calls(), strict=True)]
+        wanted = list(dict.fromkeys(outer for pairs in gained for _, outer in pairs))
+        if not wanted:
+            return [None] * len(self.inputs)
+        branches = [_backward(builder, way, pairs, wanted) for way, pairs in zip(ways, gained, strict=True)]
+        operands = [builder.forward(self.inputs[0]), *(t for way in ways if way is not None for t in way.operands)]
+        names = [gradient_name(t) for t in wanted]
+        made = builder.create(If, operands, names, then_branch=branches[0], else_branch=branches[1])
+        result = dict(zip(wanted, made.outputs, strict=True))
+        return [None, *(result.pop(outer, None) for outer in self.inputs[1:])]  # once, where it comes first
 
     def work(self) -> Sequence[Work]:
-        """Both branches (of which the one that takes longer is charged) and a copy of the results."""
+        """Reading the condition, both branches (of which the one that takes longer is charged) and a copy of the
+        results."""
         outputs = sum(t.spec.bytes for t in self.outputs)
-        return [*(CallGraph(graph) for graph in self.called_graphs()), *_copies(outputs)]
+        return [ReadCondition(), *(CallGraph(graph) for graph in self.called_graphs()), *_copies(outputs)]
+
+
+def _parameters(way: _WayBack | None, callee: Graph, passed: Sequence[Tensor]) -> Sequence[tuple[Tensor, Tensor]]:
+    """(input, operand) for each input of a branch whose gradient the way back gives."""
+    given = set() if way is None else {c.tensor for c in way.derivative.outputs}
+    return [(inner, outer) for inner, outer in zip(callee.inputs, passed, strict=True) if inner in given]
+
+
+def _backward(
+    builder: GradientBuilder,
+    way: _WayBack | None,
+    gained: Sequence[tuple[Tensor, Tensor]],
+    wanted: Sequence[Tensor],
+) -> Graph:
+    """A branch of the gradient of a conditional: the gradient of each tensor in ``wanted``."""
+    graph = builder.graph.ir.create_graph(builder.graph.name if way is None else way.derivative.graph.name)
+    inner = Builder(graph)
+    grads: dict[Tensor, Tensor] = {}
+    result = {} if way is None else way.call(inner, [graph.add_input(t.spec, t.name) for t in way.operands])
+    for parameter, outer in gained:
+        grad = result[parameter]
+        grads[outer] = inner.op(builder.add_class, [grads[outer], grad]) if outer in grads else grad
+    for outer in wanted:
+        if outer not in grads:
+            spec = outer.spec
+            grads[outer] = inner.op(Init, [], shape=spec.shape, dtype=spec.dtype, meta_shape=spec.meta_shape)
+        graph.add_output(grads[outer])
+    return graph
 
 
 def outside_of(graph: Graph, attribute: str) -> bool:

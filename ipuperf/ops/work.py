@@ -262,6 +262,14 @@ class GroupCollective(Work):
 
 
 @dataclass(frozen=True)
+class ReadCondition(Work):
+    """Every tile learns the boolean (the op's first operand) that says what the program executes next: one word
+    (``bytes``) for each, as Poplar's control code branches on every tile by itself."""
+
+    bytes: ClassVar[int] = 4
+
+
+@dataclass(frozen=True)
 class CallGraph(Work):
     """Execute a subgraph ``trips`` times."""
 

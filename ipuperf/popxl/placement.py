@@ -157,11 +157,22 @@ def place_gradients(derivative: _ir.Derivative) -> None:
     for op in graph.ops:
         if op.ipu is None:
             op.ipu = next((where[t] for t in op.inputs if t in where), None)
+        if isinstance(op, _k.If):
+            _place_zeros(op)
         _note(op, where)
     for op in reversed(graph.ops):
         if op.ipu is None:
             op.ipu = next((r.ipu for t in op.outputs for r in t.consumers if r.ipu is not None), None)
             _note(op, where)
+
+
+def _place_zeros(op: _k.If) -> None:
+    """Put the zeros that one branch gives for a gradient where the other branch leaves the gradient."""
+    for pair in zip(op.then_branch.outputs, op.else_branch.outputs, strict=True):
+        makers = [t.producer for t in pair]
+        for maker, other in zip(makers, reversed(pair), strict=True):
+            if isinstance(maker, _k.Init) and maker.ipu is None:
+                maker.ipu = ipu_of(other)
 
 
 def _note(op: _ir.Op, where: dict[_ir.Tensor, int]) -> None:

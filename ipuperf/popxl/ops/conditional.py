@@ -74,8 +74,8 @@ class ConditionalSiteInfo:
 
     def parent_to_graph_output_index(self, parent_index: int, then_branch: bool) -> int:
         """Index of a branch's output for which a result stands."""
-        self._branch(then_branch)
-        return self._checked(parent_index, len(self._op.outputs), "result")
+        graph, _ = self._branch(then_branch)
+        return self._checked(parent_index, len(graph.outputs), f"output of {graph.name!r} for result")
 
     def parent_input(self, parent_index: int) -> Tensor:
         """Operand ``parent_index``."""

@@ -1,0 +1,77 @@
+"""Which of two graphs takes longer, as far as that is plain before a simulation.
+
+What tiles do alone has a known time. Collectives, transfers of Streaming Memory and copies between IPUs take as long as
+links and other traffic let them, so they are not added up but compared: by kind, how many there are and how many bytes
+they move. A graph takes longer for certain if it has at least as much of everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ipuperf.ir import IrError
+from ipuperf.ops.base import Op
+
+from .lowered import LoweredGraph
+from .steps import Collective, InterIpuCopy, LocalStep, RemoteTransfer, Step, TileSetCopy
+
+LOCAL = "cycles on tiles"
+
+
+def longer_of(op: Op, graphs: Sequence[LoweredGraph]) -> LoweredGraph:
+    """The one of two branches of ``op`` that takes longer; of equal ones the first.
+
+    Raises:
+        IrError: the one has more of something, the other of something else.
+    """
+    first, second = (_amounts(graph) for graph in graphs)
+    if all(first[key] >= amount for key, amount in second.items()):
+        return graphs[0]
+    if all(second[key] >= amount for key, amount in first.items()):
+        return graphs[1]
+    told = "; ".join(f"{g.graph.name!r}: {_told(own)}" for g, own in zip(graphs, (first, second), strict=True))
+    raise IrError(
+        f"{op.where()}: which branch takes longer cannot be said before they run ({told}), and a program has one time "
+        "whatever its data are; move what communicates out of the conditional, or into the branch with more work"
+    )
+
+
+def _amounts(lowered: LoweredGraph) -> Counter[str]:
+    """What a graph and the graphs below it do, on all IPUs, by kind."""
+    found: Counter[str] = Counter()
+    for item in lowered.ops:
+        copies = (*item.copies.before.values(), *item.copies.after_trip.values())
+        own = [*item.steps.steps, *(step for steps in copies for step in steps)]
+        for step in own if item.shared is None else [*own, item.shared]:
+            for key, amount in _amount(step):
+                found[key] += amount
+        for body, trips in item.calls:
+            found.update({key: trips * amount for key, amount in _amounts(body).items()})
+    return found
+
+
+def _amount(step: Step) -> Iterator[tuple[str, int]]:
+    """What a step does."""
+    if isinstance(step, LocalStep):
+        yield LOCAL, step.duration
+    elif isinstance(step, TileSetCopy):
+        yield LOCAL, step.sync + step.cycles
+    elif isinstance(step, Collective):
+        yield from _traffic(f"{step.kind} of {len(step.groups[0])} replicas", step.bytes)
+    elif isinstance(step, RemoteTransfer):
+        yield from _traffic(f"remote {step.direction}", step.wire_bytes)
+    elif isinstance(step, InterIpuCopy):
+        yield from _traffic("copies between IPUs", sum(copy.bytes for copy in step.copies))
+    else:
+        for inner in getattr(step, "inside", ()):
+            yield from _amount(inner)
+
+
+def _traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
+    yield f"{kind}, number", 1
+    yield f"{kind}, bytes", size
+
+
+def _told(amounts: Counter[str]) -> str:
+    return ", ".join(f"{key} {amount}" for key, amount in sorted(amounts.items()))

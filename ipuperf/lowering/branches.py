@@ -1,8 +1,8 @@
 """Which of two graphs takes longer, as far as that is plain before a simulation.
 
-What tiles do alone has a known time. Collectives, transfers of Streaming Memory and copies between IPUs take as long as
-links and other traffic let them, so they are not added up but compared: by kind, how many there are and how many bytes
-they move. A graph takes longer for certain if it has at least as much of everything.
+What tiles do alone has a known time. Collectives, transfers of Streaming Memory, of the host and between IPUs take as
+long as links and other traffic let them, so they are not added up but compared: by kind, how many there are and how
+many bytes they move. A graph takes longer for certain if it has at least as much of everything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from ipuperf.ir import IrError
 from ipuperf.ops.base import Op
 
 from .lowered import LoweredGraph
-from .steps import Collective, InterIpuCopy, LocalStep, RemoteTransfer, Step, TileSetCopy
+from .steps import (
+    Collective,
+    HostExchange,
+    InterIpuCopy,
+    LocalStep,
+    RemoteTransfer,
+    Step,
+    StreamCopy,
+    TileSetCopy,
+)
 
 LOCAL = "cycles on tiles"
 
@@ -61,6 +70,9 @@ def _amount(step: Step) -> Iterator[tuple[str, int]]:
         yield from _traffic(f"{step.kind} of {len(step.groups[0])} replicas", step.bytes)
     elif isinstance(step, RemoteTransfer):
         yield from _traffic(f"remote {step.direction}", step.wire_bytes)
+    elif isinstance(step, (StreamCopy, HostExchange)):
+        for copy in (step,) if isinstance(step, StreamCopy) else step.copies:
+            yield from _traffic(f"host {copy.direction}", copy.bytes)
     elif isinstance(step, InterIpuCopy):
         yield from _traffic("copies between IPUs", sum(copy.bytes for copy in step.copies))
     else:

@@ -339,9 +339,8 @@ class Superstepper:
     @lowers(w.HostTransfer)
     def host(self, item: w.HostTransfer) -> None:
         """A stream copy."""
-        self.out.steps.append(
-            StreamCopy(self.op_id, f"{self.op.type}({item.stream.id})", item.direction, item.bytes, item.stream.id)
-        )
+        name = f"{self.op.type}({item.stream})"
+        self.out.steps.append(StreamCopy(self.op_id, name, item.direction, item.bytes, item.stream))
         tensor = self.op.inputs[0]
         self.out.code += code.host_exchange_code(self.chip, self.layouts[tensor].bytes(tensor.dtype.size))
 

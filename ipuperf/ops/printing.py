@@ -18,6 +18,7 @@ from ipuperf.ir.attributes import ANYTHING, FLAG, INTEGER, Attribute, choice
 from .base import Environment, Kernel
 from .binding import given, sequence
 from .unary import Identity
+from .work import HostTransfer, Work
 
 FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")
 
@@ -25,7 +26,9 @@ FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")
 class PrintTensor(Identity):
     """A copy of the operand, which is printed (``print_self``), and whose gradient is printed (``print_gradient``).
 
-    The way of the text to the host takes no simulated time; upstream's takes some that is not published.
+    Cost: what is printed goes to the host like a slice of an output stream of its own, callback included; making text
+    of it takes the host no time. Then the copy, as upstream (popart: willow/src/popx/op/printtensorx.cpp). In a branch
+    of a conditional that some replicas take, the tensors of all replicas are printed.
 
     Attributes:
         title: what stands before the numbers; with several replicas the replica's number follows.
@@ -77,6 +80,16 @@ class PrintTensor(Identity):
                 print(f"{self.title}{where}: {self.shown(source[replica, ...])}", file=sys.stderr)
 
         return sequence([copy, show]) if self.print_self else copy
+
+    def movable(self) -> bool:
+        """No: the host waits for it."""
+        return False
+
+    def work(self) -> list[Work]:
+        """The way to the host, if it is printed, and the copy."""
+        size = self.inputs[0].spec.bytes
+        sent = [HostTransfer(f"print {self.title}", "d2h", size)] if self.print_self else []
+        return [*sent, *super().work()]
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient itself, printed if asked for."""

@@ -51,7 +51,7 @@ class _StreamOp(Op):
             )
 
     def work(self) -> Sequence[Work]:
-        return [HostTransfer(self.stream, self.direction, self.inputs[0].spec.bytes)]
+        return [HostTransfer(self.stream.id, self.direction, self.inputs[0].spec.bytes)]
 
 
 class HostLoad(_StreamOp):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ipuperf.ir import DType, Graph, RemoteBuffer, ReplicaGrouping, Stream
+from ipuperf.ir import DType, Graph, RemoteBuffer, ReplicaGrouping
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -215,11 +215,12 @@ class InterIpuTransfer(Work):
 
 @dataclass(frozen=True)
 class HostTransfer(Work):
-    """A stream copy of ``bytes`` per replica between host and IPU. ``direction``: ``h2d`` or ``d2h``."""
+    """A stream copy of ``bytes`` per replica between host and IPU; ``stream`` is the id of the stream, ``direction``
+    ``h2d`` or ``d2h``."""
 
     outlining: ClassVar[Outlining] = Outlining.NEVER
 
-    stream: Stream
+    stream: str
     direction: str
     bytes: int
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from functools import reduce
 
-from ipuperf.functions import make
+from ipuperf.functions import arithmetic, make
 from ipuperf.functions.arithmetic import identity
 from ipuperf.functions.arranging import cut, joined
 from ipuperf.ir import Op, Tensor
@@ -14,7 +14,6 @@ from ipuperf.ops import MatMul
 
 from .aten_losses import MEAN, NONE, SUM, reduce_loss
 from .aten_lowering import Handler, Lowering, Value
-from .effects import EFFECTS
 from .enums import MatMulSerializationMode
 
 #: Ops through which ``set_available_memory`` looks for the planned op (PopTorch FixupSetAvailableMemory).
@@ -40,9 +39,8 @@ def nop(low: Lowering, value: Value) -> Tensor:
 
 
 def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
-    """The value itself; a simulated device prints nothing, which is said once."""
-    EFFECTS.given("ipu_print_tensor(title)", title)
-    return low.tensor(value)
+    """The value itself, which is printed, as its gradient is."""
+    return arithmetic.print_tensor(low.tensor(value), title or None, print_gradient=True)
 
 
 def set_available_memory(low: Lowering, value: Value, proportion: float) -> Tensor:

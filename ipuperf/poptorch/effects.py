@@ -39,7 +39,6 @@ EFFECTS = Effects(
         "AsynchronousDataAccessor(sharing_strategy)": Effect(NO_EFFECT, _THREAD, (SharingStrategy.ForkServer,)),
         "NameScope(name)": Effect(NO_EFFECT, "ops are named by the export"),
         "Attribute(**attributes)": Effect(NO_EFFECT, "there is no PopART", ({},)),
-        "ipu_print_tensor(title)": Effect(NO_EFFECT, "a simulated IPU prints nothing"),
         "profiling.Channel.instrument(methods)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),
         "profiling.Channel.tracepoint(name)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),
         "optim.*(foreach)": _PYTORCHS_STEP,

@@ -158,7 +158,10 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
-    """Print ``tensor``, and its gradient in the backward pass; the result has to be used."""
+    """Print ``tensor``, and its gradient in the backward pass; the result has to be used.
+
+    Within a model the standard error stream gets the numbers of each micro-batch, which travel to the host in simulated
+    time (:class:`ipuperf.ops.PrintTensor`); outside of one PyTorch prints."""
     _check_tensor("ipu_print_tensor", tensor)
     return torch.ops.ipuperf.ipu_print_tensor(tensor, title)
 

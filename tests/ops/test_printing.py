@@ -7,6 +7,7 @@ import pytest
 
 from ipuperf import ops
 from ipuperf.ir import IrError
+from ipuperf.ops.work import Copy, HostTransfer
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.bool_])
@@ -51,4 +52,6 @@ def test_errors_and_cost(bench):
     x = np.zeros((1, 3), np.float32)
     with pytest.raises(IrError, match="float_format='hex'; allowed: auto, fixed, scientific, none"):
         bench.op(ops.PrintTensor, x, float_format="hex")
-    assert [w.bytes for w in bench.op(ops.PrintTensor, x).work()] == [12]
+    copy = Copy(12)
+    assert bench.op(ops.PrintTensor, x, title="t").work() == [HostTransfer("print t", "d2h", 12), copy]
+    assert bench.op(ops.PrintTensor, x, print_self=False).work() == [copy]

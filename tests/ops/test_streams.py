@@ -29,7 +29,7 @@ def test_load_shares_the_inited_tensor_and_costs_a_transfer():
     op = program.main_graph.create(HostLoad, [init(program.main_graph)], ["x"], stream=stream)
     assert op.aliases() == {0: 0}
     assert op.outputs[0].spec == ir.TensorSpec((2, 3), ir.FLOAT16)
-    assert op.work() == [HostTransfer(stream, "h2d", 12)]
+    assert op.work() == [HostTransfer(stream.id, "h2d", 12)]
 
 
 def test_store_has_no_outputs():
@@ -37,7 +37,7 @@ def test_store_has_no_outputs():
     stream = stream_of(program, "d2h")
     op = program.main_graph.create(HostStore, [init(program.main_graph)], [], stream=stream)
     assert op.outputs == []
-    assert op.work() == [HostTransfer(stream, "d2h", 12)]
+    assert op.work() == [HostTransfer(stream.id, "d2h", 12)]
 
 
 def test_errors():

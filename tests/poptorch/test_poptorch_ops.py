@@ -125,3 +125,21 @@ def test_marks_stay_in_an_exported_program() -> None:
 def test_what_is_not_here_says_so(call, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(poptorch.Error, match=message):
         call()
+
+
+def test_print_within_a_model(capsys) -> None:  # type: ignore[no-untyped-def]
+    class Printing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((2,), 3.0))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = poptorch.ipu_print_tensor(x * self.weight, "product")
+            return y, poptorch.identity_loss(y * 5, "sum")
+
+    model = Printing()
+    training = poptorch.trainingModel(model, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.5))
+    training(torch.tensor([1.0, 2.0]))
+    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("product")]
+    assert printed == ["product: [3. 6.]", "product_gradient: [5. 5.]"]
+    assert torch.equal(model.weight.detach(), torch.tensor([0.5, -2.0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ipuperf
 from ipuperf import popxl
 from ipuperf.popxl import ops
 
@@ -97,3 +98,19 @@ def test_errors(function, error, message):
     ir = popxl.Ir()
     with ir.main_graph, pytest.raises(error, match=message):
         function(popxl.variable(X))
+
+
+def test_printing_takes_the_time_of_an_output_stream():
+    def seconds(printed):
+        ir = popxl.Ir()
+        with ir.main_graph:
+            t = popxl.variable(X) + 1
+            if printed == "printed":
+                ops.print_tensor(t, "seen")
+            elif printed == "stored":
+                ops.host_store(popxl.d2h_stream(t.shape, t.dtype), ops.identity(t))
+        return ipuperf.simulate_session(popxl.Session(ir, "ipu_hw")).summary()["total_cycles"]
+
+    nothing, printed, stored = map(seconds, ("nothing", "printed", "stored"))
+    assert nothing < printed < stored  # the copy runs while the host handles what was printed
+    assert stored - printed < 1000

@@ -8,6 +8,7 @@ kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Which vertices a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -255,33 +256,37 @@ class Accumulate(_Update):
 
 
 class AdamVarUpdate(_Update):
-    """``w -= lr * sqrt(r1) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1`` or ``r2`` is 0.
+    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1``, ``r2`` or
+    ``max_norm`` is 0.
 
     The output is ``w``.
 
-    Inputs ``w, u, r1, r2[, lr]``: the weight, its updater, their squared norms, the learning rate (else attribute
-    ``lr``). Cost: the expression of the factor and ``ScaledAdd`` (popart: willow/src/popx/op/adamvarupdatex.cpp).
+    Inputs ``w, u, r1, r2[, lr][, max_norm]``: the weight, its updater, their squared norms, the learning rate and the
+    limit of the weight's norm, the last two as tensors at ``lr_input`` and ``max_norm_input`` or as attributes (no
+    ``max_norm``: no limit). Cost: the expression of the factor and ``ScaledAdd`` (popart:
+    willow/src/popx/op/adamvarupdatex.cpp).
     """
 
     type: ClassVar[str] = "AdamVarUpdate"
 
     lr = Attribute(optional(NUMBER), None)
+    max_norm = Attribute(optional(NUMBER), None)
+    lr_input = Attribute(optional(INTEGER), None)
+    max_norm_input = Attribute(optional(INTEGER), None)
 
     def infer(self) -> list[TensorSpec]:
         """The weight's spec; raises for integers, unequal shapes, norms and rates that are no scalars."""
-        self.require(4 <= len(self.inputs) <= 5, f"needs 4 or 5 operands, got {len(self.inputs)}")
+        self.require(4 <= len(self.inputs) <= 6, f"needs 4 to 6 operands, got {len(self.inputs)}")
         weight, updater = self.inputs[:2]
         self.floating(weight, updater)
         self.same_shape(weight, updater)
         for tensor in self.inputs[2:]:
             self.require(tensor.spec.elements == 1, f"{tensor.id!r} has shape {tensor.shape}; one element is needed")
         if self.factor_index("lr") is None and self.lr is None:
-            raise IrError(f"{self.where()}: a learning rate is needed (a float or a fifth input)")
+            raise IrError(f"{self.where()}: a learning rate is needed (a float or an input)")
+        self.check_factor("lr")
+        self.check_factor("max_norm")
         return [self.like(weight)]
-
-    def factor_index(self, name: str) -> int | None:
-        """The fifth input, if there is one, is the learning rate."""
-        return 4 if name == "lr" and len(self.inputs) > 4 else None
 
     def modified_inputs(self) -> tuple[int, ...]:
         """The weight."""
@@ -293,11 +298,14 @@ class AdamVarUpdate(_Update):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""
-        rate, (first, second) = self.reader("lr", inputs), inputs[2:4]
+        rate, most = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
+        first, second = inputs[2:4]
 
         def coefficients(replica: int) -> tuple[float, float]:
             r1, r2 = float(first[replica].reshape(-1)[0]), float(second[replica].reshape(-1)[0])
-            return 1.0, -rate(replica) * (float(np.sqrt(r1) / np.sqrt(r2)) if r1 and r2 else 1.0)
+            limit = most(replica)
+            ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
+            return 1.0, -rate(replica) * ratio
 
         return bind_weighted_sum(inputs[0], inputs[0], inputs[1], coefficients, False, False, _scratch(env))
 
@@ -305,7 +313,9 @@ class AdamVarUpdate(_Update):
         """The factor, one element on one tile, then the ScaledAdd with a factor from memory."""
         weight, updater = self.inputs[:2]
         count, types = weight.spec.elements, type_names(weight.dtype, updater.dtype)
-        factor = Vertices("popops::map::AdamVarUpdate_factor", 1, fused_cycles(self.inputs[2].dtype, 2, 0, 7), flops=7)
+        operations = 7 if self.max_norm is None and self.max_norm_input is None else 8
+        cycles = fused_cycles(self.inputs[2].dtype, len(self.inputs) - 2, 0, operations)
+        factor = Vertices("popops::map::AdamVarUpdate_factor", 1, cycles, flops=operations)
         formula = scaled_add_cycles(weight.dtype, updater.dtype, True, False)
         return [factor, Vertices(f"popops::ScaledAddSupervisor<{types},false>", count, formula, flops=2 * count)]
 

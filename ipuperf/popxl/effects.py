@@ -32,9 +32,8 @@ EFFECTS = Effects(
         "ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)": Effect(
             NO_EFFECT, "a change counts as one of the whole tensor", (False,)
         ),
-        "ops.var_updates.sparse_accumulate_(W)": Effect(NO_EFFECT, "the accumulator is laid out by itself", (None,)),
-        "ops.var_updates.adam_var_update(max_weight_norm)": Effect(
-            NO_EFFECT, "as upstream, whose lowering does not read it (willow/src/popx/op/adamvarupdatex.cpp)", (None,)
+        "ops.var_updates.sparse_accumulate_(W)": Effect(
+            NO_EFFECT, "it says whose layout the accumulator gets, and that is laid out by itself", (None,)
         ),
         "ops.batch_norm_inference(momentum)": Effect(NO_DIFFERENCE, "running statistics change in training only"),
         "ops.max_pool(storage_order)": Effect(NO_DIFFERENCE, "it concerns positions of maxima, which are no result"),

@@ -188,6 +188,11 @@ def _trusted_by(t, x, r1, r2, rate):
     return _trusted(t, x, r1, r2, rate)
 
 
+def _limited(t, x, r1, r2, most):
+    squared = np.minimum(r1, np.square(most.astype(np.float64)))
+    return _trusted(t, x, np.where(most == 0, 0, squared), r2)
+
+
 def _sparse(t, x, rows, factor):
     out = np.array(t)
     for replica, own in enumerate(rows):
@@ -205,7 +210,8 @@ CASES = [
     Case(ops.AccumulatorZero, lambda t: 0 * t),
     Case(ops.Accumulate, lambda t, x: t + x, (...,), attributes={"kind": "add"}, dtypes=("int32", "uint32")),
     Case(ops.AdamVarUpdate, _trusted, (..., (), ()), attributes={"lr": 0.5}),
-    Case(ops.AdamVarUpdate, _trusted_by, (..., (), (), ())),
+    Case(ops.AdamVarUpdate, _trusted_by, (..., (), (), ()), attributes={"lr_input": 4}),
+    Case(ops.AdamVarUpdate, _limited, (..., (), (), ()), attributes={"lr": 0.5, "max_norm_input": 4}),
     *(
         Case(
             ops.SparseAccumulate,

@@ -183,6 +183,24 @@ def test_the_step_of_lamb(r1, r2):
         np.testing.assert_allclose(found, w - rate * ratio * u, rtol=1e-6)
 
 
+@pytest.mark.parametrize("limit", [0.5, 0.0, 100.0])
+@pytest.mark.parametrize("rate", [None, 0.25, np.float32(0.25)])
+def test_the_step_of_lamb_with_a_limited_norm(rate, limit):
+    w, u, r1, r2 = np.ones(3, np.float32), np.arange(3, dtype=np.float32), np.float32(4), np.float32(16)
+    wanted = w - (1 if rate is None else rate) * (min(2, limit) / 4 if limit else 1) * u
+    as_tensors = [a for a in (rate, np.float32(limit)) if isinstance(a, np.float32)]
+
+    def build(*t):
+        given = list(t[4:])
+        lr = given.pop(0) if isinstance(rate, np.float32) else rate
+        return ops.var_updates.adam_var_update(*t[:4], lr, given[0])
+
+    np.testing.assert_allclose(_after(build, w, u, r1, r2, *as_tensors), wanted, rtol=1e-6)
+    if not isinstance(rate, np.float32):
+        found = _after(lambda *t: ops.var_updates.adam_var_update(*t, rate, limit), w, u, r1, r2)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_integers_accumulate_without_a_factor():
     found = _after(ops.var_updates.accumulate_, np.arange(3, dtype=np.int32), np.full(3, 5, np.int32))
     np.testing.assert_array_equal(found, [5, 6, 7])

@@ -94,6 +94,7 @@ class Lowering(Places):
         self.low_confidence: dict[str, None] = {}
         self.phases = {} if draft else phases_of(ir.main_graph)
         self._ipus_of: dict[Graph, set[int]] = {}
+        self._cycles: dict[Graph, int] = {}
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class Lowering(Places):
         if self.draft:
             self.lay_out_results(op, ways[0].calls[0][0], layouts)
             return None
-        longest = max(ways, key=lambda way: self.cycles_of(way.calls[0][0]))
+        longest = ways[0] if len(ways) == 1 else max(ways, key=lambda way: self.cycles_of(way.calls[0][0]))
         self.lay_out_results(op, longest.calls[0][0], layouts)
         return longest
 
@@ -181,8 +182,12 @@ class Lowering(Places):
 
     def cycles_of(self, lowered: LoweredGraph) -> int:
         """Cycles of all local steps of a graph and of what it calls, on all IPUs, to compare branches by."""
-        steps = sum(s.duration for item in lowered.ops for s in item.steps.steps if isinstance(s, LocalStep))
-        return steps + sum(trips * self.cycles_of(body) for item in lowered.ops for body, trips in item.calls)
+        found = self._cycles.get(lowered.graph)
+        if found is None:
+            steps = sum(s.duration for item in lowered.ops for s in item.steps.steps if isinstance(s, LocalStep))
+            calls = sum(trips * self.cycles_of(body) for item in lowered.ops for body, trips in item.calls)
+            found = self._cycles[lowered.graph] = steps + calls
+        return found
 
     def copy_operands(
         self,
@@ -195,12 +200,14 @@ class Lowering(Places):
     ) -> None:
         """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
         callee = body.graph
-        changed = modified_graph_inputs(callee)
+        copied = modified_graph_inputs(callee)
+        if not isinstance(op, If):
+            copied = copied - op.references()
+        made.copied.update(copied)
         for index, (inner, outer) in enumerate(zip(callee.inputs, passed, strict=True)):
             layout = body.layouts[inner]
             copies: list[Step] = []
-            if index in changed and (isinstance(op, If) or not op.by_reference(index)):
-                made.copied.add(index)
+            if index in copied:
                 copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
             given = layouts[outer]
             if layout is not given and layout != given:  # comparing takes a while
@@ -332,8 +339,7 @@ def lower(
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     _check_remote(ir, machine)
-    ir.freeze_check()
-    with ir.frozen(), ir.deep_calls():
+    with ir.checked(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)

@@ -33,7 +33,7 @@ from .phase import Phase, phases_of
 from .printing import format_schedule
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
-from .schedule import Precedence, check_ambiguity, dependencies, roots, schedule
+from .schedule import Precedence, changes, check_ambiguity, dependencies, roots, schedule
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "Tensor",
     "TensorSpec",
     "Variable",
+    "changes",
     "check_ambiguity",
     "data_of",
     "dependencies",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -249,16 +249,18 @@ class Graph:
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def called_graphs(self) -> list[Graph]:
+    def called_graphs(self) -> Sequence[Graph]:
         """Subgraphs called by ops of this graph, each once, in creation order of the calls."""
-        found: dict[Graph, None] = {}
-        for op in self.ops:
-            for graph in op.called_graphs():
-                found[graph] = None
-        return list(found)
+        return callees(self)
 
     def __repr__(self) -> str:
         return f"<Graph {self.name or 'main'!r}: {len(self.ops)} ops>"
+
+
+@derived
+def callees(graph: Graph) -> Sequence[Graph]:
+    """:meth:`Graph.called_graphs`."""
+    return tuple(dict.fromkeys([callee for op in graph.ops for callee in op.called_graphs()]))
 
 
 @derived
@@ -367,20 +369,26 @@ class Ir:
         Raises:
             IrError: calls nested too deep or in a circle; AmbiguityError: an order that nothing says.
         """
+        with self.checked():
+            pass
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """:meth:`freeze_check`, then :meth:`frozen`; what the check found out about the graphs stays known within."""
         from .schedule import call_order, check_ambiguity
 
-        with self.frozen():
+        with ExitStack() as stack:
+            stack.enter_context(self.frozen())
             graphs = self.callees_first()
             edges = [edge for graph in graphs for edge in call_order(graph)]
-            if not edges:
-                for graph in graphs:
-                    check_ambiguity(graph)
-                return
-        for before, after in edges:
-            before.graph.constrain(before, after)
-        with self.frozen():
+            if edges:
+                stack.close()
+                for before, after in edges:
+                    before.graph.constrain(before, after)
+                stack.enter_context(self.frozen())
             for graph in graphs:
                 check_ambiguity(graph)
+            yield
 
     def callees_first(self) -> list[Graph]:
         """All graphs, each after those that it calls.

@@ -91,7 +91,8 @@ class Op:
 
     def calls(self) -> tuple[tuple[Graph, Sequence[Tensor]], ...]:
         """Each called graph with the operands that stand for its inputs, in the order of :meth:`called_graphs`."""
-        return tuple((graph, self.inputs) for graph in self.called_graphs())
+        graphs = self.called_graphs()
+        return tuple([(graph, self.inputs) for graph in graphs]) if graphs else ()
 
     def movable(self) -> bool:
         """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from .schedule import roots, schedule
+from .schedule import changes, roots, schedule
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -56,14 +56,15 @@ def _followed(main: Graph) -> dict[Graph, _Found]:
 
 def _follow(graph: Graph, found: Mapping[Graph, _Found]) -> _Found:
     """Phases of the ops of ``graph`` from what they say, what they call and which gradients they read."""
-    root = roots(graph)
+    root, changing = roots(graph), changes(graph)
     gradients: set[Tensor] = set()
     result: _Found = {}
     for op in schedule(graph):
         phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
         if phase == "bwd":
-            changed = [op.inputs[index] for index in op.modified_inputs()]
-            gradients.update(root.get(tensor, tensor) for tensor in (*op.outputs, *changed))
+            gradients.update([root[tensor] for tensor in op.outputs])
+            if op in changing:
+                gradients.update([root.get(op.inputs[i], op.inputs[i]) for i in changing[op]])
     return result
 
 
@@ -95,9 +96,9 @@ def _final(found: Mapping[Graph, _Found]) -> dict[Op, Phase]:
     for graph, ops in reversed(list(found.items())):
         purpose = _purpose(purposes[graph])
         for op, phase in ops.items():
-            result[op] = phase or purpose
+            settled = result[op] = phase or purpose
             for callee in op.called_graphs():
-                purposes[callee].add(result[op])
+                purposes[callee].add(settled)
     return result
 
 

@@ -44,6 +44,12 @@ def roots(graph: Graph) -> dict[Tensor, Tensor]:
     return root
 
 
+@derived
+def changes(graph: Graph) -> dict[Op, tuple[int, ...]]:
+    """The ops that change inputs, with the indices of those."""
+    return {op: modified for op in graph.ops if (modified := op.modified_inputs())}
+
+
 class _Liveness:
     """Incremental estimate of what scheduling an op does to the number of live bytes.
 
@@ -209,9 +215,17 @@ def _by_storage(pairs: Iterable[tuple[Op, Iterable[int]]], root: dict[Tensor, Te
     return found
 
 
-def _users(graph: Graph, storages: Iterable[Tensor], root: dict[Tensor, Tensor]) -> Users:
-    """All ops that use each of ``storages``, in creation order."""
-    users: Users = {owner: {} for owner in storages}
+@derived
+def _changers(graph: Graph) -> Users:
+    """By each storage that is changed, the ops that change it."""
+    return _by_storage(changes(graph).items(), roots(graph))
+
+
+@derived
+def _users(graph: Graph) -> Users:
+    """By each storage that is changed, all ops that use it, in creation order."""
+    root = roots(graph)
+    users: Users = {owner: {} for owner in _changers(graph)}
     for op in graph.ops:
         for tensor in op.inputs:
             if (owner := root.get(tensor, tensor)) in users:
@@ -243,6 +257,13 @@ class Precedence:
         """Whether one of the two must come before the other."""
         return bool((self.before[one] >> self.position[other]) & 1 or (self.before[other] >> self.position[one]) & 1)
 
+    def unordered(self, ops: Iterable[Op], others: Iterable[Op]) -> list[tuple[Op, Op]]:
+        """The pairs of two different ops, one of each kind, that are not :meth:`ordered`, each in the order of
+        :attr:`position`."""
+        place = self.position
+        pairs = [(op, other) for op in ops for other in others if op is not other and not self.ordered(op, other)]
+        return [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs]
+
 
 def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     """Constraints (before, after) that order calls that change a tensor by reference against its other users, where
@@ -257,16 +278,16 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
         return []
     root = roots(graph)
     callers = _by_storage(calls, root)
-    users = _users(graph, callers, root)
-    if all(len(found) == 1 for found in users.values()):
+    users = _users(graph)
+    if all(len(users[owner]) == 1 for owner in callers):
         return []
-    seen = _by_storage(((op, {*op.modified_inputs()} - {*op.unseen_changes()}) for op in graph.ops), root)
-    precedence = precedence_of(graph)
-    place, edges = precedence.position, []
+    unseen_of = dict(calls)
+    seen = _by_storage([(op, {*found}.difference(unseen_of.get(op, ()))) for op, found in changes(graph).items()], root)
+    precedence, edges = precedence_of(graph), []
     for owner, changing in callers.items():
         others = [other for other in users[owner] if other not in seen.get(owner, ())]
-        pairs = [(op, other) for op in changing for other in others if op is not other]
-        edges += [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs if not precedence.ordered(a, b)]
+        if not _in_order({**changing, **dict.fromkeys(others)}, changing.keys(), precedence):
+            edges += precedence.unordered(changing, others)
     return edges
 
 
@@ -276,19 +297,17 @@ def check_ambiguity(graph: Graph) -> None:
     A later reader names the *result* of the in-place op when it wants the new value; a user of the old tensor must be
     ordered before or after it by data flow or ``in_sequence``. Calls: see :func:`call_order`.
     """
-    changing = [(op, modified) for op in graph.ops if (modified := op.modified_inputs())]
+    changing = changes(graph)
     if not changing:
         return
-    root = roots(graph)
-    changers = _by_storage(changing, root)
-    users = _users(graph, changers, root)
+    root, changers, users = roots(graph), _changers(graph), _users(graph)
     shared = [owner for owner, found in users.items() if len(found) > 1]
     if not shared:
         return
     precedence = precedence_of(graph)
     if all(_in_order(users[owner], changers[owner].keys(), precedence) for owner in shared):
         return
-    for op, modified in changing:
+    for op, modified in changing.items():
         for index in modified:
             owner = root.get(op.inputs[index], op.inputs[index])
             for other in users[owner]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,12 +40,12 @@ class TensorSpec:
     dtype: DType
     meta_shape: tuple[int, ...] = ()
 
-    @cached_property
+    @property
     def elements(self) -> int:
         """Number of elements on one replica."""
         return math.prod(self.shape)
 
-    @cached_property
+    @property
     def bytes(self) -> int:
         """Bytes on one replica."""
         return math.prod(self.shape) * self.dtype.size

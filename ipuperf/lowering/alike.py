@@ -123,7 +123,8 @@ def _signature(op: Op) -> Hashable:
     return (
         type(op),
         op.tile_set,
-        tuple([(name, type(value), value) for name, value in op.attributes.items()]),
+        tuple(op.attributes.values()),
+        tuple(map(type, op.attributes.values())),
         _plain(op.inputs),
         _plain(op.outputs),
         tuple([op.inputs.index(tensor) for tensor in op.inputs]) if len(set(op.inputs)) < len(op.inputs) else (),

@@ -35,7 +35,7 @@ class StorageKind(NamedTuple):
     bytes: TileVector
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Storage:
     """One live stretch of one storage root on ``ipu``.
 

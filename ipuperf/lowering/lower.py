@@ -209,12 +209,14 @@ class Lowering(Places):
     ) -> None:
         """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
         callee = body.graph
-        changed = modified_graph_inputs(callee)
+        copied = modified_graph_inputs(callee)
+        if not isinstance(op, If):
+            copied = copied - op.references()
+        made.copied.update(copied)
         for index, (inner, outer) in enumerate(zip(callee.inputs, passed, strict=True)):
             layout = body.layouts[inner]
             copies: list[Step] = []
-            if index in changed and (isinstance(op, If) or not op.by_reference(index)):
-                made.copied.add(index)
+            if index in copied:
                 copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
             given = layouts[outer]
             if layout is not given and layout != given:  # comparing takes a while
@@ -346,8 +348,7 @@ def lower(
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     _check_remote(ir, machine)
-    ir.freeze_check()
-    with ir.frozen(), ir.deep_calls():
+    with ir.checked(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)

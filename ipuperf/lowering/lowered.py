@@ -32,7 +32,7 @@ class CallCopies:
 _NO_COPIES = CallCopies()
 
 
-@dataclass
+@dataclass(slots=True)
 class LoweredOp:
     """One op of a lowered graph: its local steps on ``ipu``, or the calls it makes.
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
 
-@dataclass
+@dataclass(slots=True)
 class OpSteps:
     """What one op became.
 

@@ -8,7 +8,7 @@ over the compiled body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -77,7 +77,7 @@ class Compiler:
         """A kernel that executes ``graph`` on arrays it must not change unless by reference, and its outputs' arrays
         (valid until the asking op is done)."""
         code: Code = []
-        copied, temporary = self._by_value(graph, inputs, lambda i: graph.inputs[i].by_ref, code)
+        copied, temporary = self._by_value(graph, inputs, {i for i, t in enumerate(graph.inputs) if t.by_ref}, code)
         results = self.frame(graph, copied, code)
         self._lent += temporary + [block for _, block in results if block]
         return runner(code), [array for array, _ in results]
@@ -113,15 +113,16 @@ class Compiler:
         return self._constants[tensor]
 
     def _by_value(
-        self, graph: Graph, arrays: Sequence[np.ndarray], by_reference: Callable[[int], bool], code: Code
+        self, graph: Graph, arrays: Sequence[np.ndarray], references: Container[int], code: Code
     ) -> tuple[list[np.ndarray], list[Block]]:
         """The arrays to bind to ``graph``'s inputs: an operand by value is copied (by ``code``) when the graph changes
-        it, or changes an operand by reference that shares its memory; others are bound as they are."""
+        it, or changes an operand by reference (one of ``references``) that shares its memory; others are bound as they
+        are."""
         changed = self.plan(graph).changed_inputs()
-        written = [arrays[i] for i in changed if by_reference(i)]
+        written = [arrays[i] for i in changed if i in references]
         bound, blocks = list(arrays), []
         for index, array in enumerate(arrays):
-            if by_reference(index):
+            if index in references:
                 continue
             if index in changed or any(np.may_share_memory(array, other) for other in written):
                 copy, block = self.allocate(array.shape, array.dtype)
@@ -339,7 +340,7 @@ class _Frame:
             raise EvaluationError(
                 f"{op.where()}: {len(op.outputs)} results, graph {callee.name!r} has {len(callee.outputs)}"
             )
-        bound, copies = compiler._by_value(callee, [self.array(t) for t in op.inputs], op.by_reference, self.code)
+        bound, copies = compiler._by_value(callee, [self.array(t) for t in op.inputs], op.references(), self.code)
         groups = [plan.group(t) for t in op.outputs] + [None] * (len(callee.outputs) - len(op.outputs))
         needed = [g is not None and (g in plan.kept or plan.last_use[g] > position) for g in groups]
         constants = [g is not None and g not in plan.kept and g not in plan.changes for g in groups]
@@ -362,9 +363,8 @@ class _Frame:
             self.code.append(partial(np.copyto, array, start))
             state.append(array)
         body: Code = []
-        bound, copies = compiler._by_value(
-            callee, [*state, *inputs[carried:]], lambda i: i < carried or op.by_reference(i), body
-        )
+        references = op.references().union(range(carried))
+        bound, copies = compiler._by_value(callee, [*state, *inputs[carried:]], references, body)
         results = compiler.frame(callee, bound, body, own=state)
         for array, (result, held) in zip(state, results):
             if held is not None:
@@ -394,7 +394,7 @@ class _Frame:
         inputs = [self.array(t) for t in operands]
         if len(inputs) != len(callee.inputs):
             raise EvaluationError(f"branch {callee.name!r}: {len(inputs)} operands for {len(callee.inputs)} inputs")
-        bound, copies = compiler._by_value(callee, inputs, lambda i: False, body)
+        bound, copies = compiler._by_value(callee, inputs, (), body)
         given = compiler.frame(callee, bound, body)
         for block in (*copies, *(held for _, held in given if held is not None)):
             compiler.pool.release(block)

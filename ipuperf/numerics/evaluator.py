@@ -36,9 +36,15 @@ class Evaluator:
     """
 
     def __init__(self, program: ir.Ir) -> None:
-        program.freeze_check()
         self.program = program
-        replicas = program.replication_factor
+        with program.checked(), program.deep_calls():
+            self._code = tuple(self._compiled())
+        self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
+        self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}
+
+    def _compiled(self) -> Code:
+        """Allocate what the device holds and compile the program."""
+        program, replicas = self.program, self.program.replication_factor
         self.variables: dict[ir.Variable, np.ndarray] = {
             v: aligned_zeros((replicas, *v.spec.shape), v.dtype.numpy) for v in program.variables() if v.remote is None
         }
@@ -46,14 +52,11 @@ class Evaluator:
             b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy) for b in program.remote_buffers
         }
         self._compiler = Compiler(replicas, self.variables, self.remote)
+        for graph in program.callees_first():
+            modified_graph_inputs(graph)
         code: Code = []
-        with program.frozen(), program.deep_calls():
-            for graph in program.callees_first():
-                modified_graph_inputs(graph)
-            self._compiler.frame(program.main_graph, [], code)
-        self._code = tuple(code)
-        self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
-        self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}
+        self._compiler.frame(program.main_graph, [], code)
+        return code
 
     # -- variables -------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ipuperf.ir import (
     ShapeError,
     Tensor,
     TensorSpec,
+    changes,
     derived,
     gradient_name,
     roots,
@@ -39,11 +40,11 @@ from .work import CallGraph, Copy, ReadCondition, Work
 @derived
 def modified_graph_inputs(graph: Graph) -> set[int]:
     """Indices of ``graph``'s inputs whose storage its ops change, calls included."""
-    changing = [(op, op.modified_inputs()) for op in graph.ops]
-    if not any(indices for _, indices in changing):
+    changing = changes(graph)
+    if not changing:
         return set()
     root = roots(graph)
-    changed = {root.get(op.inputs[i], op.inputs[i]) for op, indices in changing for i in indices}
+    changed = {root.get(op.inputs[i], op.inputs[i]) for op, indices in changing.items() for i in indices}
     return {i for i, tensor in enumerate(graph.inputs) if tensor in changed}
 
 
@@ -56,9 +57,15 @@ class _Control(Op):
     def called_graphs(self) -> tuple[Graph, ...]:
         return (self.callee,)
 
-    def by_reference(self, index: int) -> bool:
-        """Whether changes of input ``index`` inside the callee are meant for the caller's tensor."""
-        return self.callee.inputs[index].by_ref or index in self.by_ref
+    def references(self) -> set[int]:
+        """Indices of the inputs whose changes inside the callee are meant for the caller's tensors."""
+        given = self.by_ref
+        return {i for i, tensor in enumerate(self.callee.inputs) if tensor.by_ref or i in given}
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """Inputs by reference that the callee changes."""
+        found = modified_graph_inputs(self.callee)
+        return tuple(sorted(found.intersection(self.references(), range(len(self.inputs))))) if found else ()
 
     def unseen_changes(self) -> tuple[int, ...]:
         """Changed inputs that the callee does not also give back as an output."""
@@ -70,9 +77,10 @@ class _Control(Op):
         """Raise :class:`ShapeError` unless the operands fit the callee's inputs one by one."""
         _check_operands(self, self.callee, self.inputs)
 
-    def copied_bytes(self, indices: Iterable[int]) -> int:
-        """Bytes of the operands among ``indices`` that are passed by value."""
-        return sum(self.inputs[i].spec.bytes for i in indices if not self.by_reference(i))
+    def copied_bytes(self) -> int:
+        """Bytes of the operands that are passed by value."""
+        references = self.references()
+        return sum([tensor.spec.bytes for i, tensor in enumerate(self.inputs) if i not in references])
 
 
 def _check_operands(op: Op, callee: Graph, operands: Sequence[Tensor]) -> None:
@@ -112,11 +120,6 @@ class Call(_Control):
         self.check_operands()
         return [t.spec for t in self.callee.outputs]
 
-    def modified_inputs(self) -> tuple[int, ...]:
-        """Inputs by reference that the callee changes."""
-        found = modified_graph_inputs(self.callee)
-        return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
-
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Call the callee's gradient graph with the gradients and the forward tensors that it asks for.
 
@@ -131,7 +134,7 @@ class Call(_Control):
     def work(self) -> Sequence[Work]:
         """A copy of the operands passed by value, the callee, a copy of its outputs."""
         outputs = sum(t.spec.bytes for t in self.outputs)
-        return [*_copies(self.copied_bytes(range(len(self.inputs)))), CallGraph(self.callee), *_copies(outputs)]
+        return [*_copies(self.copied_bytes()), CallGraph(self.callee), *_copies(outputs)]
 
 
 @dataclass(frozen=True)
@@ -244,19 +247,14 @@ class Loop(_Control):
                     f"{parameter.id!r} that it is carried to is {_full(parameter)}"
                 )
 
-    def by_reference(self, index: int) -> bool:
-        """As for a call, but never for carried inputs."""
-        return index >= self.carried and super().by_reference(index)
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """Inputs by reference that the callee changes."""
-        found = modified_graph_inputs(self.callee)
-        return tuple(i for i in sorted(found) if i < len(self.inputs) and self.by_reference(i))
+    def references(self) -> set[int]:
+        """As for a call, but never carried inputs."""
+        return super().references().difference(range(self.carried))
 
     def work(self) -> Sequence[Work]:
         """A copy of the operands passed by value, then for each trip the callee and a copy of the carried values."""
         carried = sum(t.spec.bytes for t in self.inputs[: self.carried])
-        before = self.copied_bytes(range(len(self.inputs)))
+        before = self.copied_bytes()
         return [*_copies(before), CallGraph(self.callee, self.trip_count), *_copies(carried * self.trip_count)]
 
 

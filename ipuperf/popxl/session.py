@@ -66,8 +66,7 @@ class Session:
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
-        ir._ir.freeze_check()
-        with ir._ir.deep_calls():
+        with ir._ir.checked(), ir._ir.deep_calls():
             check_entries(ir._ir)
             check_remote_order(ir._ir)
         self.executable = Executable(ir._ir, name=_caller())

@@ -1,6 +1,7 @@
 """Fixtures that several rooms of the tests share: data, tutorials, the front ends, the installed command line.
 
-Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow``.
+Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow`` and
+that a file of tests has to leave the front ends as it found them.
 """
 
 from __future__ import annotations
@@ -88,6 +89,18 @@ def _front_ends() -> Iterator[None]:
         yield
     finally:
         uninstall(set(installed_names()) - before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _front_ends_are_left_alone() -> Iterator[None]:
+    """Each file of tests uninstalls the front ends that it installs: which files run before it must not matter."""
+
+    def finders() -> list[object]:
+        return [finder for finder in sys.meta_path if type(finder).__module__.startswith("ipuperf.")]
+
+    before = finders()
+    yield
+    assert finders() == before, "ipuperf.install() without uninstall()"
 
 
 @pytest.fixture(scope="session")

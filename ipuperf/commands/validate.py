@@ -26,7 +26,8 @@ def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path:
     """Simulate published measurements that can be expressed and print prediction, measurement and error.
 
     Then by class: rows, mean absolute error, largest error, bias, misses; which figures were calibrated on which rows;
-    and the published rows that are no case, with the reason.
+    and the published rows that are no case, with the reason. Cases that cannot run here are listed; where none
+    can, that is an error (exit code 2): a check in CI is never green for want of a package. A miss is no error.
     """
     import json
     import sys
@@ -34,7 +35,17 @@ def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path:
     from tqdm import tqdm
 
     from ipuperf.trace import replacing
-    from ipuperf.validation import BUILT_IN, check_format, draw, predict, problem, read_cases, report
+    from ipuperf.validation import (
+        BUILT_IN,
+        CaseError,
+        check_format,
+        draw,
+        predict,
+        problem,
+        read_cases,
+        report,
+        why_none_ran,
+    )
 
     if plot_path is not None:
         check_format(plot_path)
@@ -46,6 +57,8 @@ def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path:
             bar.update()
 
         rows, skipped = predict(found.cases, slow=slow, progress=progress)
+    if not rows:
+        raise CaseError(why_none_ran(skipped))
     click.echo(report(rows, skipped, found.not_expressed))
     if json_path is not None:
         with replacing(json_path) as temporary:

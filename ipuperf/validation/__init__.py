@@ -10,7 +10,7 @@ from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
-from ipuperf.validation.text import report
+from ipuperf.validation.text import report, why_none_ran
 
 __all__ = [
     "BUILT_IN",
@@ -36,4 +36,5 @@ __all__ = [
     "report",
     "scaling",
     "summarise",
+    "why_none_ran",
 ]

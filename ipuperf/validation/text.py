@@ -23,6 +23,18 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
     return "\n".join(parts)
 
 
+def why_none_ran(skipped: Sequence[Skipped]) -> str:
+    """One line that names each reason once, with its cases, the first three by name."""
+    reasons: dict[str, list[str]] = {}
+    for item in skipped:
+        reasons.setdefault(item.reason, []).append(item.case.id)
+    return "no case could run: " + "; ".join(f"{_some(names)}: {reason}" for reason, names in reasons.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def _rows(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return ["no case could run"]

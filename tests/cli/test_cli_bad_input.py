@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -46,9 +47,12 @@ FILES |= {
     "no-plan.toml": CASE.replace("64", str(10**9)),
     "size.toml": CASE.replace("64", str(10**12)),
     "value.toml": CASE.replace("value = 1", f"value = {10**400}"),
-    "model.toml": CASE.replace("matmul", "bert").replace("m = 64, k = 64, n = 64", 'preset = "base", layers = "x"'),
+    "model.toml": CASE.replace("matmul", "mnist_mlp").replace("m = 64, k = 64, n = 64", "a = 3")
+    + 'precision = "f32"\nio = "streams"',
+    "torch.toml": CASE.replace("matmul", "bert").replace("m = 64, k = 64, n = 64", 'preset = "base", layers = "x"'),
     "small.toml": CASE.replace("model =", "replicas = 5\nmodel ="),
 }
+WITH_PYTORCH = "case 'X': config.layers: 'x' is not supported by model 'bert', allowed: a value like 12"
 BINARY = bytes(range(256))
 
 MACHINES = {
@@ -117,7 +121,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "no-plan.toml": "case 'X': matmul [1, 1000000000, 1000000000] x [1, 1000000000, 1000000000]: ",
             "size.toml": "case 'X': config.m: 1000000000000, allowed: 1000000000 at most",
             "value.toml": "case 'X': measured.value: ",
-            "model.toml": "case 'X': config.layers: 'x' is not supported by model 'bert', allowed: a value like 12",
+            "model.toml": "case 'X': config: {'a': 3} is not supported by model 'mnist_mlp', allowed: an empty table",
+            "torch.toml": WITH_PYTORCH if find_spec("torch") else "no case could run: X: needs PyTorch: pip install",
             "small.toml": "case 'X': pod4: 5 replicas x 1 IPUs per replica need 5",
         },
         "--json": OUTPUTS,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +16,15 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def tables() -> ModuleType:
+def tables(installed_front_ends: Callable[[], AbstractContextManager[object]]) -> Iterator[ModuleType]:
+    """``docs/tables.py``, which installs the front ends to look at them."""
     spec = importlib.util.spec_from_file_location("tables_of_docs", DOCS / "tables.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with installed_front_ends():
+        spec.loader.exec_module(module)
+        yield module
 
 
 @pytest.mark.parametrize("name", ["user-guide.md", "accuracy.md"])

@@ -80,9 +80,12 @@ def front_ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def run_cells(
     front_ends: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[dict[str, object], str]]:
-    """Write cells to a file, execute it as a program, return its globals and what it printed."""
+    """Write cells to a file, execute it as a program, return its globals and what it printed; skipped where they import
+    PyTorch and it is not installed."""
 
     def run(*cells: str) -> tuple[dict[str, object], str]:
+        if any(re.search(r"^\s*(import|from) torch\b", cell, re.MULTILINE) for cell in cells):
+            pytest.importorskip("torch")
         path = tmp_path / "program.py"
         path.write_text("\n".join(cells), encoding="utf-8")
         module = types.ModuleType("user_program")

@@ -73,6 +73,11 @@ def seq(*steps, name="main"):
     return Sequence(-1, name, tuple(steps))
 
 
+def function(*steps):
+    """The graph ``f`` with an op of its own: an op stands in one graph, so no step elsewhere is of the same op."""
+    return seq(*(dataclasses.replace(step, op_id=1) for step in steps), name="f")
+
+
 def repeat(count, *steps):
     return Repeat(-1, "loop", count, seq(*steps, name="body"))
 
@@ -84,13 +89,16 @@ def no_memory(ipus):
     )
 
 
+OPS = (OpInfo(0, "op", "Op", "main", "fwd", 7), OpInfo(1, "inner", "Op", "f", "fwd", 7))
+
+
 def program(*ipus, replicas=1, placement=None, functions=None, streams=None, memory=None):
     """A program of one sequence per IPU of a replica."""
     if placement is None:
         placement = tuple(tuple(r * len(ipus) + i for i in range(len(ipus))) for r in range(replicas))
     streams = streams or {"image": ("h2d", 0), "label": ("h2d", 0), "loss": ("d2h", 0)}
     return DeviceProgram(
-        "test", "pod4", replicas, placement, ipus, functions or {}, (OpInfo(0, "op", "Op", "main", "fwd", 7),),
+        "test", "pod4", replicas, placement, ipus, functions or {}, OPS,
         memory or no_memory(len(ipus)), streams,
     )  # fmt: skip
 
@@ -179,8 +187,8 @@ def random_program(seed):
     """Two replicas of two IPUs that loop, copy, reduce and talk to host and DDR; the same for the same seed."""
     rng = random.Random(seed)
     one, two = random_bodies(rng, rng.choice([1, 2, 2, 3]))
-    function = seq(*(phase([rng.randint(0, 30)] * 2) for _ in range(rng.randint(0, 3))), name="f")
-    return program(seq(*one), seq(*two), replicas=2, functions={"f": function})
+    called = function(*(phase([rng.randint(0, 30)] * 2) for _ in range(rng.randint(0, 3))))
+    return program(seq(*one), seq(*two), replicas=2, functions={"f": called})
 
 
 def slices(trace, **where):

@@ -77,8 +77,8 @@ def bodies(draw, depth=2):
 @st.composite
 def programs(draw):
     one, two = draw(bodies())
-    function = s.seq(*draw(st.lists(local, max_size=3)), name="f")
-    return s.program(s.seq(*one), s.seq(*two), replicas=2, functions={"f": function})
+    called = s.function(*draw(st.lists(local, max_size=3)))
+    return s.program(s.seq(*one), s.seq(*two), replicas=2, functions={"f": called})
 
 
 many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

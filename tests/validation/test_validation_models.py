@@ -114,8 +114,8 @@ def test_the_command_lists_slow_cases_and_runs_them_with_all(tmp_path: Path) -> 
         encoding="utf-8",
     )
     done = CliRunner().invoke(cli, ["validate", "--cases", str(file)])
-    assert "SLOW: slow, runs with --all" in done.output
-    assert "no case could run" in done.output
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "ipuperf: no case could run: SLOW: slow, runs with --all\n"
     done = CliRunner().invoke(cli, ["validate", "--cases", str(file), "--all"])
     assert "slow, runs" not in done.output
     assert "TFLOP/s" in done.output

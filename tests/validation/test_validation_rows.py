@@ -13,11 +13,13 @@ from ipuperf.validation import (
     NotAvailable,
     NotExpressed,
     Row,
+    Skipped,
     by_class,
     draw,
     predict,
     report,
     summarise,
+    why_none_ran,
 )
 
 
@@ -97,6 +99,12 @@ def test_what_is_not_installed_is_skipped_with_its_reason() -> None:
     text = report(found, skipped, ())
     assert "no case could run" in text
     assert "A: needs PyTorch" in text
+
+
+def test_one_line_says_why_none_ran() -> None:
+    names = {"A": "needs PyTorch", "B": "slow", "C": "needs PyTorch", "D": "needs PyTorch", "E": "needs PyTorch"}
+    skipped = [Skipped(case(name, "kernel", "time", 1.0, "ms"), reason) for name, reason in names.items()]
+    assert why_none_ran(skipped) == "no case could run: A, C, D and 1 more: needs PyTorch; B: slow"
 
 
 def test_the_text_shows_misses_calibration_and_what_is_left_out() -> None:

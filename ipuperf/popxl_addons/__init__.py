@@ -38,7 +38,16 @@ from .rts import (
 )
 from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
-from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
+from .transforms import (
+    RemoteHandle,
+    autodiff,
+    autodiff_with_accumulation,
+    batch_serial_buffer,
+    batch_serialise,
+    batch_serialise_fwd_and_grad,
+    pipelined_execution,
+    recompute_graph,
+)
 from .utils import OrderedDict, null_context, timer
 from .variable_factory import (
     NamedVariableFactories,
@@ -60,12 +69,16 @@ __all__ = [
     "NamedVariableFactories",
     "OrderedDict",
     "OutputStreams",
+    "RemoteHandle",
     "VariableFactory",
     "add_replica_sharded_variable_input",
     "add_variable_input",
     "all_gather_replica_sharded_graph",
     "autodiff",
     "autodiff_with_accumulation",
+    "batch_serial_buffer",
+    "batch_serialise",
+    "batch_serialise_fwd_and_grad",
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",

@@ -8,6 +8,10 @@ from ipuperf.popxl.errors import unsupported
 from ipuperf.popxl.package import functions_win
 
 from .autodiff import autodiff, autodiff_with_accumulation
+from .available_memory_proportion import (
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
+)
 from .batch_serialisation import (
     RemoteHandle,
     batch_serial_buffer,
@@ -16,6 +20,7 @@ from .batch_serialisation import (
 )
 from .pipelining import pipelined_execution
 from .recomputation import recompute_graph
+from .repeat_graph import repeat_graph
 
 __all__ = [
     "RemoteHandle",
@@ -26,6 +31,9 @@ __all__ = [
     "batch_serialise_fwd_and_grad",
     "pipelined_execution",
     "recompute_graph",
+    "repeat_graph",
+    "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
 ]
 
 functions_win(__name__)

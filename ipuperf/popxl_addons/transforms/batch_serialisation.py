@@ -19,7 +19,6 @@ Source: popxl-addons: popxl_addons/transforms/batch_serialisation.py, docs/phase
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from ipuperf.popxl.transforms import ExpectedConnection, ExpectedConnectionType,
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..remote import create_remote_buffer
+from ..utils import suffix_graph_name
 from .batch_handles import Given, RemoteHandle, Stored, Transfers, load_handle, remote_handle
 
 IoMode = Literal["compute", "io", "io_overlapped"]
@@ -91,7 +91,6 @@ class _Phase:
         self.io_tiles = io_tiles
         self.called = transfers.graph
         self.ir = self.called.graph.ir
-        self.stem = re.sub(r"_subgraph\(\d+\)", "", self.called.name)
         if io_tiles and not self.ir.num_io_tiles:
             raise ValueError(
                 "IR must have IO tiles for io_mode 'io' and 'io_overlapped': set num_io_tiles of the Ir (numIOTiles of "
@@ -139,7 +138,7 @@ class _Phase:
 
     def write(self) -> GraphWithNamedArgs:
         """The graph with the loop; its named inputs are those of the called graph that are not loaded."""
-        graph = self.ir.create_empty_graph(f"{self.stem}__repeat_graph")
+        graph = self.ir.create_empty_graph(suffix_graph_name(self.called.name, "_repeat_graph"))
         with graph, popxl.in_sequence(True):
             index = popxl.graph_input((), popxl.int32, "batch_serial_loop_index")
             with self.tiles():
@@ -155,7 +154,7 @@ class _Phase:
 
     def steps(self, index: popxl.Tensor, seed: popxl.Tensor, passed: Tensors) -> None:
         """All steps, each of load, compute and store."""
-        body = self.ir.create_empty_graph(f"{self.stem}__micro_graph")
+        body = self.ir.create_empty_graph(suffix_graph_name(self.called.name, "_micro_graph"))
         with body, popxl.in_sequence(True):
             step = popxl.graph_input((), popxl.int32, "index")
             step_seed, next_seed = ops.split_random_seed(popxl.graph_input((2,), popxl.uint32, "seed"))
@@ -219,7 +218,7 @@ class _OverlappedPhase(_Phase):
         """The loop: step ``index`` is loaded and ``index - 2`` stored while the one between is computed."""
         transfers = self.transfers
         flat = list(dict.fromkeys(t for pair in stored for t in pair))
-        body = self.ir.create_empty_graph(f"{self.stem}__micro_graph")
+        body = self.ir.create_empty_graph(suffix_graph_name(self.called.name, "_micro_graph"))
         with body, popxl.in_sequence(True):
             step = popxl.graph_input((), popxl.int32, "index")
             step_seed, next_seed = ops.split_random_seed(popxl.graph_input((2,), popxl.uint32, "seed"))

@@ -106,8 +106,10 @@ class VariableFactory:
 
     @property
     def replica_grouping(self) -> popxl.ReplicaGrouping | None:
-        """Replicas that hold the same value: the given ones, else all of the program in which the factory was made; None
-        for one that was made outside of any graph."""
+        """Replicas that hold the same value: the given ones, else all of the program in which the factory was made.
+
+        None for a factory that was made outside of any graph.
+        """
         return self._grouping or (self._ir.replica_grouping() if self._ir is not None else None)
 
     # -- shapes ----------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """Arguments of popxl.addons that are refused or do nothing; see :mod:`ipuperf.runtime.effects`. ``check_inputs`` of its
 calls is that of ``popxl.ops.call_with_info``.
 
-What upstream does with them: ``popxl-addons: popxl_addons/rts.py``, ``patterns.py``.
+What upstream does with them: ``popxl-addons: popxl_addons/rts.py``, ``patterns.py``, ``transforms/use_fc_pass.py``.
 """
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import NO_EFFECT, UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _COLLECTIVES = Effect(UNSUPPORTED, "collectives run on the compute tiles; allowed: False", (False,))
 
@@ -16,6 +16,8 @@ EFFECTS = Effects(
         "gather_replica_sharded_tensor(use_io_tiles)": _COLLECTIVES,
         "all_gather_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
         "reduce_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
+        "transforms.disable_fc_pass(ir)": Effect(NO_DIFFERENCE, "products are planned one by one anyway"),
+        "transforms.enable_fc_pass(ir)": Effect(NO_EFFECT, "products are planned one by one, not as layers"),
         "patterns.apply_pre_alias_patterns(level)": Effect(
             NO_EFFECT, "ops run as they were made; nothing is rewritten", ("default", "no_patterns")
         ),

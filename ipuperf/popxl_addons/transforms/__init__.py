@@ -15,10 +15,13 @@ from .available_memory_proportion import (
 from .pipelining import pipelined_execution
 from .recomputation import recompute_graph
 from .repeat_graph import repeat_graph
+from .use_fc_pass import disable_fc_pass, enable_fc_pass
 
 __all__ = [
     "autodiff",
     "autodiff_with_accumulation",
+    "disable_fc_pass",
+    "enable_fc_pass",
     "pipelined_execution",
     "recompute_graph",
     "repeat_graph",

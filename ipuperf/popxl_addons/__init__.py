@@ -13,31 +13,44 @@ from ipuperf.popxl.package import functions_win as _functions_win
 
 from . import (
     array_munging,
+    debugging,
     dot_tree,
     graph,
     graph_cache,
+    graph_common,
+    input_factory,
     layers,
     module,
     named_replica_grouping,
     named_tensors,
     ops,
     patterns,
+    performance_utils,
     remote,
     route_tensor,
     rts,
+    seeds,
     streams,
     testing_utils,
     transforms,
     utils,
     variable_factory,
 )
+from .debugging import print_tensor, print_text
 from .dot_tree import DotTree
 from .graph import BoundGraph, GraphWithNamedArgs
-from .graph_cache import GraphCache
+from .graph_cache import GraphCache, function
 from .module import Module
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensorData, NamedTensors
 from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
+from .performance_utils import (
+    evaluate_FLOPs,
+    evaluate_ir_FLOPs,
+    format_flops_scientific,
+    print_FLOPs,
+    total_FLOPs,
+)
 from .remote import (
     NamedRemoteBuffers,
     create_remote_buffer,
@@ -65,6 +78,8 @@ from .transforms import (
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
+    disable_fc_pass,
+    enable_fc_pass,
     pipelined_execution,
     recompute_graph,
     set_available_memory_proportion_by_ipu,
@@ -110,12 +125,21 @@ __all__ = [
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",
+    "debugging",
+    "disable_fc_pass",
     "dot_tree",
+    "enable_fc_pass",
+    "evaluate_FLOPs",
+    "evaluate_ir_FLOPs",
+    "format_flops_scientific",
+    "function",
     "gather_replica_sharded_tensor",
     "graph",
     "graph_cache",
+    "graph_common",
     "host_load",
     "host_store",
+    "input_factory",
     "is_subgraph",
     "layers",
     "load_remote",
@@ -128,7 +152,11 @@ __all__ = [
     "null_context",
     "ops",
     "patterns",
+    "performance_utils",
     "pipelined_execution",
+    "print_FLOPs",
+    "print_tensor",
+    "print_text",
     "recompute_graph",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
@@ -138,6 +166,7 @@ __all__ = [
     "route_tensor_into_graph",
     "rts",
     "seed_variable",
+    "seeds",
     "set_available_memory_proportion_by_ipu",
     "set_graph_available_memory_proportion_by_ipu",
     "store_remote",
@@ -145,6 +174,7 @@ __all__ = [
     "streams",
     "testing_utils",
     "timer",
+    "total_FLOPs",
     "transforms",
     "utils",
     "variable_factory",

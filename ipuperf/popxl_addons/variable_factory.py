@@ -162,9 +162,7 @@ class VariableFactory:
     def init_remote(self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None) -> popxl.Variable:
         """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
-        return make(
-            self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping
-        )
+        return make(self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping)
 
     def __repr__(self) -> str:
         return upstream_repr(self)
@@ -211,10 +209,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
 
     def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
-        made = NamedTensors()
-        for key, factory in sorted(self.to_dict().items(), key=lambda item: item[0].split(".")):
-            made.insert(key, make(factory, key))
-        return made
+        factories = sorted(self.to_dict().items(), key=lambda item: item[0].split("."))
+        return NamedTensors.from_dict({key: make(factory, key) for key, factory in factories})
 
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:

@@ -6,7 +6,7 @@ What upstream does with them: ``popxl-addons: popxl_addons/rts.py``.
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _COLLECTIVES = Effect(UNSUPPORTED, "collectives run on the compute tiles; allowed: False", (False,))
 
@@ -16,5 +16,9 @@ EFFECTS = Effects(
         "gather_replica_sharded_tensor(use_io_tiles)": _COLLECTIVES,
         "all_gather_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
         "reduce_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
+        "replicated_all_reduce_strided_graph(use_io_tiles)": _COLLECTIVES,
+        "cross_entropy_sharded_loss(available_memory_proportion)": Effect(
+            NO_EFFECT, "the slices and updates of one class for each sample run in one pass", (0.4,)
+        ),
     },
 )

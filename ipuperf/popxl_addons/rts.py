@@ -67,7 +67,7 @@ def all_gather_replica_sharded_graph(
     """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
     EFFECTS.given("all_gather_replica_sharded_graph(use_io_tiles)", use_io_tiles)
     groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
-    return _per_tensor_graph(
+    return per_tensor_graph(
         "all_gather",
         tensors,
         lambda name, t: gather_replica_sharded_tensor(t, replica_group=groups.get(name)),
@@ -114,14 +114,14 @@ def reduce_replica_sharded_graph(
     """
     EFFECTS.given("reduce_replica_sharded_graph(use_io_tiles)", use_io_tiles)
     groups = shard_groups.to_dict() if shard_groups is not None else {}
-    return _per_tensor_graph(
+    return per_tensor_graph(
         "replica_reduce",
         tensors,
         lambda name, t: reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold),
     )
 
 
-def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
+def per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}

@@ -11,13 +11,27 @@ from typing import Any
 from ipuperf.popxl.errors import unsupported as _unsupported
 from ipuperf.popxl.package import functions_win as _functions_win
 
-from . import dot_tree, graph, graph_cache, module, named_tensors, ops, remote, rts, transforms, utils, variable_factory
+from . import (
+    dot_tree,
+    graph,
+    graph_cache,
+    module,
+    named_tensors,
+    ops,
+    optimizers,
+    remote,
+    rts,
+    task_session,
+    transforms,
+    utils,
+    variable_factory,
+)
 from .dot_tree import DotTree
 from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
 from .module import Module
 from .named_replica_grouping import NamedReplicaGrouping
-from .named_tensors import NamedTensors
+from .named_tensors import NamedTensorData, NamedTensors
 from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
 from .remote import (
     NamedRemoteBuffers,
@@ -38,6 +52,7 @@ from .rts import (
 )
 from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
+from .task_session import TaskSession
 from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
 from .utils import OrderedDict, null_context, timer
 from .variable_factory import (
@@ -56,10 +71,12 @@ __all__ = [
     "Module",
     "NamedRemoteBuffers",
     "NamedReplicaGrouping",
+    "NamedTensorData",
     "NamedTensors",
     "NamedVariableFactories",
     "OrderedDict",
     "OutputStreams",
+    "TaskSession",
     "VariableFactory",
     "add_replica_sharded_variable_input",
     "add_variable_input",
@@ -83,6 +100,7 @@ __all__ = [
     "named_variable_buffers",
     "null_context",
     "ops",
+    "optimizers",
     "pipelined_execution",
     "recompute_graph",
     "reduce_replica_sharded_graph",
@@ -93,6 +111,7 @@ __all__ = [
     "seed_variable",
     "store_remote",
     "store_remote_graph",
+    "task_session",
     "timer",
     "transforms",
     "utils",

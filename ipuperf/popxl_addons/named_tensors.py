@@ -1,14 +1,20 @@
-"""``NamedTensors``: tensors by dotted name."""
+"""``NamedTensors``: tensors by dotted name; ``NamedTensorData``: their host data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from ipuperf.popxl import Tensor
 
 from .dot_tree import DotTree
 
 TensorMap = dict[Tensor, Tensor]
+
+
+class NamedTensorData(DotTree[np.ndarray]):
+    """A tree of host arrays."""
 
 
 class NamedTensors(DotTree[Tensor]):

@@ -12,16 +12,23 @@ from ipuperf.popxl.errors import unsupported as _unsupported
 from ipuperf.popxl.package import functions_win as _functions_win
 
 from . import (
+    array_munging,
     dot_tree,
     graph,
     graph_cache,
+    layers,
     module,
+    named_replica_grouping,
     named_tensors,
     ops,
     optimizers,
+    patterns,
     remote,
+    route_tensor,
     rts,
+    streams,
     task_session,
+    testing_utils,
     transforms,
     utils,
     variable_factory,
@@ -43,6 +50,7 @@ from .remote import (
     store_remote,
     store_remote_graph,
 )
+from .route_tensor import is_subgraph, route_tensor_into_graph
 from .rts import (
     all_gather_replica_sharded_graph,
     gather_replica_sharded_tensor,
@@ -53,14 +61,24 @@ from .rts import (
 from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
 from .task_session import TaskSession
-from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
-from .utils import OrderedDict, null_context, timer
+from .transforms import (
+    autodiff,
+    autodiff_with_accumulation,
+    pipelined_execution,
+    recompute_graph,
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
+)
+from .utils import OrderedDict, WeightsDict, null_context, timer
 from .variable_factory import (
     NamedVariableFactories,
     VariableFactory,
     add_replica_sharded_variable_input,
     add_variable_input,
 )
+
+#: Revision of the checked-out upstream package: there is none here, as upstream where it was installed otherwise.
+GIT_COMMIT: str | None = None
 
 __all__ = [
     "BoundGraph",
@@ -78,9 +96,11 @@ __all__ = [
     "OutputStreams",
     "TaskSession",
     "VariableFactory",
+    "WeightsDict",
     "add_replica_sharded_variable_input",
     "add_variable_input",
     "all_gather_replica_sharded_graph",
+    "array_munging",
     "autodiff",
     "autodiff_with_accumulation",
     "create_remote_buffer",
@@ -92,26 +112,36 @@ __all__ = [
     "graph_cache",
     "host_load",
     "host_store",
+    "is_subgraph",
+    "layers",
     "load_remote",
     "load_remote_graph",
     "module",
     "named_buffers",
+    "named_replica_grouping",
     "named_tensors",
     "named_variable_buffers",
     "null_context",
     "ops",
     "optimizers",
+    "patterns",
     "pipelined_execution",
     "recompute_graph",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "remote",
     "replica_sharded_spec",
+    "route_tensor",
+    "route_tensor_into_graph",
     "rts",
     "seed_variable",
+    "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
     "store_remote",
     "store_remote_graph",
+    "streams",
     "task_session",
+    "testing_utils",
     "timer",
     "transforms",
     "utils",

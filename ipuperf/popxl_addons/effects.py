@@ -1,12 +1,12 @@
-"""Arguments of popxl.addons that are refused; see :mod:`ipuperf.runtime.effects`. ``check_inputs`` of its calls is that
-of ``popxl.ops.call_with_info``.
+"""Arguments of popxl.addons that are refused or do nothing; see :mod:`ipuperf.runtime.effects`. ``check_inputs`` of its
+calls is that of ``popxl.ops.call_with_info``.
 
-What upstream does with them: ``popxl-addons: popxl_addons/rts.py``.
+What upstream does with them: ``popxl-addons: popxl_addons/rts.py``, ``patterns.py``.
 """
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _COLLECTIVES = Effect(UNSUPPORTED, "collectives run on the compute tiles; allowed: False", (False,))
 
@@ -16,5 +16,8 @@ EFFECTS = Effects(
         "gather_replica_sharded_tensor(use_io_tiles)": _COLLECTIVES,
         "all_gather_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
         "reduce_replica_sharded_graph(use_io_tiles)": _COLLECTIVES,
+        "patterns.apply_pre_alias_patterns(level)": Effect(
+            NO_EFFECT, "ops run as they were made; nothing is rewritten", ("default", "no_patterns")
+        ),
     },
 )

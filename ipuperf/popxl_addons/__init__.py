@@ -62,8 +62,12 @@ from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
 from .task_session import TaskSession
 from .transforms import (
+    RemoteHandle,
     autodiff,
     autodiff_with_accumulation,
+    batch_serial_buffer,
+    batch_serialise,
+    batch_serialise_fwd_and_grad,
     pipelined_execution,
     recompute_graph,
     set_available_memory_proportion_by_ipu,
@@ -94,6 +98,7 @@ __all__ = [
     "NamedVariableFactories",
     "OrderedDict",
     "OutputStreams",
+    "RemoteHandle",
     "TaskSession",
     "VariableFactory",
     "WeightsDict",
@@ -103,6 +108,9 @@ __all__ = [
     "array_munging",
     "autodiff",
     "autodiff_with_accumulation",
+    "batch_serial_buffer",
+    "batch_serialise",
+    "batch_serialise_fwd_and_grad",
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",

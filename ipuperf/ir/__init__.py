@@ -26,7 +26,7 @@ from .dtype import (
     dtype_of,
 )
 from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
-from .graph import Graph, Ir, data_of, derived
+from .graph import Graph, Ir, below, data_of, derived
 from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
@@ -81,6 +81,7 @@ __all__ = [
     "Tensor",
     "TensorSpec",
     "Variable",
+    "below",
     "check_ambiguity",
     "data_of",
     "dependencies",

@@ -238,6 +238,15 @@ class Graph:
         self._thawed()
         return self._define(op, spec, name)
 
+    def append_operand(self, op: Op, tensor: Tensor) -> None:
+        """Give an existing op (a call site) one more operand, a tensor of this graph."""
+        if tensor.graph is not self:
+            raise IrError(self._foreign(op.label, tensor))
+        self._thawed()
+        op.inputs.append(tensor)
+        tensor.consumers.append(op)
+        self.version += 1
+
     def constrain(self, before: Op, after: Op) -> None:
         """Require that ``before`` executes before ``after``."""
         self._thawed()
@@ -432,6 +441,18 @@ class Ir:
             yield
         finally:
             sys.setrecursionlimit(before)
+
+
+def below(graph: Graph) -> list[Graph]:
+    """``graph`` and all graphs that it executes, directly or through others."""
+    found = {graph: None}
+    waiting = [graph]
+    while waiting:
+        for callee in waiting.pop().called_graphs():
+            if callee not in found:
+                found[callee] = None
+                waiting.append(callee)
+    return list(found)
 
 
 def remap(tensors: Sequence[Tensor], mapping: Mapping[Tensor, Tensor]) -> list[Tensor]:

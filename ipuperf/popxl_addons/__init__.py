@@ -11,13 +11,34 @@ from typing import Any
 from ipuperf.popxl.errors import unsupported as _unsupported
 from ipuperf.popxl.package import functions_win as _functions_win
 
-from . import dot_tree, graph, graph_cache, module, named_tensors, ops, remote, rts, transforms, utils, variable_factory
+from . import (
+    array_munging,
+    dot_tree,
+    graph,
+    graph_cache,
+    layers,
+    module,
+    named_replica_grouping,
+    named_tensors,
+    ops,
+    optimizers,
+    patterns,
+    remote,
+    route_tensor,
+    rts,
+    streams,
+    task_session,
+    testing_utils,
+    transforms,
+    utils,
+    variable_factory,
+)
 from .dot_tree import DotTree
 from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
 from .module import Module
 from .named_replica_grouping import NamedReplicaGrouping
-from .named_tensors import NamedTensors
+from .named_tensors import NamedTensorData, NamedTensors
 from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
 from .remote import (
     NamedRemoteBuffers,
@@ -29,6 +50,7 @@ from .remote import (
     store_remote,
     store_remote_graph,
 )
+from .route_tensor import is_subgraph, route_tensor_into_graph
 from .rts import (
     all_gather_replica_sharded_graph,
     gather_replica_sharded_tensor,
@@ -38,14 +60,29 @@ from .rts import (
 )
 from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
-from .transforms import autodiff, autodiff_with_accumulation, pipelined_execution, recompute_graph
-from .utils import OrderedDict, null_context, timer
+from .task_session import TaskSession
+from .transforms import (
+    RemoteHandle,
+    autodiff,
+    autodiff_with_accumulation,
+    batch_serial_buffer,
+    batch_serialise,
+    batch_serialise_fwd_and_grad,
+    pipelined_execution,
+    recompute_graph,
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
+)
+from .utils import OrderedDict, WeightsDict, null_context, timer
 from .variable_factory import (
     NamedVariableFactories,
     VariableFactory,
     add_replica_sharded_variable_input,
     add_variable_input,
 )
+
+#: Revision of the checked-out upstream package: there is none here, as upstream where it was installed otherwise.
+GIT_COMMIT: str | None = None
 
 __all__ = [
     "BoundGraph",
@@ -56,16 +93,24 @@ __all__ = [
     "Module",
     "NamedRemoteBuffers",
     "NamedReplicaGrouping",
+    "NamedTensorData",
     "NamedTensors",
     "NamedVariableFactories",
     "OrderedDict",
     "OutputStreams",
+    "RemoteHandle",
+    "TaskSession",
     "VariableFactory",
+    "WeightsDict",
     "add_replica_sharded_variable_input",
     "add_variable_input",
     "all_gather_replica_sharded_graph",
+    "array_munging",
     "autodiff",
     "autodiff_with_accumulation",
+    "batch_serial_buffer",
+    "batch_serialise",
+    "batch_serialise_fwd_and_grad",
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",
@@ -75,24 +120,36 @@ __all__ = [
     "graph_cache",
     "host_load",
     "host_store",
+    "is_subgraph",
+    "layers",
     "load_remote",
     "load_remote_graph",
     "module",
     "named_buffers",
+    "named_replica_grouping",
     "named_tensors",
     "named_variable_buffers",
     "null_context",
     "ops",
+    "optimizers",
+    "patterns",
     "pipelined_execution",
     "recompute_graph",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "remote",
     "replica_sharded_spec",
+    "route_tensor",
+    "route_tensor_into_graph",
     "rts",
     "seed_variable",
+    "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
     "store_remote",
     "store_remote_graph",
+    "streams",
+    "task_session",
+    "testing_utils",
     "timer",
     "transforms",
     "utils",

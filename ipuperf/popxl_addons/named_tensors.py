@@ -1,14 +1,20 @@
-"""``NamedTensors``: tensors by dotted name."""
+"""``NamedTensors``: tensors by dotted name; ``NamedTensorData``: their host data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipuperf.popxl import Tensor
+import numpy as np
+
+from ipuperf.popxl import Tensor, Variable, ops
 
 from .dot_tree import DotTree
 
 TensorMap = dict[Tensor, Tensor]
+
+
+class NamedTensorData(DotTree[np.ndarray]):
+    """A tree of host arrays."""
 
 
 class NamedTensors(DotTree[Tensor]):
@@ -24,6 +30,24 @@ class NamedTensors(DotTree[Tensor]):
         """The tensors, sorted by the tensors' own names."""
         return tuple(sorted(self.to_dict().values(), key=lambda t: t.name))
 
+    @property
+    def named_variables(self) -> dict[str, Variable]:
+        """Those of :attr:`named_tensors` that are variables."""
+        return {name: t for name, t in self.to_dict().items() if isinstance(t, Variable)}
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Those of :attr:`tensors` that are variables."""
+        return tuple(t for t in self.tensors if isinstance(t, Variable))
+
     def remap(self, mapping: Mapping[Tensor, Tensor]) -> NamedTensors:
         """The same names for the images of the tensors in ``mapping``; KeyError when one has none."""
         return self.map(lambda tensor: mapping[tensor])
+
+
+def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
+    """Tensors that print themselves under their names (:func:`popxl.ops.print_tensor`) when something reads them."""
+    return named_tensors.from_dict({name: ops.print_tensor(t, name) for name, t in named_tensors.to_dict().items()})
+
+
+__all__ = ["NamedTensorData", "NamedTensors", "TensorMap", "print_named_tensors"]

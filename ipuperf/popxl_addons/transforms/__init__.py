@@ -8,10 +8,33 @@ from ipuperf.popxl.errors import unsupported
 from ipuperf.popxl.package import functions_win
 
 from .autodiff import autodiff, autodiff_with_accumulation
+from .available_memory_proportion import (
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
+)
+from .batch_serialisation import (
+    RemoteHandle,
+    batch_serial_buffer,
+    batch_serialise,
+    batch_serialise_fwd_and_grad,
+)
 from .pipelining import pipelined_execution
 from .recomputation import recompute_graph
+from .repeat_graph import repeat_graph
 
-__all__ = ["autodiff", "autodiff_with_accumulation", "pipelined_execution", "recompute_graph"]
+__all__ = [
+    "RemoteHandle",
+    "autodiff",
+    "autodiff_with_accumulation",
+    "batch_serial_buffer",
+    "batch_serialise",
+    "batch_serialise_fwd_and_grad",
+    "pipelined_execution",
+    "recompute_graph",
+    "repeat_graph",
+    "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
+]
 
 functions_win(__name__)
 

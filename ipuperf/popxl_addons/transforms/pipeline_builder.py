@@ -26,6 +26,7 @@ from ipuperf.pipelines.scope import Scope
 from ipuperf.pipelines.windows import Window, program_of
 from ipuperf.schedules import popart_pipeline
 
+from .moving import clone, remove
 from .stage_ops import AnnotatedOps
 
 Values = dict[_ir.Tensor, _ir.Tensor]
@@ -94,9 +95,9 @@ class _Builder:
             with CONTEXT.detached():
                 clones[op] = self._clone(_ir.Builder(routine.graph), op, operands)
             images.update(zip(op.outputs, clones[op].outputs, strict=True))
-        for op, clone in clones.items():
+        for op, copied in clones.items():
             for before in self._predecessors(op, clones):
-                routine.graph.constrain(before, clone)
+                routine.graph.constrain(before, copied)
         for tensor in self.annotated.leaving(number):
             routine.give(tensor, images[tensor])
         return routine
@@ -183,15 +184,7 @@ class _Builder:
         """Call the pipeline where the ops were."""
         moved = set(self.order)
         graph, target = self.graph, self.pipeline.graph
-        earlier = {op for one in moved for op in graph.constraints.pop(one, ()) if op not in moved}
-        for op in moved:
-            for tensor in op.inputs:
-                tensor.consumers.remove(op)
-            for tensor in op.outputs:
-                del graph.tensors[tensor.id]
-                tensor.graph = target  # using it from here on is an error that names the pipeline's graph
-        graph.ops = [op for op in graph.ops if op not in moved]
-        graph.version += 1
+        earlier = remove(graph, moved, target)
         with CONTEXT.sequence(True):
             call = _ir.Builder(graph).create(_k.Call, list(self.pipeline.captured), [], callee=target)
         graph.constraints[call] = {op for op in graph.constraints.get(call, ()) if op not in moved} | earlier
@@ -199,8 +192,4 @@ class _Builder:
 
     def _clone(self, builder: _ir.Builder, op: _ir.Op, operands: Sequence[_ir.Tensor]) -> _ir.Op:
         """The same op in another graph, where the op was stated to be and for what it is."""
-        made = builder.copy(op, operands)
-        made.ipu, made.phase = op.ipu, self.phases[op]
-        for old, new in zip(op.outputs, made.outputs, strict=True):
-            new.ipu = old.ipu
-        return made
+        return clone(builder, op, operands, self.phases[op])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from ipuperf import ir as _ir
 from ipuperf import popxl
 from ipuperf.popxl.transforms.autodiff import ExpectedConnectionType, GradGraphInfo
 
 from ..graph import BoundGraph, GraphWithNamedArgs
+from ..utils import suffix_graph_name
 
 
 class _Inputs:
@@ -62,7 +61,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """
     info = grad_graph.grad_graph_info
     with _ir.CONTEXT.phase("bwd"):
-        graph = popxl.gir().create_empty_graph(f"{_stem(grad_graph.name)}_recomp")
+        graph = popxl.gir().create_empty_graph(suffix_graph_name(grad_graph.name, "recomp"))
     inputs = _Inputs(info)
     with graph:
         inputs.add_expected()
@@ -76,8 +75,3 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     derivative = _ir.Derivative(info.forward_graph._ir, graph._ir, inputs.connections, list(info._derivative.outputs))
     args = grad_graph.args.remap(inputs.gradient)
     return GraphWithNamedArgs(graph, args, GradGraphInfo(derivative))
-
-
-def _stem(name: str) -> str:
-    """A graph's name without its number: that of the new graph follows at the end."""
-    return re.sub(r"_subgraph\(\d+\)", "", name)

@@ -6,12 +6,14 @@ Semantics of popxl-addons: popxl_addons/ops/replicated_strided_collectives. ``op
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from ipuperf import ops as _k
-from ipuperf.popxl import ReplicaGrouping, Tensor
+from ipuperf import popxl
+from ipuperf.popxl import ReplicaGrouping, Tensor, ops
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps, group_of, to_collective_op
 from ipuperf.popxl.ops.operands import emit
 
-from ..effects import EFFECTS
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..rts import per_tensor_graph
@@ -56,12 +58,16 @@ def replicated_all_reduce_strided_graph(
     group: ReplicaGrouping | None = None,
     use_io_tiles: bool = False,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph that reduces each tensor over the group; and the names of its outputs.
+    """A graph that reduces each tensor over the group, on the I/O tiles if wanted; and the names of its outputs.
 
     Usage: ``g, names = replicated_all_reduce_strided_graph(ts)``, ``NamedTensors.pack(names, g.bind(ts).call())``
     """
-    EFFECTS.given("replicated_all_reduce_strided_graph(use_io_tiles)", use_io_tiles)
-    return per_tensor_graph("replica_reduce", tensors, lambda _, t: replicated_all_reduce_strided(t, op, group))
+
+    def reduced(_: str, t: Tensor) -> Tensor:
+        with popxl.io_tiles() if use_io_tiles else nullcontext():
+            return replicated_all_reduce_strided(ops.io_tile_copy(t) if use_io_tiles else t, op, group)
+
+    return per_tensor_graph("replica_reduce", tensors, reduced)
 
 
 def replicated_reduce_scatter_strided(

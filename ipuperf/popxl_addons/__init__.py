@@ -13,9 +13,12 @@ from ipuperf.popxl.package import functions_win as _functions_win
 
 from . import (
     array_munging,
+    debugging,
     dot_tree,
     graph,
     graph_cache,
+    graph_common,
+    input_factory,
     layers,
     module,
     named_replica_grouping,
@@ -23,9 +26,11 @@ from . import (
     ops,
     optimizers,
     patterns,
+    performance_utils,
     remote,
     route_tensor,
     rts,
+    seeds,
     streams,
     task_session,
     testing_utils,
@@ -33,13 +38,21 @@ from . import (
     utils,
     variable_factory,
 )
+from .debugging import print_tensor, print_text
 from .dot_tree import DotTree
 from .graph import BoundGraph, GraphWithNamedArgs
-from .graph_cache import GraphCache
+from .graph_cache import GraphCache, function
 from .module import Module
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensorData, NamedTensors
 from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
+from .performance_utils import (
+    evaluate_FLOPs,
+    evaluate_ir_FLOPs,
+    format_flops_scientific,
+    print_FLOPs,
+    total_FLOPs,
+)
 from .remote import (
     NamedRemoteBuffers,
     create_remote_buffer,
@@ -68,6 +81,8 @@ from .transforms import (
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
+    disable_fc_pass,
+    enable_fc_pass,
     pipelined_execution,
     recompute_graph,
     set_available_memory_proportion_by_ipu,
@@ -114,12 +129,21 @@ __all__ = [
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",
+    "debugging",
+    "disable_fc_pass",
     "dot_tree",
+    "enable_fc_pass",
+    "evaluate_FLOPs",
+    "evaluate_ir_FLOPs",
+    "format_flops_scientific",
+    "function",
     "gather_replica_sharded_tensor",
     "graph",
     "graph_cache",
+    "graph_common",
     "host_load",
     "host_store",
+    "input_factory",
     "is_subgraph",
     "layers",
     "load_remote",
@@ -133,7 +157,11 @@ __all__ = [
     "ops",
     "optimizers",
     "patterns",
+    "performance_utils",
     "pipelined_execution",
+    "print_FLOPs",
+    "print_tensor",
+    "print_text",
     "recompute_graph",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
@@ -143,6 +171,7 @@ __all__ = [
     "route_tensor_into_graph",
     "rts",
     "seed_variable",
+    "seeds",
     "set_available_memory_proportion_by_ipu",
     "set_graph_available_memory_proportion_by_ipu",
     "store_remote",
@@ -151,6 +180,7 @@ __all__ = [
     "task_session",
     "testing_utils",
     "timer",
+    "total_FLOPs",
     "transforms",
     "utils",
     "variable_factory",

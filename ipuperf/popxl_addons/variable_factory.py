@@ -201,10 +201,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
 
     def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
-        made = NamedTensors()
-        for key, factory in sorted(self.to_dict().items(), key=lambda item: item[0].split(".")):
-            made.insert(key, make(factory, key))
-        return made
+        factories = sorted(self.to_dict().items(), key=lambda item: item[0].split("."))
+        return NamedTensors.from_dict({key: make(factory, key) for key, factory in factories})
 
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:

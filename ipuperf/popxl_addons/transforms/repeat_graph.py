@@ -23,7 +23,7 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
         The new graph; ``graph`` itself, unchanged, for a count of at most 1.
 
     Raises:
-        ValueError: ``graph`` gives back what one of its ops makes; TypeError: a count that is no whole number.
+        ValueError: ``graph`` gives back what one of its ops makes, or a count that is no whole number.
 
     Source: popxl-addons: popxl_addons/transforms/repeat_graph.py.
     """

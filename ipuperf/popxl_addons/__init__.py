@@ -24,6 +24,7 @@ from . import (
     named_replica_grouping,
     named_tensors,
     ops,
+    optimizers,
     patterns,
     performance_utils,
     remote,
@@ -31,6 +32,7 @@ from . import (
     rts,
     seeds,
     streams,
+    task_session,
     testing_utils,
     transforms,
     utils,
@@ -71,6 +73,7 @@ from .rts import (
 )
 from .seeds import seed_variable
 from .streams import InputStreams, OutputStreams
+from .task_session import TaskSession
 from .transforms import (
     RemoteHandle,
     autodiff,
@@ -111,6 +114,7 @@ __all__ = [
     "OrderedDict",
     "OutputStreams",
     "RemoteHandle",
+    "TaskSession",
     "VariableFactory",
     "WeightsDict",
     "add_replica_sharded_variable_input",
@@ -151,6 +155,7 @@ __all__ = [
     "named_variable_buffers",
     "null_context",
     "ops",
+    "optimizers",
     "patterns",
     "performance_utils",
     "pipelined_execution",
@@ -172,6 +177,7 @@ __all__ = [
     "store_remote",
     "store_remote_graph",
     "streams",
+    "task_session",
     "testing_utils",
     "timer",
     "total_FLOPs",

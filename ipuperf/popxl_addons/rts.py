@@ -76,7 +76,7 @@ def all_gather_replica_sharded_graph(
     With ``use_io_tiles`` the tensors come from the I/O tiles: see :func:`gather_replica_sharded_tensor`.
     """
     groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
-    return _per_tensor_graph(
+    return per_tensor_graph(
         "all_gather",
         tensors,
         lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
@@ -132,10 +132,10 @@ def reduce_replica_sharded_graph(
             t = ops.io_tile_copy(t)
             return reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold)
 
-    return _per_tensor_graph("replica_reduce", tensors, reduced)
+    return per_tensor_graph("replica_reduce", tensors, reduced)
 
 
-def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
+def per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}

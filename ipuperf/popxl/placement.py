@@ -119,6 +119,12 @@ def _known_place(tensor: _ir.Tensor) -> Place:
     return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
 
 
+def known_tile_set(tensor: _ir.Tensor) -> str | None:
+    """The tile set of ``tensor``, as far as producers and readers that are no calls say; variables and constants are on
+    the compute tiles."""
+    return "compute" if isinstance(tensor, (_ir.Variable, _ir.Constant)) else _known_place(tensor).tile_set
+
+
 def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
     """ValueError when the operands of an op are on different IPUs or tile sets. Constants are wherever they are read.
 

@@ -6,13 +6,13 @@ group (``shard_over=``, ``shard_groups=``).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
-from .effects import EFFECTS
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensors
@@ -56,21 +56,30 @@ def replica_sharded_spec(
 def gather_replica_sharded_tensor(
     t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
-    """The whole tensor of a shard; ``t`` itself when it is not sharded."""
-    EFFECTS.given("gather_replica_sharded_tensor(use_io_tiles)", use_io_tiles)
-    return ops.collectives.replicated_all_gather(t, group=replica_group) if t.meta_shape else t
+    """The whole tensor of a shard; ``t`` itself when it is not sharded.
+
+    Args:
+        use_io_tiles: ``t`` is on the I/O tiles; it is gathered there and copied to the compute tiles.
+        replica_group: the replicas that hold a shard each (default: all).
+    """
+    if t.meta_shape:
+        with popxl.io_tiles() if use_io_tiles else nullcontext():
+            t = ops.collectives.replicated_all_gather(t, group=replica_group)
+    return ops.io_tile_copy(t) if use_io_tiles else t
 
 
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
 ) -> tuple[GraphWithNamedArgs, list[str]]:
-    """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs."""
-    EFFECTS.given("all_gather_replica_sharded_graph(use_io_tiles)", use_io_tiles)
+    """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs.
+
+    With ``use_io_tiles`` the tensors come from the I/O tiles: see :func:`gather_replica_sharded_tensor`.
+    """
     groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
-    return _per_tensor_graph(
+    return per_tensor_graph(
         "all_gather",
         tensors,
-        lambda name, t: gather_replica_sharded_tensor(t, replica_group=groups.get(name)),
+        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
     )
 
 
@@ -110,18 +119,23 @@ def reduce_replica_sharded_graph(
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
 
+    With ``use_io_tiles`` each tensor is copied to the I/O tiles, reduced there, and left there.
+
     Usage: ``g, names = reduce_replica_sharded_graph(ts, "mean")``, ``NamedTensors.pack(names, g.bind(ts).call())``
     """
-    EFFECTS.given("reduce_replica_sharded_graph(use_io_tiles)", use_io_tiles)
     groups = shard_groups.to_dict() if shard_groups is not None else {}
-    return _per_tensor_graph(
-        "replica_reduce",
-        tensors,
-        lambda name, t: reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold),
-    )
+
+    def reduced(name: str, t: popxl.Tensor) -> popxl.Tensor:
+        if not use_io_tiles:
+            return reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold)
+        with popxl.io_tiles():
+            t = ops.io_tile_copy(t)
+            return reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold)
+
+    return per_tensor_graph("replica_reduce", tensors, reduced)
 
 
-def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
+def per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def install(**options: Any) -> None:
-    """Make ``import popxl``, ``popxl_addons``, ``poptorch`` and ``tensorflow`` find the front ends; see
+    """Make ``import popxl``, ``popxl_addons``, ``poptorch``, ``popart``, ``popdist`` and ``tensorflow`` find ours; see
     :mod:`ipuperf.runtime.install`."""
     from ipuperf.runtime.install import install as install_front_ends
 

@@ -285,6 +285,8 @@ class Ir:
         replication_factor: how many replicas run the program (data parallel).
         num_host_transfers: how often the streams are read and written per run.
         num_io_tiles: tiles of each IPU set aside for ops of the tile set ``io``; with 0 those run with the others.
+        checks_ambiguity: an in-place change that nothing orders against another use of its tensor is an error; else the
+            schedule decides.
         sealed: a session runs the program: its graphs, buffers and numbers cannot change any more.
         weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
             (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
@@ -297,6 +299,7 @@ class Ir:
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
         self.num_io_tiles = 0
+        self.checks_ambiguity = True
         self.sealed = False
         self.main_graph = Graph(self, "")
         self.graphs: dict[str, Graph] = {}
@@ -381,14 +384,15 @@ class Ir:
         with self.frozen():
             graphs = self.callees_first()
             edges = [edge for graph in graphs for edge in call_order(graph)]
+            checked = graphs if self.checks_ambiguity else []
             if not edges:
-                for graph in graphs:
+                for graph in checked:
                     check_ambiguity(graph)
                 return
         for before, after in edges:
             before.graph.constrain(before, after)
         with self.frozen():
-            for graph in graphs:
+            for graph in checked:
                 check_ambiguity(graph)
 
     def callees_first(self) -> list[Graph]:

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipuperf.popart.locations import (
+    ExecutionContext,
+    ReplicatedTensorSharding,
+    TensorLocation,
+    TensorStorage,
+    TileSet,
+)
+
 from . import context, dtypes, errors, fp8_utils, ops, transforms, utils
 from .context import (
     gcg,
@@ -44,13 +52,6 @@ from .dtypes import (
 from .errors import unsupported as _unsupported
 from .graph import Graph
 from .ir import Ir
-from .location import (
-    ExecutionContext,
-    ReplicatedTensorSharding,
-    TensorLocation,
-    TensorStorage,
-    TileSet,
-)
 from .module import Module
 from .package import functions_win as _functions_win
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer

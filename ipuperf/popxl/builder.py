@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ipuperf import ir as _ir
 
 from . import dtypes
+from .pb_ir import plan_options
 from .placement import check_places
 from .utils import to_numpy
+
+OpT = TypeVar("OpT", bound=_ir.Op)
 
 
 class Builder(_ir.Builder):
     """The op maker of a graph that is entered with ``with``."""
+
+    def create(self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+        """A new op; what it leaves open about its plan is as the session options say."""
+        return super().create(op_class, inputs, names, **{**plan_options(op_class, inputs), **attributes})
 
     def taken(self, op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> Sequence[_ir.Tensor]:
         """The operands; ValueError when they are on different IPUs or tile sets."""

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT, Builder
+from ipuperf.popart.locations import ExecutionContext
 
 from .arguments import whole
 from .effects import EFFECTS
-from .location import ExecutionContext
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ipuperf import ir as _ir
 from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
+from ipuperf.popdist import replicas_of_one_process
 
 from .arguments import whole
 from .effects import EFFECTS
 from .graph import Graph
+from .pb_ir import PbIr, Program
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tracing import graph_stem, trace
@@ -24,15 +26,23 @@ class Ir:
     """A program: a main graph, subgraphs, variables, streams.
 
     Args:
-        replication: number of replicas that run the program; ``"popdist"`` means one instance here, thus 1.
+        replication: number of replicas that run the program; ``"popdist"``: the replicas of all instances, which this
+            one process runs (:mod:`ipuperf.popdist`), and a warning that says so.
     """
 
     _ir_cache: ClassVar[weakref.WeakValueDictionary[int, Ir]] = weakref.WeakValueDictionary()
-    _ir: _BaseIr
+    _ir: Program
 
     def __init__(self, replication: int | str = 1) -> None:
-        self._ir = _ir.Ir(1 if replication == "popdist" else whole(replication, "replication factor", 1))
+        if replication == "popdist":
+            replication = replicas_of_one_process("popxl.Ir(replication='popdist')")
+        self._ir = Program(whole(replication, "replication factor", 1))
         Ir._ir_cache[id(self._ir)] = self
+
+    @property
+    def _pb_ir(self) -> PbIr:
+        """PopART's object below, as far as PopXL programs use it: ``_pb_ir.getSessionOptions()``."""
+        return PbIr(self._ir)
 
     def _seal(self) -> None:
         """A session is made of the program, which changes no more; tile sets that nothing sets apart are said."""
@@ -46,6 +56,7 @@ class Ir:
         """The one handle of ``program``."""
         found = cls._ir_cache.get(id(program))
         if found is None or found._ir is not program:
+            assert isinstance(program, Program)
             found = cls.__new__(cls)
             found._ir = program
             cls._ir_cache[id(program)] = found
@@ -79,15 +90,15 @@ class Ir:
     @property
     def num_io_tiles(self) -> int:
         """Tiles of each IPU on which ops inside ``popxl.io_tiles()`` run while the others compute; the two meet at
-        ``ops.io_tile_copy``. 0 (default): there are no such tiles, and those ops run with all others. Upstream this is
-        the session option ``numIOTiles``."""
+        ``ops.io_tile_copy``. 0 (default): there are no such tiles, and those ops run with all others. The same as the
+        session option ``numIOTiles``, which is upstream's only name of it."""
         return self._ir.num_io_tiles
 
     @num_io_tiles.setter
     def num_io_tiles(self, value: int) -> None:
         tiles = whole(value, "num_io_tiles", 0)
         self._check_open("num_io_tiles")
-        self._ir.num_io_tiles = tiles
+        self._ir.options.numIOTiles = tiles
 
     @property
     def replication_factor(self) -> int:
@@ -97,7 +108,7 @@ class Ir:
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         self._check_open("replication_factor")
-        self._ir.replication_factor = whole(value, "replication factor", 1)
+        self._ir.replicate(whole(value, "replication factor", 1))
 
     @property
     def instance_replication_factor(self) -> int:
@@ -127,10 +138,19 @@ class Ir:
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
         """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
 
+        Where the environment variable ``POPART_DOT_CHECKS`` (names, ``:`` between them) or the session option
+        ``dotChecks`` names checks, others than these and ``ALL`` write nothing.
+
         Args:
-            save_dir: default: the current folder.
+            save_dir: default: the session option ``logDir``, else the current folder. Kept for later checks.
         """
-        folder = Path(save_dir or ".")
+        options = self._ir.options
+        if save_dir is not None:
+            options.keep("logDir", str(save_dir))
+        wanted = {*options.dotChecks, *filter(None, os.environ.get("POPART_DOT_CHECKS", "").split(":"))}
+        if wanted and not {check, "ALL"} & wanted:
+            return
+        folder = Path(options.logDir or ".")
         folder.mkdir(parents=True, exist_ok=True)
         for graph in self._ir.all_graphs():
             name = re.sub(r"[^\w.()-]+", "_", graph.name or "main")

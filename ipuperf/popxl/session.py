@@ -14,6 +14,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 from ipuperf.ops.remote import check_entries, check_remote_order
+from ipuperf.popart import DeviceInfo
 from ipuperf.runtime.executable import Executable
 
 from .effects import EFFECTS
@@ -50,7 +51,7 @@ class Session:
 
     Args:
         ir: the program; from now on it cannot be changed.
-        device_desc: ``"ipu_hw"``, ``"ipu_model"``, ``"cpu"`` or a system's name.
+        device_desc: ``"ipu_hw"``, ``"ipu_model"``, ``"cpu"``, a system's name or a ``popart.DeviceInfo``.
         weights_to_host_on_exit: copy variables to the host when the context ends.
 
     Attributes:
@@ -62,7 +63,8 @@ class Session:
     """
 
     def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
-        EFFECTS.given("Session(device_desc)", device_desc)
+        if not isinstance(device_desc, DeviceInfo):
+            EFFECTS.given("Session(device_desc)", device_desc)
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
@@ -70,7 +72,7 @@ class Session:
         with ir._ir.deep_calls():
             check_entries(ir._ir)
             check_remote_order(ir._ir)
-        self.executable = Executable(ir._ir, name=_caller())
+        self.executable = Executable(ir._ir, name=_caller(), prefetch_depth=ir._ir.options.prefetch_depth)
         ir._seal()
         self._variables = ir._ir.variables()
         self._attached = False

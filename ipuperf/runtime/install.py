@@ -16,9 +16,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "tensorflow")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "tensorflow")
 _PACKAGE = "ipuperf"
-_NOT_PROVIDED = "popart"
+_IN_PART = {
+    "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
+    "popdist": "popdist and its modules popart and poptorch are here",
+}
 
 
 class InstallError(RuntimeError):
@@ -75,17 +78,14 @@ class AliasFinder(importlib.abc.MetaPathFinder):
 
 
 class _NotProvidedFinder(importlib.abc.MetaPathFinder):
-    """Stands last in ``sys.meta_path`` and says, where nothing else found PopART, that ipuperf does not replace it."""
+    """Stands last in ``sys.meta_path`` and says, where nothing else found a module of PopART, what there is of it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] == _NOT_PROVIDED:
-            raise ModuleNotFoundError(
-                f"No module named {fullname!r}: ipuperf stands in for popxl and popxl_addons, not for the popart "
-                "package below them",
-                name=fullname,
-            )
+        package, dot, _ = fullname.partition(".")
+        if dot and package in _IN_PART:
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)
         return None
 
 

@@ -27,7 +27,7 @@ from ipuperf.runtime.effects import APPLIED, Effect
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "ipuperf"
 DOCUMENT = REPOSITORY / "docs" / "arguments.md"
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "tensorflow")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "tensorflow")
 PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "contextmanager", "cache", "lru_cache", "in_sequence"})
 """Decorators that leave it to the function which parameters it has."""
 
@@ -191,7 +191,7 @@ HEADINGS = {
 
 INTRODUCTION = """# Arguments that do nothing, or are refused
 
-Every public argument of the four front ends works as upstream, or stands here. One that changes what is computed works,
+Every public argument of the front ends works as upstream, or stands here. One that changes what is computed works,
 or is refused. One that only changes speed, memory, names or rounding noise of the real device may be without effect: a
 `WithoutEffectWarning` then says so at the program's line, once in a run. The third column has the values that ask for
 what happens anyway, defaults among them: nothing is said about these. Filters of Python's `warnings` hide the warnings
@@ -221,6 +221,7 @@ def _pattern(key: ast.expr) -> str:
 
 def tables() -> dict[str, dict[str, Effect]]:
     """The rows of each front end that are not simply applied."""
+    from ipuperf.popart.effects import EFFECTS as POPART
     from ipuperf.poptorch.effects import EFFECTS as POPTORCH
     from ipuperf.poptorch.options.effects import EFFECTS as OPTIONS
     from ipuperf.poptorch.options.effects import LOCATION_EFFECTS, OTHER_POPART_KEY, POPART_EFFECTS, SHARDING_OF_OTHERS
@@ -235,6 +236,7 @@ def tables() -> dict[str, dict[str, Effect]]:
     options = {f"Options.{key}": row for key, row in OPTIONS.items()}
     found = {
         "popxl": dict(POPXL),
+        "popxl: ir._pb_ir.getSessionOptions()": POPART,
         "popxl_addons": dict(ADDONS),
         "poptorch": {**POPTORCH, **options, **located, **popart},
         "tensorflow": {name: _with_default(name, row) for name, row in TENSORFLOW.items()},

@@ -165,12 +165,16 @@ def test_names_must_be_top_level() -> None:
         install(["fakexl.ops"])
 
 
-def test_popart_is_refused_with_a_reason() -> None:
-    if importlib.util.find_spec("popart") is not None:
+@pytest.mark.parametrize("name", ["popart._internal.ir", "popart.ir", "popdist.horovod"])
+def test_modules_of_popart_that_are_not_here_are_refused_with_a_reason(name: str) -> None:
+    if importlib.util.find_spec(name.partition(".")[0]) is not None:
         pytest.skip("PopART is really installed here")
-    install(NAMES)
-    with pytest.raises(ModuleNotFoundError, match="not for the popart package"):
-        importlib.import_module("popart")
+    install(["popart", "popdist"])
+    try:
+        with pytest.raises(ModuleNotFoundError, match=r"are here"):
+            importlib.import_module(name)
+    finally:
+        uninstall(["popart", "popdist"])
 
 
 def test_the_default_names() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipuperf.popart.effects import SHARED
 from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect
 
 from ..enums import ConnectionType, HalfFloatCastingBehavior, MeanReductionStrategy
@@ -40,8 +41,8 @@ EFFECTS: dict[str, Effect] = {
     "useOfflineIpuTarget": Effect(NO_EFFECT, "the simulated machine is always there"),
     "useIpuModel": Effect(NO_EFFECT, "the machine is always the simulated one of `ipuperf run --machine`", (True,)),
     "useIpuId": Effect(NO_EFFECT, "a simulated machine has no device ids"),
-    "enableExecutableCaching": Effect(NO_EFFECT, "nothing is kept between processes", (None,)),
-    "enableStableNorm": Effect(NO_EFFECT, "norms are always computed from centred values in float32", (True, False)),
+    "enableExecutableCaching": SHARED["enableEngineCaching"]._replace(neutral=(None,)),
+    "enableStableNorm": SHARED["enableStableNorm"],
     "enableSyntheticData": _APPLIED,
     "logCycleCount": Effect(NO_EFFECT, "the executor's cycleCount() tells the simulated cycles of each run", (False,)),
     "relaxOptimizerAttributesChecks": Effect(
@@ -64,10 +65,8 @@ EFFECTS: dict[str, Effect] = {
     ),
     "Training.setConvolutionDithering": Effect(NO_EFFECT, "the tile mapping does not dither", (False,)),
     "Precision.setPartialsType": _APPLIED,
-    "Precision.enableStochasticRounding": Effect(
-        NO_EFFECT, "float16 results are rounded to the nearest value", (False,)
-    ),
-    "Precision.enableFloatingPointExceptions": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),
+    "Precision.enableStochasticRounding": SHARED["enableStochasticRounding"],
+    "Precision.enableFloatingPointExceptions": SHARED["enableFloatingPointChecks"],
     "Precision.runningStatisticsAlwaysFloat": Effect(
         NO_EFFECT, "statistics are computed in float32 and kept in the type of the module's buffers", (True,)
     ),
@@ -114,8 +113,8 @@ POPART_EFFECTS: dict[str, Effect] = {
     "replicatedCollectivesSettings.mergeAllGatherCollectives": _APPLIED,
     "enableOutlining": _APPLIED,
     "outlineThreshold": _APPLIED,
-    "outlineSequenceBreakCost": Effect(NO_EFFECT, "ops are outlined one by one, no sequence is broken", (10000.0,)),
-    "enableOutliningCopyCostPruning": Effect(NO_EFFECT, "copies into outlined functions take no time", (True,)),
+    "outlineSequenceBreakCost": SHARED["outlineSequenceBreakCost"],
+    "enableOutliningCopyCostPruning": SHARED["enableOutliningCopyCostPruning"],
     "engineOptions": _APPLIED,
     "partialsTypeMatMuls": _APPLIED,
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],

@@ -1,4 +1,4 @@
-"""Where a tensor may be kept (upstream ``popxl.TensorLocation`` and its relatives): values that programs pass on.
+"""Where a tensor may be kept (``TensorLocation`` and its relatives, also names of ``popxl``): values to pass on.
 
 The words are upstream's; nothing in a PopXL program itself takes them. Variables say where they are by how they are
 made: ``variable`` on chip, ``remote_variable`` in Streaming Memory, ``replica_sharded_variable`` in shards.

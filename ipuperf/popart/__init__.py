@@ -1,0 +1,75 @@
+"""The names of PopART that PopXL and PopTorch programs use beside their front end.
+
+``popart_exception``, devices as descriptions, the enumerations and settings that options take. Nothing pretends to be
+the rest: PopART's builder, its sessions for ONNX models, its patterns and its native module are not here, and asking
+for them says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipuperf.ir import IrError as popart_exception
+from ipuperf.version import __version__ as _version
+
+from .devices import DeviceInfo, DeviceManager
+from .enums import (
+    AccumulateOuterFragmentSchedule,
+    DeviceConnectionType,
+    DeviceSelectionCriterion,
+    DeviceType,
+    MeanReductionStrategy,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyncPattern,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from .locations import ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
+from .session_options import AccumulateOuterFragmentSettings, SessionOptions, TensorLocationSettings
+
+UPSTREAM_VERSION = "3.4.0"
+"""The PopART whose interface is here."""
+
+
+def versionString() -> str:
+    """PopART's version, with ipuperf's own behind it."""
+    return f"{UPSTREAM_VERSION} (ipuperf {_version})"
+
+
+__all__ = [
+    "AccumulateOuterFragmentSchedule",
+    "AccumulateOuterFragmentSettings",
+    "DeviceConnectionType",
+    "DeviceInfo",
+    "DeviceManager",
+    "DeviceSelectionCriterion",
+    "DeviceType",
+    "MeanReductionStrategy",
+    "MergeVarUpdateType",
+    "RecomputationType",
+    "ReductionType",
+    "ReplicatedTensorSharding",
+    "SessionOptions",
+    "SubgraphCopyingStrategy",
+    "SyncPattern",
+    "SyntheticDataMode",
+    "TensorLocation",
+    "TensorLocationSettings",
+    "TensorStorage",
+    "TileSet",
+    "VirtualGraphMode",
+    "popart_exception",
+    "versionString",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(
+        f"popart.{name} is not here: ipuperf stands in for PopXL and PopTorch, not for PopART's own interface "
+        f"(builder, sessions for ONNX models, patterns, native module); supported: {', '.join(__all__)}"
+    )

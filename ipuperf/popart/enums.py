@@ -1,0 +1,110 @@
+"""PopART's enumerations that options take, with upstream's names and numbers.
+
+Source: popart: willow/include/popart/sessionoptions.hpp, python/popart bindings; ``int(member)`` is what PopTorch's
+``_Popart.set`` takes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class AccumulateOuterFragmentSchedule(IntEnum):
+    """How the weight updates of several IPUs are ordered."""
+
+    Scheduler = 0
+    Serial = 1
+    OverlapCycleOptimized = 2
+    OverlapMemoryOptimized = 3
+
+
+class MeanReductionStrategy(IntEnum):
+    """When a mean over micro-batches is divided."""
+
+    Running = 0
+    Post = 1
+
+
+class MergeVarUpdateType(IntEnum):
+    """Which weight updates become one."""
+
+    Off = 0
+    All = 1
+    AutoLoose = 2
+    AutoTight = 3
+
+
+class RecomputationType(IntEnum):
+    """Which forward ops run again in the backward pass. Upstream's first member is called ``None`` in C++."""
+
+    NoRecompute = 0
+    Standard = 1
+    NormOnly = 2
+    Pipeline = 3
+    RecomputeAll = 4
+
+
+class ReductionType(IntEnum):
+    """How losses and gradients are reduced."""
+
+    Sum = 0
+    Mean = 1
+    NoReduction = 2
+
+
+class SubgraphCopyingStrategy(IntEnum):
+    """When inputs and outputs of a call are copied."""
+
+    OnEnterAndExit = 0
+    JustInTime = 1
+
+
+class SyncPattern(IntEnum):
+    """Which IPUs stand during host exchanges."""
+
+    Full = 0
+    SinglePipeline = 1
+    ReplicaAndLadder = 2
+
+
+class SyntheticDataMode(IntEnum):
+    """What stands in for data from the host."""
+
+    Off = 0
+    Zeros = 1
+    RandomNormal = 2
+    RandomUniform = 3
+
+
+class VirtualGraphMode(IntEnum):
+    """How ops find their IPUs."""
+
+    Off = 0
+    Manual = 1
+    Auto = 2
+    ExecutionPhases = 3
+
+
+class DeviceType(IntEnum):
+    """The kind of a device."""
+
+    IpuModel = 0
+    Cpu = 1
+    Ipu = 2
+    OfflineIpu = 3
+    Sim = 4
+
+
+class DeviceConnectionType(IntEnum):
+    """When a program attaches to its device."""
+
+    Always = 0
+    OnDemand = 1
+    Never = 2
+
+
+class DeviceSelectionCriterion(IntEnum):
+    """Which of several free devices is taken."""
+
+    First = 0
+    Random = 1

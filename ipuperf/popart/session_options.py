@@ -1,0 +1,243 @@
+"""``popart.SessionOptions`` of a PopXL program: every option works, is said to be without effect, or is refused, as
+:data:`.effects.EFFECTS` says; a name that upstream does not have is an error.
+
+Names and defaults: popart: willow/include/popart/sessionoptions.hpp, with those that ``popxl.Ir`` sets itself
+(python/popxl/python_files/ir.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipuperf.runtime.effects import Effects, tell
+
+from .effects import EFFECTS
+from .enums import (
+    AccumulateOuterFragmentSchedule,
+    MeanReductionStrategy,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from .locations import TensorLocation
+
+PLAN_KEYS = ("availableMemoryProportion", "partialsType")
+"""Keys of ``matmulOptions`` and ``convolutionOptions`` that plans take; see PopLibs' ``poplin``."""
+
+
+@dataclass(slots=True)
+class AccumulateOuterFragmentSettings:
+    """How the weight updates of a pipeline are ordered: PopXL has none that PopART orders."""
+
+    schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
+    excludedVirtualGraphs: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReplicatedCollectivesSettings:
+    """Which collectives PopART merges: PopXL runs its graphs as they are."""
+
+    prepareScheduleForMergingCollectives: bool = False
+    mergeAllReduceCollectives: bool = False
+    mergeReduceScatterCollectives: bool = False
+    mergeAllGatherCollectives: bool = False
+
+
+@dataclass(slots=True)
+class TensorLocationSettings:
+    """Where PopART keeps a kind of tensors: variables of PopXL say it themselves."""
+
+    location: TensorLocation = field(default_factory=TensorLocation)
+    minElementsForOffChip: int = 2
+    minElementsForReplicatedTensorSharding: int = 8192
+
+
+class Flags(dict[str, str]):
+    """An option that is a dictionary; each key that is set is looked at.
+
+    Args:
+        option: name of the option.
+        given: called with ``option[key]`` and the value of each entry.
+    """
+
+    def __init__(self, option: str, given: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
+        super().__init__()
+        self._option = option
+        self._given = given
+        self.update(entries)
+
+    def __setitem__(self, key: str, value: str) -> None:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"SessionOptions.{self._option}[{key!r}] = {value!r}: keys and values are strings")
+        self._given(self._option, key, value)
+        super().__setitem__(key, value)
+
+    def update(self, *entries: Any, **named: str) -> None:
+        """As of a dictionary."""
+        for key, value in dict(*entries, **named).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: str = "") -> str:
+        """As of a dictionary."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
+def _defaults() -> dict[str, Any]:
+    cache = os.environ.get("POPXL_CACHE_DIR", os.environ.get("POPART_CACHE_DIR"))
+    numbers: dict[str, Any] = {
+        "numIOTiles": 0,
+        "replicatedGraphCount": 1,
+        "defaultBufferingDepth": 1,
+        "defaultPrefetchBufferingDepth": 1,
+        "outlineThreshold": 1.0,
+        "outlineSequenceBreakCost": 10000.0,
+        "mergeVarUpdateMemThreshold": 1_000_000,
+        "looseThresholdAtPeak": 8000,
+        "accumulationFactor": 1,
+        "timeLimitScheduler": 1e9,
+        "swapLimitScheduler": 10**9,
+        "transitiveClosureOptimizationThreshold": 100_000,
+        "firstDotOp": 0,
+        "finalDotOp": 10000,
+    }
+    texts = {
+        "partialsTypeMatMuls": "",
+        "cachePath": cache or "session_cache",
+        "customCodeletCompileFlags": "",
+        "kahnTieBreaker": "greedy",
+        "logDir": "",
+    }
+    members: dict[str, Any] = {
+        "virtualGraphMode": VirtualGraphMode.Manual,
+        "autoRecomputation": RecomputationType.NoRecompute,
+        "subgraphCopyingStrategy": SubgraphCopyingStrategy.OnEnterAndExit,
+        "mergeVarUpdate": MergeVarUpdateType.Off,
+        "syntheticDataMode": SyntheticDataMode.Off,
+        "accumulationAndReplicationReductionType": ReductionType.Sum,
+        "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy.Post,
+        "accumulateOuterFragmentSettings": AccumulateOuterFragmentSettings(),
+        "replicatedCollectivesSettings": ReplicatedCollectivesSettings(),
+        "dotChecks": set(),
+        "customCodelets": [],
+        "bufferingDepthMap": {},
+        "prefetchBufferingDepthMap": {},
+    }
+    on = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
+        decomposeGradSum enableOutlining enableOutliningCopyCostPruning separateCallOpPdfs rearrangeAnchorsOnHost
+        enablePrefetchDatastreams compileEngine constantWeights delayVarUpdates enableFullyConnectedPass
+        enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange""".split()
+    locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
+    found = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
+    found.update((name, TensorLocationSettings()) for name in locations)
+    return {name: found.get(name, False) for name in EFFECTS if name not in _FLAGS} | found
+
+
+_FLAGS = ("engineOptions", "convolutionOptions", "matmulOptions", "lstmOptions", "reportOptions", "gclOptions")
+_OF_ONNX = (
+    "automaticLossScalingSettings",
+    "autodiffSettings",
+    "batchSerializationSettings",
+    "executionPhaseSettings",
+    "developerSettings",
+    "hardwareInstrumentations",
+    "globalReplicationFactor",
+    "globalReplicaOffset",
+    "tensorLocationSettingsOverride",
+    "compilationProgressLogger",
+    "serializedPoprithmsShiftGraphsDir",
+    "createImplicitPipeliningFwdOnlyProgram",
+)
+_TABLE = Effects("popart", {f"SessionOptions.{name}": row for name, row in EFFECTS.items()}, ValueError)
+_LEAST = {"replicatedGraphCount": 1, "numIOTiles": 0, "defaultBufferingDepth": 1, "defaultPrefetchBufferingDepth": 1}
+_ANYWAY = {"debug.allowOutOfMemory": ("true", "false")}
+
+
+class SessionOptions:
+    """The options of one program.
+
+    Args:
+        changed: called with name and value of each option that a program sets, before it is kept; what it raises
+            leaves the option as it was.
+
+    Raises (on setting):
+        AttributeError: no such option. TypeError: a value of another type. ValueError: a refused option, or a number
+            that is too small.
+    """
+
+    def __init__(self, changed: Callable[[str, Any], None] = lambda name, value: None) -> None:
+        kept = _defaults()
+        kept.update((name, Flags(name, _entry)) for name in _FLAGS)
+        object.__setattr__(self, "_kept", kept)
+        object.__setattr__(self, "_changed", changed)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._kept:
+            raise _unknown(name)
+        return self._kept[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._kept:
+            raise _unknown(name)
+        value = _checked(name, self._kept[name], value)
+        if name not in _FLAGS and value != self._kept[name]:
+            _TABLE.given(f"SessionOptions.{name}", value)
+        self._changed(name, value)
+        self._kept[name] = value
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._kept)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Set an option on behalf of another name of the same thing, for example ``Ir.num_io_tiles``."""
+        self._kept[name] = value
+
+    def getGlobalReplicationFactor(self) -> int:
+        """Number of replicas: ``replicatedGraphCount`` where ``enableReplicatedGraphs``, else 1."""
+        return int(self._kept["replicatedGraphCount"]) if self._kept["enableReplicatedGraphs"] else 1
+
+    @property
+    def prefetch_depth(self) -> int:
+        """Slices that the host prepares ahead of the IPU for each stream; 0 without prefetching."""
+        depth = max(self._kept["defaultBufferingDepth"], self._kept["defaultPrefetchBufferingDepth"])
+        return int(depth) if self._kept["enablePrefetchDatastreams"] else 0
+
+
+def _unknown(name: str) -> AttributeError:
+    if name in _OF_ONNX:
+        return AttributeError(f"SessionOptions.{name} belongs to PopART's ONNX interface, which is not here")
+    close = difflib.get_close_matches(name, EFFECTS, 3, 0.6)
+    meant = f"; did you mean {', '.join(close)}?" if close else ""
+    return AttributeError(f"popart.SessionOptions has no option {name!r}{meant}")
+
+
+def _checked(name: str, before: Any, value: Any) -> Any:
+    """``value`` in the form in which the option is kept."""
+    if name in _FLAGS:
+        return Flags(name, _entry, value)
+    kind = type(before)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind in (set, list) and isinstance(value, (set, list, tuple)):
+        value = kind(value)
+    whole = kind is not int or not isinstance(value, bool)
+    if not isinstance(value, kind) or not whole:
+        raise TypeError(f"SessionOptions.{name} = {value!r}: {kind.__name__} is needed")
+    if name in _LEAST and value < _LEAST[name]:
+        raise ValueError(f"SessionOptions.{name} = {value!r}: at least {_LEAST[name]} is needed")
+    return value
+
+
+def _entry(option: str, key: str, value: str) -> None:
+    """Say what an entry of a dictionary of options does, unless plans take it or it asks for what happens anyway."""
+    if (option in ("matmulOptions", "convolutionOptions") and key in PLAN_KEYS) or value in _ANYWAY.get(key, ()):
+        return
+    tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {EFFECTS[option].reason}")

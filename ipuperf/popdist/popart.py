@@ -1,0 +1,17 @@
+"""PopDist for PopART's session options."""
+
+from __future__ import annotations
+
+from ipuperf.popart import SessionOptions
+
+from . import replicas_of_one_process
+
+
+def configureSessionOptions(options: SessionOptions) -> None:
+    """All replicas of all instances become replicas of this process."""
+    replicas = replicas_of_one_process("popdist.popart.configureSessionOptions")
+    options.enableReplicatedGraphs = replicas > 1
+    options.replicatedGraphCount = replicas
+
+
+__all__ = ["configureSessionOptions"]

@@ -1,0 +1,26 @@
+"""PopDist for PopTorch."""
+
+from __future__ import annotations
+
+from ipuperf import poptorch
+
+from . import checkNumIpusPerReplica, replicas_of_one_process
+
+
+class Options(poptorch.Options):
+    """PopTorch's options with the replicas of all instances, which this process runs.
+
+    Args:
+        ipus_per_replica: IPUs of a replica.
+
+    Raises:
+        RuntimeError: the environment says another number of IPUs for each replica.
+    """
+
+    def __init__(self, ipus_per_replica: int = 1) -> None:
+        super().__init__()
+        checkNumIpusPerReplica(ipus_per_replica)
+        self.replicationFactor(replicas_of_one_process("popdist.poptorch.Options"))
+
+
+__all__ = ["Options"]

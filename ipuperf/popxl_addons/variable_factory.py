@@ -162,9 +162,7 @@ class VariableFactory:
     def init_remote(self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None) -> popxl.Variable:
         """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
-        return make(
-            self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping
-        )
+        return make(self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping)
 
     def __repr__(self) -> str:
         return upstream_repr(self)

@@ -394,7 +394,6 @@ def test_upstream_import_paths(front_ends: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["AdamOptimizerStep", "phased_execution"])
-@pytest.mark.parametrize("name", ["TaskSession", "AdamOptimizerStep"])
 def test_unsupported_names_say_what_there_is(name: str) -> None:
     with pytest.raises(AttributeError, match="is not supported by ipuperf yet; supported: "):
         getattr(addons, name)

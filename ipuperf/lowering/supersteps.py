@@ -355,6 +355,11 @@ class Superstepper:
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.host_exchange_code(self.chip, share)
 
+    @lowers(w.CodeLoad)
+    def code_load(self, item: w.CodeLoad) -> None:
+        """A transfer whose bytes are written when the graph has been lowered (:mod:`.code_loading`)."""
+        self.out.steps.append(RemoteTransfer(self.op_id, f"{self.op.type}({item.graph.name})", "load", 0, 0, 0))
+
     @lowers(w.InterIpuTransfer)
     def inter_ipu(self, item: w.InterIpuTransfer) -> None:
         """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the

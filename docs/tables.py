@@ -1,5 +1,5 @@
 """Tables of the documentation that follow from the code: names of the front ends, tables of a trace, files of a report,
-published rows.
+published rows, calibrated figures.
 
     python docs/tables.py          # says which file is out of date, exit code 1
     python docs/tables.py --write  # brings them up to date
@@ -30,9 +30,9 @@ MODULES = (
 """Modules whose names the guide lists. PopTorch's is left out: some of its names only say why they do not work."""
 
 
-def _rows(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
-    lines = [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {left} | {right} |" for left, right in rows)]
-    return "\n".join(lines)
+def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [" | ".join(head), "|".join(["---"] * len(head)), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" if number != 1 else f"|{line}|" for number, line in enumerate(lines))
 
 
 def _listed(module: str) -> str:
@@ -80,12 +80,31 @@ def published_rows() -> str:
     return f"{cases}; {missing} published rows are no case."
 
 
+def calibrated_figures() -> str:
+    """The figures of all machines that were fitted to measurements."""
+    from ipuperf.machine import list_machines, load_machine
+
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for name in list_machines():
+        for key, figure in load_machine(name).figures.items():
+            if figure.kind == "calibrated":
+                row = (f"`{key}`", f"{figure.value:g} {figure.unit}", figure.source)
+                found.setdefault(row, []).append(name)
+    every = len(list_machines())
+    rows = [
+        (key, value, "all" if len(names) == every else ", ".join(names), source)
+        for (key, value, source), names in sorted(found.items())
+    ]
+    return _rows(("figure", "value", "machines", "source"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
     "trace": trace_tables,
     "report": report_files,
     "published rows": published_rows,
+    "calibrated figures": calibrated_figures,
 }
 _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 

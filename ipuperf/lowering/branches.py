@@ -8,24 +8,12 @@ many bytes they move. A graph takes longer for certain if it has at least as muc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ipuperf.ir import IrError
 from ipuperf.ops.base import Op
 
 from .lowered import LoweredGraph
-from .steps import (
-    Collective,
-    HostExchange,
-    InterIpuCopy,
-    LocalStep,
-    RemoteTransfer,
-    Step,
-    StreamCopy,
-    TileSetCopy,
-)
-
-LOCAL = "cycles on tiles"
 
 
 def longer_of(op: Op, graphs: Sequence[LoweredGraph]) -> LoweredGraph:
@@ -53,36 +41,11 @@ def _amounts(lowered: LoweredGraph) -> Counter[str]:
         copies = (*item.copies.before.values(), *item.copies.after_trip.values())
         own = [*item.steps.steps, *(step for steps in copies for step in steps)]
         for step in own if item.shared is None else [*own, item.shared]:
-            for key, amount in _amount(step):
+            for key, amount in step.amounts():
                 found[key] += amount
         for body, trips in item.calls:
             found.update({key: trips * amount for key, amount in _amounts(body).items()})
     return found
-
-
-def _amount(step: Step) -> Iterator[tuple[str, int]]:
-    """What a step does."""
-    if isinstance(step, LocalStep):
-        yield LOCAL, step.duration
-    elif isinstance(step, TileSetCopy):
-        yield LOCAL, step.sync + step.cycles
-    elif isinstance(step, Collective):
-        yield from _traffic(f"{step.kind} of {len(step.groups[0])} replicas", step.bytes)
-    elif isinstance(step, RemoteTransfer):
-        yield from _traffic(f"remote {step.direction}", step.wire_bytes)
-    elif isinstance(step, (StreamCopy, HostExchange)):
-        for copy in (step,) if isinstance(step, StreamCopy) else step.copies:
-            yield from _traffic(f"host {copy.direction}", copy.bytes)
-    elif isinstance(step, InterIpuCopy):
-        yield from _traffic("copies between IPUs", sum(copy.bytes for copy in step.copies))
-    else:
-        for inner in getattr(step, "inside", ()):
-            yield from _amount(inner)
-
-
-def _traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
-    yield f"{kind}, number", 1
-    yield f"{kind}, bytes", size
 
 
 def _told(amounts: Counter[str]) -> str:

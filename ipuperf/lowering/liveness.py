@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipuperf.ir import Tensor
+from ipuperf.ir import Graph, Tensor
+from ipuperf.ops.code_load import RemoteCodeLoad
 
 from .layout import Layout
 from .steps import Step
@@ -22,6 +23,7 @@ from .tilevector import TileVector
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
+    from .code_loading import CodeOf
     from .lowered import LoweredGraph, LoweredOp
     from .places import Places
 
@@ -145,12 +147,15 @@ class LivenessWalk:
     Args:
         places: where the tensors of the program lie.
         ipus: IPUs of a replica.
+        loaded: code that is not always live (:mod:`.code_loading`).
 
     Attributes:
         kinds: all kinds of storages, by number.
     """
 
-    def __init__(self, places: Places, ipus: Iterable[int]) -> None:
+    def __init__(self, places: Places, ipus: Iterable[int], loaded: Mapping[Graph, CodeOf]) -> None:
+        self._loaded = loaded
+        self._code_of: dict[Graph, list[Storage]] = {}
         self._places = places
         self._ipus = tuple(ipus)
         self.kinds: list[StorageKind] = []
@@ -265,6 +270,9 @@ class LivenessWalk:
             if item.shared is not None:
                 for party in item.shared.participants:
                     self._tracks[party].add((item.shared,), where)
+        self._pass(item.copies.before)
+        if isinstance(op, RemoteCodeLoad):
+            self._load_code(op.code)
         last = len(track.names)
         self._use(op.inputs, held)
         aliases = shared_outputs(item)
@@ -304,6 +312,8 @@ class LivenessWalk:
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)
             self._pass(item.copies.after_trip)
+            for code in self._code_of.get(body.graph, ()):
+                code.last = self._now(code.ipu)
             if trips > 1:  # the next trip reads them again; else the last use is in the callee
                 self._use(op.inputs, held)
             elif len(op.inputs) > len(item.operands):  # the branch of a conditional that is not charged reads the rest
@@ -312,6 +322,16 @@ class LivenessWalk:
                 if storage is not None:
                     storage.last = self._now(storage.ipu)
                     held[caller] = storage
+
+    def _load_code(self, graph: Graph) -> None:
+        """Code that comes now is there until the last call before it comes again."""
+        self._code_of[graph] = []
+        for ipu, share in self._loaded.get(graph, {}).items():
+            size = self._places.tile_sets.whole(share, "compute")
+            kind = self._kind(f"{graph.name}/code", "code", "bytes", size)
+            storage = Storage(kind, ipu, self._now(ipu) - 1, self._now(ipu))  # during the transfer, too
+            self._tracks[ipu].entries.append(storage)
+            self._code_of[graph].append(storage)
 
     def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
         """Program steps of each IPU."""

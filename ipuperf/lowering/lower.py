@@ -32,6 +32,7 @@ from ipuperf.ops.work import CallGraph, ReadCondition
 
 from .alike import Known
 from .branches import longer_of
+from .code_loading import write_transfers
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .fitting import DoesNotFitError, memory_warnings
 from .layout import Layout
@@ -256,6 +257,7 @@ class Lowering(Places):
         """Lower the main graph and assemble the device program."""
         placement = self.tile_sets.machine.place(self.ir.replication_factor, self.ipus)
         main = self.lower_graph(self.ir.main_graph, {})
+        write_transfers(self.graphs, self.machine)
         functions = {
             f"{graph.name}@{ipu}": Sequence(-1, graph.name, tuple(steps))
             for graph, lowered in self.graphs.items()

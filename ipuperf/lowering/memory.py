@@ -16,6 +16,7 @@ import numpy as np
 from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
 
 from .code import CodeBytes, minimal_code, vertex_code_bytes
+from .code_loading import loaded_codes, split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
 from .outlining import outline, value_of
@@ -106,10 +107,11 @@ class MemoryModel:
         self.ipus = range(ipus)
         self.work = work
         self.outlining = outlining
+        self.loaded = loaded_codes(graphs, self.chip)
 
     def report(self) -> MemoryReport:
         """Walk the program and total up."""
-        liveness = LivenessWalk(self.places, self.ipus)
+        liveness = LivenessWalk(self.places, self.ipus, self.loaded)
         variables: dict[Tensor, Layout] = {
             tensor: self.main.layouts[tensor]
             for tensor in data_of(self.main.graph)
@@ -150,7 +152,10 @@ class MemoryModel:
                 own, other = held[item.ipu], beside[item.ipu]
                 if item.tile_set == IO:
                     own, other = other, own
-                ops.setdefault((item.ipu, item.tile_set), []).append((item, self._value(item)))
+                if graph in self.loaded:
+                    own.add_code(split(item.steps.code)[1])
+                else:
+                    ops.setdefault((item.ipu, item.tile_set), []).append((item, self._value(item)))
                 if item.steps.sender is not None:
                     other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():

@@ -230,7 +230,7 @@ class Superstepper:
             elements = linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles).elements
         self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
         if item.low_confidence:
-            self.out.low_confidence.append(item.vertex)
+            self.out.low_confidence.append(f"{item.vertex} ({self.op.type})")
 
     def tile_cycles(self, formula: w.TileCycles, elements: TileVector) -> TileVector:
         """``formula`` applied to each run of ``elements``."""
@@ -299,7 +299,7 @@ class Superstepper:
         self.planned_compute("popops::Cast", plan.finish, plan)
         self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
         if plan.method == "VMAC":
-            self.out.low_confidence.append(plan.vertex)
+            self.out.low_confidence.append(f"{plan.vertex} ({self.op.type})")
         result = self.op.outputs[0]
         grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
         key = ("plan", plan, result.spec.elements)
@@ -354,6 +354,11 @@ class Superstepper:
         name = f"{self.op.type}(buffer {item.buffer.id})"
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.host_exchange_code(self.chip, share)
+
+    @lowers(w.CodeLoad)
+    def code_load(self, item: w.CodeLoad) -> None:
+        """A transfer whose bytes are written when the graph has been lowered (:mod:`.code_loading`)."""
+        self.out.steps.append(RemoteTransfer(self.op_id, f"{self.op.type}({item.graph.name})", "load", 0, 0, 0))
 
     @lowers(w.InterIpuTransfer)
     def inter_ipu(self, item: w.InterIpuTransfer) -> None:

@@ -27,6 +27,7 @@ from .activations import (
 )
 from .base import Environment, Kernel, Op
 from .batch_norm import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
+from .code_load import RemoteCodeLoad
 from .collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,

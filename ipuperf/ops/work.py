@@ -237,6 +237,15 @@ class RemoteAccess(Work):
 
 
 @dataclass(frozen=True)
+class CodeLoad(Work):
+    """The code of ``graph`` from Streaming Memory to the tiles that execute it."""
+
+    outlining: ClassVar[Outlining] = Outlining.NEVER
+
+    graph: Graph
+
+
+@dataclass(frozen=True)
 class GroupCollective(Work):
     """A collective between the replicas of each group of ``group``.
 

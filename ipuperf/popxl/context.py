@@ -76,8 +76,18 @@ def debug_context_frame_offset(offset: int) -> Iterator[None]:
 
 def op_debug_context(name: Any) -> Any:
     """Decorator of functions that make ops: these are said to be made by the function ``name`` (upstream); locations
-    name the line of the program instead, so that the function stays as it is. With and without argument."""
-    return name if callable(name) else lambda function: function
+    name the line of the program instead, so that the function stays as it is. A ``name`` is without effect, which is
+    said; without one, upstream takes the function's own.
+
+    Raises:
+        TypeError: neither a function nor a name.
+    """
+    if callable(name):
+        return name
+    if not isinstance(name, str):
+        raise TypeError(f"op_debug_context({name!r}): a function or a name is needed")
+    EFFECTS.given("context.op_debug_context(name)", name)
+    return lambda function: function
 
 
 @contextmanager

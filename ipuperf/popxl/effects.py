@@ -25,6 +25,7 @@ EFFECTS = Effects(
         "context.debug_context_frame_offset(offset)": Effect(
             NO_EFFECT, "locations are the program's own lines, not frames counted from an op", (0,)
         ),
+        "context.op_debug_context(name)": Effect(NO_EFFECT, "locations are the program's own lines, ops have no name"),
         "io_tiles()": Effect(NO_EFFECT, "num_io_tiles of the Ir is 0, so its ops run with all others"),
         "ops.call_with_info(check_inputs)": _CHECKED,
         "ops.conditional_with_info(check_inputs)": _CHECKED,

@@ -37,17 +37,11 @@ UPSTREAM = {
 }
 
 
-#: Names that are here to say that they cannot work.
-REFUSING = {"popxl.ops.remote_code_load": "code always stays in tile memory"}
-
-
 def missing() -> Iterator[tuple[str, str]]:
     """Upstream names that do not work here, qualified, with the reason."""
     for package, names in UPSTREAM.items():
         module = importlib.import_module(f"ipuperf.{package}")
         for name in names:
             qualified = f"{package}.{name}"
-            if qualified in REFUSING:
-                yield qualified, REFUSING[qualified]
-            elif name not in vars(module):
+            if name not in vars(module):
                 yield qualified, CANNOT.get(qualified, "not supported yet")

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from ipuperf import popxl
+from ipuperf.lowering import lower
+from ipuperf.lowering.steps import RemoteTransfer
+from ipuperf.machine import load_machine
 from ipuperf.popxl import ops, transforms
 from ipuperf.popxl.errors import CANNOT
-from ipuperf.popxl.surface import REFUSING, UPSTREAM, missing
+from ipuperf.popxl.surface import UPSTREAM, missing
+from ipuperf.runtime.effects import WithoutEffectWarning
 
 NAMES = [(package, name) for package, names in UPSTREAM.items() for name in names]
 
@@ -19,7 +23,7 @@ NAMES = [(package, name) for package, names in UPSTREAM.items() for name in name
 def test_each_name_is_there_or_says_why_not(package, name):
     module, reasons = importlib.import_module(f"ipuperf.{package}"), dict(missing())
     if name in vars(module):
-        assert reasons.get(f"{package}.{name}") == REFUSING.get(f"{package}.{name}")
+        assert f"{package}.{name}" not in reasons
         return
     with pytest.raises(AttributeError) as error:
         getattr(module, name)
@@ -35,7 +39,7 @@ def test_reasons_are_for_names_that_are_missing():
         assert name not in vars(importlib.import_module(f"ipuperf.{package}"))
 
 
-def test_code_stays_in_tile_memory():
+def test_code_that_cannot_be_loaded():
     ir = popxl.Ir()
     with ir.main_graph as main:
         graph = ir.create_graph(lambda t: t + 1, popxl.variable(1))
@@ -43,8 +47,67 @@ def test_code_stays_in_tile_memory():
             ops.remote_code_load(main, "executable")
         with pytest.raises(ValueError, match="allowed: executable"):
             ops.remote_code_load(graph, "disk")
-        with pytest.raises(NotImplementedError, match="stays in tile memory"):
-            ops.remote_code_load(graph, "executable")
+        with pytest.raises(NotImplementedError, match="'io_buffer' is not supported; allowed: executable"):
+            ops.remote_code_load(graph, "io_buffer")
+        ops.remote_code_load(graph, "executable")
+    with pytest.raises(popxl.errors.popart_exception, match="is never called, so it has no code"):
+        lower(ir._ir, load_machine("gc200-1"))
+
+
+def _loaded(program):
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.ones((64, 64), np.float32))
+        graph = ir.create_graph(lambda t: ops.exp(ops.exp(t)), x)
+        for step in program:
+            if step == "load":
+                ops.remote_code_load(graph, "executable")
+            elif step == "call":
+                ops.call(graph, x)
+            else:
+                ops.sin(x)
+    return lower(ir._ir, load_machine("pod4"))
+
+
+def test_code_is_there_from_its_load_to_its_last_call():
+    always = _loaded(["sin", "call", "sin", "call", "sin"])
+    loaded = _loaded(["sin", "load", "call", "sin", "load", "call", "sin"])
+    (code,) = [v for v in loaded.memory.variables if v.category == "code"]
+    names = loaded.memory.step_names[0]
+    for first, last in code.intervals:
+        assert names[first].startswith("RemoteCodeLoad")
+        assert "EXP" in names[last - 1]
+        assert "SIN" in names[last]
+    assert len(code.intervals) == 2
+    own, there = always.memory.categories[0], loaded.memory.categories[0]
+
+    assert own["controlCode"].at(0) - there["controlCode"].at(0) + 2 * 24 == code.bytes.at(0)
+    assert code.bytes.at(0) == 2 * 8  # two compute sets, a step of 8 bytes each
+    transfers = [s for s in loaded.walk() if isinstance(s, RemoteTransfer)]
+    assert [(s.direction, s.bytes) for s in transfers] == [("load", code.bytes.total)] * 2
+    packet = load_machine("pod4").ipu_machine.remote_packet_bytes
+    assert transfers[0].wire_bytes == np.maximum(code.bytes.dense(), packet).sum()
+
+
+@pytest.mark.parametrize("program", [["call", "load", "call"], ["call"]])
+def test_code_that_is_called_before_it_is_loaded_is_always_there(program):
+    assert not [v for v in _loaded(program).memory.variables if v.category == "code"]
+
+
+def test_what_locations_do_not_follow_is_said():
+    def function():
+        return 3
+
+    assert popxl.context.op_debug_context(function) is function
+    with pytest.warns(WithoutEffectWarning, match="op_debug_context.name. is without effect"):
+        assert popxl.context.op_debug_context("called")(function) is function
+    with pytest.raises(TypeError, match="a function or a name is needed"):
+        popxl.context.op_debug_context(3)
+    said = pytest.warns(WithoutEffectWarning, match="debug_context_frame_offset")
+    with said, popxl.context.debug_context_frame_offset(2), popxl.Ir().main_graph:
+        assert popxl.variable(1.0).name == "t"
+    with pytest.raises(ValueError), popxl.context.debug_context_frame_offset("2"):
+        pass
 
 
 def test_exchanges_of_a_block_keep_their_values():

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
+
+
+#: What :meth:`Step.amounts` calls the cycles of steps that touch nothing shared.
+ON_TILES = "cycles on tiles"
+
+
+def traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
+    """The amounts of one transfer of ``size`` bytes."""
+    yield f"{kind}, number", 1
+    yield f"{kind}, bytes", size
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,11 @@ class Step:
             if getattr(self, name) < 0:
                 yield f"{name} is {getattr(self, name)}, it must not be negative"
 
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """How much it does, by kind: what the branches of a conditional are compared by (:mod:`..branches`). For a step
+        whose time depends on others, how many there are, and the bytes where it moves any."""
+        yield f"{type(self).__name__}, number", 1
+
     def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
         """What IPU ``ipu`` of the replica copies to and from the host in this step."""
         return ()
@@ -118,6 +133,10 @@ class LocalStep(Step):
     def duration(self) -> int:
         """Cycles from its begin to its end."""
         return self.cost.cycles
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """Its cycles."""
+        yield ON_TILES, self.duration
 
     @property
     def tiles(self) -> int:

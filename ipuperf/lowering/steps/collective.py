@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .base import Place, Step
+from .base import Place, Step, traffic
 
 RING_PAIR = "bidirectional_ring_pair"
 MEET_IN_MIDDLE = "meet_in_middle_ring"
@@ -34,6 +34,10 @@ class Collective(Step):
 
     choices = (("kind", ("all_reduce", "reduce_scatter", "all_gather")), ("method", METHODS))
     counts = ("bytes", "reduce_cycles")
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """A transfer between so many replicas."""
+        return traffic(f"{self.kind} of {len(self.groups[0])} replicas", self.bytes)
 
     def faults(self, place: Place) -> Iterator[str]:
         """Groups that are not a division of the replicas."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .base import Step
@@ -16,6 +17,11 @@ class ControlStep(Step):
     @abstractmethod
     def inside(self) -> tuple[Step, ...]:
         """Steps directly inside it, in order."""
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """Those of the steps directly inside it, in order."""
+        for step in self.inside:
+            yield from step.amounts()
 
     def describe_inside(self) -> list[str]:
         """The lines of the steps inside it."""
@@ -61,6 +67,10 @@ class Repeat(ControlStep):
     def inside(self) -> tuple[Step, ...]:
         """The body."""
         return (self.body,)
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """Those of the body, in all trips."""
+        return ((kind, self.count * amount) for kind, amount in self.body.amounts())
 
     def describe(self) -> list[str]:
         """The trips, then the body, indented."""

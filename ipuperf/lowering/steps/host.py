@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .base import Place, Step
+from .base import Place, Step, traffic
 from .inter_ipu import ipus
 
 DIRECTIONS = ("h2d", "d2h")
@@ -22,6 +22,10 @@ class StreamCopy(Step):
 
     choices = (("direction", DIRECTIONS),)
     counts = ("bytes",)
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """A transfer."""
+        return traffic(f"host {self.direction}", self.bytes)
 
     def host_slices(self, ipu: int) -> tuple[StreamCopy, ...]:
         """Itself."""
@@ -49,6 +53,11 @@ class HostExchange(Step):
 
     copies: tuple[HostCopy, ...]
     participants: tuple[int, ...]
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """Its transfers."""
+        for copy in self.copies:
+            yield from traffic(f"host {copy.direction}", copy.bytes)
 
     def host_slices(self, ipu: int) -> tuple[HostCopy, ...]:
         """The copies of one IPU, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .base import Place, Step
+from .base import Place, Step, traffic
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class InterIpuCopy(Step):
         """Every transfer."""
         moves = ", ".join(f"{c.bytes} bytes {c.source}->{c.destination}" for c in self.copies)
         return [f"InterIpuCopy {self.name}: {moves}"]
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """An exchange of the bytes of all pairs."""
+        return traffic("exchange between IPUs", sum(copy.bytes for copy in self.copies))
 
     def faults(self, place: Place) -> Iterator[str]:
         """IPUs that are not there, two copies of a pair, or copies of others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .base import Place, Step
+from .base import Place, Step, traffic
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,10 @@ class RemoteTransfer(Step):
 
     choices = (("direction", ("load", "store")),)
     counts = ("bytes", "wire_bytes")
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """A transfer of what the DDR moves."""
+        return traffic(f"remote {self.direction}", self.wire_bytes)
 
     def faults(self, place: Place) -> Iterator[str]:
         """A machine without Streaming Memory raises :class:`~ipuperf.machine.MachineError`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .base import Place, Step
+from .base import ON_TILES, Place, Step
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class TileSetCopy(Step):
     choices = (("destination", ("compute", "io")),)
     counts = ("bytes", "sync")
     io_tiles = True
+
+    def amounts(self) -> Iterator[tuple[str, int]]:
+        """Its cycles, without what the sets wait for each other."""
+        yield ON_TILES, self.sync + self.cycles
 
     def faults(self, place: Place) -> Iterator[str]:
         """Negative cycles."""

@@ -1,0 +1,53 @@
+"""Code of graphs that waits in Streaming Memory until it is loaded.
+
+Upstream: popart ``willow/src/op/exchange/codecopy.cpp``, ``python/popxl/ops/code_copy.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import Graph, IrError, Phase, TensorSpec
+from ipuperf.ir.attributes import Attribute, instance
+
+from .base import Environment, Kernel, Op
+from .binding import sequence
+from .work import CodeLoad, Work
+
+
+class RemoteCodeLoad(Op):
+    """Load the code of graph ``code`` from Streaming Memory into the tiles. Neither operands nor results.
+
+    Cost: a remote transfer of the control and exchange code that the graph has on each tile; vertices and their state
+    stay on the tiles. The code takes memory from here to the last call before the next load
+    (:mod:`ipuperf.lowering.code_loading`).
+    """
+
+    type: ClassVar[str] = "RemoteCodeLoad"
+
+    code = Attribute(instance(Graph))
+
+    def infer(self) -> list[TensorSpec]:
+        """No output; raises for the graph that the op stands in."""
+        if self.code is self.graph:
+            raise IrError(f"{self.where()}: the code of graph {self.code.name or 'main'!r} cannot be loaded by itself")
+        return []
+
+    def movable(self) -> bool:
+        """No: calls of the graph wait for it."""
+        return False
+
+    def own_phase(self) -> Phase | None:
+        """I/O."""
+        return "io"
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """No values."""
+        return sequence([])
+
+    def work(self) -> Sequence[Work]:
+        """The transfer."""
+        return [CodeLoad(self.code)]

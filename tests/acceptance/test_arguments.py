@@ -150,6 +150,8 @@ def _default(front_end: str, argument: str) -> Any:
     module = f"ipuperf.{front_end}" + (".python" if path.startswith("ipu.") else "")
     found: Any = importlib.import_module(module)
     for part in path.split("."):
+        if not hasattr(found, part):  # a module that is imported by its own name only
+            importlib.import_module(f"{found.__name__}.{part}")
         found = getattr(found, part)
     parameter = inspect.signature(found).parameters.get(name)
     return inspect.Parameter.empty if parameter is None else parameter.default

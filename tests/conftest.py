@@ -24,6 +24,8 @@ fifty times as long.
 """
 for _name, _count in THREADS.items():  # before anything imports NumPy
     os.environ.setdefault(_name, _count)
+# Workers and the hundred programs that tests start find compiled what one of them compiled (0.4 s each, 6 s a worker).
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -33,12 +35,18 @@ it; what is missing is named by the skipped tests."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--slow-every N``, for ``.ci/run``."""
+    parser.addoption("--slow-every", type=int, default=0, metavar="N", help="also run every N-th test marked slow")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Leave out what is marked ``slow`` unless the command line has a ``-m`` of its own."""
+    """Leave out what is marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
     if config.option.markexpr:
         return
-    for item in items:
-        if "slow" in item.keywords:
+    every = config.getoption("--slow-every")
+    for place, item in enumerate(item for item in items if "slow" in item.keywords):
+        if not every or place % every:
             item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
 
 
@@ -147,5 +155,26 @@ def run_ipuperf(ipuperf_command: list[str], child_environment: dict[str, str]) -
             timeout=600,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def ipuperf_here(monkeypatch: pytest.MonkeyPatch) -> RunIpuperf:
+    """As ``run_ipuperf``, in this process and much quicker: for what a process of its own would show no better
+    (arguments, messages, files). An exception that would end in a traceback of ipuperf's own is raised."""
+    from click.testing import CliRunner
+
+    from ipuperf.cli import cli
+
+    for name in [name for name in os.environ if name.startswith("IPUPERF_")]:
+        monkeypatch.delenv(name)
+
+    def run(*args: object, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        words = [str(arg) for arg in args]
+        with monkeypatch.context() as place:
+            place.chdir(cwd)
+            done = CliRunner().invoke(cli, words, env={"MPLBACKEND": "Agg", **(env or {})}, catch_exceptions=False)
+        return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
     return run

@@ -184,7 +184,10 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
 
 
 def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
-    axes.stairs(high, edges, baseline=low, fill=True, color=colour, linewidth=0)
+    """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here."""
+    from matplotlib.patches import StepPatch
+
+    axes.add_artist(StepPatch(high, edges, baseline=low, fill=True, color=colour, linewidth=0))
 
 
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:

@@ -58,6 +58,15 @@ def test_a_program_that_does_not_fit_is_simulated_with_a_warning(too_large: popx
     assert warning in trace.meta["warnings"]
 
 
+FEW, LIMIT = ELEMENTS // 16, 39 * 1024
+MACHINE = """
+extends = "gc200-1"
+name = "small"
+[chip]
+bytes_per_tile = { value = 39, unit = "KiB", source = "a sixteenth, to be full soon", kind = "assumed" }
+non_interleaved = { value = 13, unit = "KiB", source = "a sixteenth", kind = "assumed" }
+interleaved = { value = 26, unit = "KiB", source = "a sixteenth", kind = "assumed" }
+"""
 BIG_SCRIPT = f"""
 import numpy as np
 import popxl
@@ -66,7 +75,7 @@ from popxl import ops
 
 ir = popxl.Ir()
 with ir.main_graph:
-    a, b = (popxl.variable(np.zeros({ELEMENTS}, np.float16), popxl.float16, name=n) for n in ("left", "right"))
+    a, b = (popxl.variable(np.zeros({FEW}, np.float16), popxl.float16, name=n) for n in ("left", "right"))
     c = ops.add(ops.cast(a, popxl.float32), ops.cast(b, popxl.float32))
     addons.host_store(ops.slice(c, 0, 1))
 session = popxl.Session(ir, "ipu_hw")
@@ -79,32 +88,38 @@ print("ran")
 
 @pytest.fixture(scope="module")
 def big_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same program as a script."""
+    """The same program as a script, and beside it a machine; data and memory are a sixteenth."""
     path = tmp_path_factory.mktemp("big") / "big.py"
     path.write_text(BIG_SCRIPT)
+    path.with_name("small.toml").write_text(MACHINE)
     return path
 
 
-def test_strict_memory_refuses_on_the_command_line(run_ipuperf: Callable, big_script: Path, tmp_path: Path) -> None:
-    done = run_ipuperf("run", big_script, "--strict-memory", cwd=tmp_path)
+@pytest.fixture
+def run_big(run_ipuperf: Callable, big_script: Path, tmp_path: Path) -> Callable:
+    """``run_big("--clock", "wall")``: the finished process."""
+    machine = big_script.with_name("small.toml")
+    return lambda *options: run_ipuperf("run", big_script, "--machine", machine, *options, cwd=tmp_path)
+
+
+def test_strict_memory_refuses_on_the_command_line(run_big: Callable) -> None:
+    done = run_big("--strict-memory")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "does not fit: IPU 0 tile " in last
-    assert "bytes over the 638,976 there are (" in last
+    assert f"bytes over the {LIMIT:,} there are (" in last
     assert "; largest: " in last
     assert "; would help: " in last
     assert "ran" not in done.stdout
 
 
-def test_strict_memory_refuses_whatever_the_clock(run_ipuperf: Callable, big_script: Path, tmp_path: Path) -> None:
-    done = run_ipuperf("run", big_script, "--strict-memory", "--clock", "wall", cwd=tmp_path)
+def test_strict_memory_refuses_whatever_the_clock(run_big: Callable) -> None:
+    done = run_big("--strict-memory", "--clock", "wall")
     assert done.returncode == 1
     assert "does not fit" in done.stderr
 
 
-def test_a_program_that_does_not_fit_warns_on_the_command_line(
-    run_ipuperf: Callable, big_script: Path, tmp_path: Path
-) -> None:
-    done = run_ipuperf("run", big_script, cwd=tmp_path)
+def test_a_program_that_does_not_fit_warns_on_the_command_line(run_big: Callable) -> None:
+    done = run_big()
     assert done.returncode == 0
     assert "does not fit: IPU 0 tile " in done.stderr

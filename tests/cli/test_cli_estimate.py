@@ -37,9 +37,9 @@ def refused(arguments: str | Sequence[str]) -> str:
 # -- one plan ----------------------------------------------------------------------------------------------------------
 
 
-def test_command_of_the_worked_example(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf(*"estimate matmul --chip gc200 --groups 1 --m 1024 --k 1024 --n 1024 --dtype f16 --partials f16 "
-                       "--pass nonemm --amp 0.6".split(), cwd=tmp_path)  # fmt: skip
+def test_command_of_the_worked_example(ipuperf_here: Callable, tmp_path: Path) -> None:
+    line = "estimate matmul --chip gc200 --groups 1 --m 1024 --k 1024 --n 1024 --dtype f16 --partials f16 --pass nonemm"
+    done = ipuperf_here(*line.split(), "--amp", "0.6", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
         "29,904 cycles on 1,408 of 1,472 tiles of GC200: poplin::ConvPartial1x1Out<half,half,16>"

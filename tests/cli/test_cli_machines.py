@@ -42,8 +42,8 @@ def test_machines_lists_the_presets() -> None:
     }
 
 
-def test_machines_describes_one_with_its_links_and_sources(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf("machines", "pod4", cwd=tmp_path)
+def test_machines_describes_one_with_its_links_and_sources(ipuperf_here: Callable, tmp_path: Path) -> None:
+    done = ipuperf_here("machines", "pod4", cwd=tmp_path)
     assert done.returncode == 0
     text = done.stdout
     assert "1,472 with 6 workers" in text
@@ -67,12 +67,12 @@ def test_machines_as_json() -> None:
     assert [m["name"] for m in json.loads(CliRunner().invoke(cli, ["machines", "--json"]).output)].count("pod4") == 1
 
 
-def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_machine_of_ones_own_is_described(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'extends = "pod4"\nname = "mine"\n[ipu_machine]\n'
         'ddr_bandwidth = { value = 20, unit = "GB/s", source = "what if", kind = "assumed" }\n'
     )
-    done = run_ipuperf("machines", "mine.toml", cwd=tmp_path)
+    done = ipuperf_here("machines", "mine.toml", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("mine: ")
     assert "what if" in done.stdout
@@ -86,17 +86,17 @@ def test_a_machine_of_ones_own_is_described(run_ipuperf: Callable, tmp_path: Pat
         ("gone.toml", "gone.toml: cannot be read"),
     ],
 )
-def test_an_unknown_machine_is_one_clear_line(run_ipuperf: Callable, tmp_path: Path, name: str, expected: str) -> None:
-    done = run_ipuperf("machines", name, cwd=tmp_path)
+def test_an_unknown_machine_is_one_clear_line(ipuperf_here: Callable, tmp_path: Path, name: str, expected: str) -> None:
+    done = ipuperf_here("machines", name, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_a_wrong_machine_file_names_file_and_key(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_wrong_machine_file_names_file_and_key(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text('extends = "pod4"\n[ipu_machine]\nddr_speed = 3\n')
-    done = run_ipuperf("machines", "wrong.toml", cwd=tmp_path)
+    done = ipuperf_here("machines", "wrong.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("ipuperf: wrong.toml: ipu_machine.ddr_speed: unknown key")
     assert "Traceback" not in done.stderr
@@ -160,8 +160,8 @@ def ipuperf_error() -> None:
     raise MachineError("load_machine: no such thing")
 
 
-def test_an_unknown_command_is_refused(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf("fly", cwd=tmp_path)
+def test_an_unknown_command_is_refused(ipuperf_here: Callable, tmp_path: Path) -> None:
+    done = ipuperf_here("fly", cwd=tmp_path)
     assert done.returncode == 2
     assert "No such command 'fly'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -58,21 +58,21 @@ def test_arguments_reach_the_script(run_ipuperf: Callable, tmp_path: Path) -> No
 
 
 def test_options_of_run_stand_before_the_dashes_and_those_of_the_script_after(
-    run_ipuperf: Callable, tmp_path: Path
+    ipuperf_here: Callable, tmp_path: Path
 ) -> None:
     (tmp_path / "args.py").write_text("import sys\nprint(sys.argv[1:])\n")
-    done = run_ipuperf("run", "args.py", "--clock", "wall", "--", "--clock", "mine", cwd=tmp_path)
+    done = ipuperf_here("run", "args.py", "--clock", "wall", "--", "--clock", "mine", cwd=tmp_path)
     assert done.stdout == "['--clock', 'mine']\n"
 
 
-def test_a_script_finds_its_neighbours_and_leaves_the_folder_alone(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_script_finds_its_neighbours_and_leaves_the_folder_alone(ipuperf_here: Callable, tmp_path: Path) -> None:
     place = tmp_path / "programs"
     place.mkdir()
     (place / "neighbour.py").write_text("value = 7\n")
     (place / "program.py").write_text("import neighbour, os\nprint(neighbour.value, os.getcwd())\n")
     empty = tmp_path / "empty"
     empty.mkdir()
-    done = run_ipuperf("run", place / "program.py", cwd=empty)
+    done = ipuperf_here("run", place / "program.py", cwd=empty)
     assert done.stdout == f"7 {empty}\n"
     assert list(empty.iterdir()) == []
 
@@ -97,18 +97,18 @@ def test_the_exit_code_is_the_scripts(run_ipuperf: Callable, tmp_path: Path, cod
     assert done.stderr == ("sorry\n" if code == "'sorry'" else "")
 
 
-def test_a_missing_script_is_a_clear_message(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf("run", "gone.py", cwd=tmp_path)
+def test_a_missing_script_is_a_clear_message(ipuperf_here: Callable, tmp_path: Path) -> None:
+    done = ipuperf_here("run", "gone.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "'gone.py' does not exist" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_is_no_program_is_a_clear_message(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_file_that_is_no_program_is_a_clear_message(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("a,b\n")
     (tmp_path / "broken.ipynb").write_text("{")
     for name, text in (("table.csv", "expected a .py script or an .ipynb notebook"), ("broken.ipynb", "JSON expected")):
-        done = run_ipuperf("run", name, cwd=tmp_path)
+        done = ipuperf_here("run", name, cwd=tmp_path)
         assert done.returncode == 2
         assert f"ipuperf: {name}: " in done.stderr
         assert text in done.stderr
@@ -127,17 +127,17 @@ def _notebook(*cells: str) -> str:
     return json.dumps({"cells": found, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
-def test_a_notebook_runs_like_a_script(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_notebook_runs_like_a_script(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "book.ipynb").write_text(_notebook("%matplotlib inline\nimport popxl", DOUBLER, "print(session.ir)"))
-    done = run_ipuperf("run", "book.ipynb", "--", "2", cwd=tmp_path)
+    done = ipuperf_here("run", "book.ipynb", "--", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert _printed(done.stdout, "values") == "[[0.0, 2.0, 4.0, 6.0], [0.0, 2.0, 4.0, 6.0]]"
     assert "%matplotlib inline" in done.stderr
 
 
-def test_a_failing_notebook_names_the_cell(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_failing_notebook_names_the_cell(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "book.ipynb").write_text(_notebook("a = 1", "b = 2\n1 / 0"))
-    done = run_ipuperf("run", "book.ipynb", cwd=tmp_path)
+    done = ipuperf_here("run", "book.ipynb", cwd=tmp_path)
     assert done.returncode == 1
     assert 'book.ipynb[cell 2]", line 2' in done.stderr
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
@@ -161,45 +161,45 @@ def test_the_simulated_clock_shows_the_duration_of_the_report(
     assert float(_printed(done.stdout, "ns")) == pytest.approx(expected, abs=1)
 
 
-def test_simulated_time_is_the_same_in_every_run(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
-    first, second = (run_ipuperf("run", script.name, cwd=tmp_path).stdout for _ in range(2))
+def test_simulated_time_is_the_same_in_every_run(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
+    first, second = (ipuperf_here("run", script.name, cwd=tmp_path).stdout for _ in range(2))
     assert first == second
     assert int(_printed(first, "ns")) > 0
 
 
 @pytest.mark.parametrize(("clock", "real"), [("simulated", False), ("wall", True)])
 def test_the_clock_option_chooses_the_time_module(
-    run_ipuperf: Callable, tmp_path: Path, clock: str, real: bool
+    ipuperf_here: Callable, tmp_path: Path, clock: str, real: bool
 ) -> None:
     (tmp_path / "which.py").write_text(
         "import sys, time\nfrom time import perf_counter\n"
         "print(time is sys.modules['time'], perf_counter is sys.modules['time'].perf_counter)\n"
     )
-    done = run_ipuperf("run", "which.py", "--clock", clock, cwd=tmp_path)
+    done = ipuperf_here("run", "which.py", "--clock", clock, cwd=tmp_path)
     assert done.stdout == f"{real} {real}\n"
 
 
-def test_sleeping_takes_simulated_time_only(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_sleeping_takes_simulated_time_only(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\nt = time.time()\ntime.sleep(86_400)\nprint(time.time() - t)\n")
-    done = run_ipuperf("run", "sleeps.py", cwd=tmp_path)
+    done = ipuperf_here("run", "sleeps.py", cwd=tmp_path)
     assert float(done.stdout) == pytest.approx(86_400, abs=1e-3)
 
 
-def test_a_machine_of_ones_own_changes_the_time(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
+def test_a_machine_of_ones_own_changes_the_time(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     (tmp_path / "my.toml").write_text(
         'extends = "gc200-1"\nname = "slow-host"\n[host]\n'
         'run_overhead = { value = 2, unit = "ms", source = "what if", kind = "assumed" }\n'
     )
-    done = run_ipuperf("run", script.name, "--machine", "my.toml", "--report", "out", cwd=tmp_path)
+    done = ipuperf_here("run", script.name, "--machine", "my.toml", "--report", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "slow-host" in (tmp_path / "out" / "0-build" / "summary.txt").read_text()
-    plain = run_ipuperf("run", script.name, "--machine", "gc200-1", cwd=tmp_path)
+    plain = ipuperf_here("run", script.name, "--machine", "gc200-1", cwd=tmp_path)
     difference = int(_printed(done.stdout, "ns")) - int(_printed(plain.stdout, "ns"))
     assert difference == pytest.approx(2e6 - 118e3, abs=2), "run overhead of the preset is 118 us"
 
 
-def test_auto_takes_a_machine_that_is_large_enough(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
-    done = run_ipuperf("run", script.name, "--report", "out", "--", "4", cwd=tmp_path)
+def test_auto_takes_a_machine_that_is_large_enough(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
+    done = ipuperf_here("run", script.name, "--report", "out", "--", "4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "0-build" / "summary.json").read_text())["machine"] == "pod4"
 
@@ -215,10 +215,10 @@ def test_too_many_replicas_for_the_machine(run_ipuperf: Callable, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["nosuch", "gone.toml"])
 def test_an_unknown_machine_is_one_line_before_the_script_starts(
-    run_ipuperf: Callable, tmp_path: Path, name: str
+    ipuperf_here: Callable, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "prints.py").write_text("print('started')\n")
-    done = run_ipuperf("run", "prints.py", "--machine", name, cwd=tmp_path)
+    done = ipuperf_here("run", "prints.py", "--machine", name, cwd=tmp_path)
     assert done.returncode != 0
     assert done.stdout == ""
     assert name in done.stderr
@@ -230,9 +230,9 @@ def test_an_unknown_machine_is_one_line_before_the_script_starts(
 REPORT = {"index.md", *(view.name for view in VIEWS)}
 
 
-def test_report_writes_a_folder_per_session(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
+def test_report_writes_a_folder_per_session(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     script.write_text(DOUBLER + "\nother, _ = build(2)\n")
-    done = run_ipuperf("run", script.name, "--report", "a/b", cwd=tmp_path)
+    done = ipuperf_here("run", script.name, "--report", "a/b", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folders = sorted((tmp_path / "a" / "b").iterdir())
     assert [f.name for f in folders] == ["0-build", "1-build"]
@@ -244,10 +244,10 @@ def test_report_writes_a_folder_per_session(run_ipuperf: Callable, tmp_path: Pat
     ]
 
 
-def test_the_trace_of_a_report_can_be_read_and_adds_up(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
+def test_the_trace_of_a_report_can_be_read_and_adds_up(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     from ipuperf.trace import Trace, check
 
-    run_ipuperf("run", script.name, "--report", "out", cwd=tmp_path)
+    ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
     trace = Trace.load(tmp_path / "out" / "0-build" / "trace.ipt")
     assert check(trace) == []
     assert trace.meta["machine"] == "gc200-1"
@@ -266,20 +266,20 @@ def test_a_full_disk_is_one_line_and_leaves_no_report(run_ipuperf: Callable, tmp
     assert [path.name for path in tmp_path.iterdir()] == [script.name]
 
 
-def test_a_script_without_a_session_has_no_report_and_hears_of_it(run_ipuperf: Callable, tmp_path: Path) -> None:
+def test_a_script_without_a_session_has_no_report_and_hears_of_it(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "prints.py").write_text("print('ran')\n")
-    done = run_ipuperf("run", "prints.py", "--report", "a/out", cwd=tmp_path)
+    done = ipuperf_here("run", "prints.py", "--report", "a/out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert done.stderr == "ipuperf: no report in a/out: the script made no session\n"
     assert [path.name for path in tmp_path.iterdir()] == ["prints.py"]
 
 
 def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
-    run_ipuperf: Callable, tmp_path: Path, script: Path
+    ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     script.write_text(DOUBLER + "\nimport os\nos.chdir('elsewhere')\n")
-    done = run_ipuperf("run", script.name, "--report", "out", cwd=tmp_path)
+    done = ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
     assert done.stderr == "report: out/0-build\n"
     assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
 
@@ -301,9 +301,9 @@ def test_ctrl_c_ends_with_130_and_the_report_of_what_was_compiled(
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a path that cannot be made")
 def test_a_report_folder_that_cannot_be_made_is_refused_before_the_script_starts(
-    run_ipuperf: Callable, tmp_path: Path, script: Path
+    ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:
-    done = run_ipuperf("run", script.name, "--report", "/dev/null/report", cwd=tmp_path)
+    done = ipuperf_here("run", script.name, "--report", "/dev/null/report", cwd=tmp_path)
     assert done.returncode != 0
     assert done.stdout == ""
     assert "/dev/null/report" in done.stderr

@@ -69,7 +69,7 @@ def test_the_scenario_of_an_unknown_machine(
     assert "unknown machine 'nosuch'" in done.stderr.splitlines()[-1]
 
 
-# -- demo --------------------------------------------------------------------------------------------------------------
+# -- demo (leaves the front ends installed) ---------------------------------------------------------------------------
 
 
 def _checked_demo(text: str) -> None:
@@ -93,29 +93,32 @@ def test_demo_takes_embedded_digits_where_there_is_no_mnist(run_ipuperf: Callabl
     assert list(tmp_path.iterdir()) == []
 
 
-def test_demo_does_not_take_other_data_than_those_asked_for(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf("demo", "--steps", "2", cwd=tmp_path, env={"IPUPERF_DATA": "gone"})
+@pytest.mark.usefixtures("upstream_names")
+def test_demo_does_not_take_other_data_than_those_asked_for(ipuperf_here: Callable, tmp_path: Path) -> None:
+    done = ipuperf_here("demo", "--steps", "2", cwd=tmp_path, env={"IPUPERF_DATA": "gone"})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ipuperf: IPUPERF_DATA=gone: no such folder; make it, or unset IPUPERF_DATA\n"
 
 
-def test_demo_takes_mnist_where_it_is(run_ipuperf: Callable, data_folder: Path, tmp_path: Path) -> None:
-    done = run_ipuperf("demo", "--steps", "2", cwd=tmp_path, env={"IPUPERF_DATA": str(data_folder)})
+@pytest.mark.usefixtures("upstream_names")
+def test_demo_takes_mnist_where_it_is(ipuperf_here: Callable, data_folder: Path, tmp_path: Path) -> None:
+    done = ipuperf_here("demo", "--steps", "2", cwd=tmp_path, env={"IPUPERF_DATA": str(data_folder)})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"data: MNIST from {data_folder}")
     assert "accuracy on 10000 test images" in done.stdout
     _checked_demo(done.stdout)
 
 
-def test_demo_refuses_no_steps(run_ipuperf: Callable, tmp_path: Path) -> None:
-    done = run_ipuperf("demo", "--steps", "0", cwd=tmp_path)
+def test_demo_refuses_no_steps(ipuperf_here: Callable, tmp_path: Path) -> None:
+    done = ipuperf_here("demo", "--steps", "0", cwd=tmp_path)
     assert done.returncode == 2
     assert "--steps" in done.stderr
 
 
-def test_demo_of_an_unknown_machine_stops_before_training(run_ipuperf: Callable, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("upstream_names")
+def test_demo_of_an_unknown_machine_stops_before_training(ipuperf_here: Callable, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    done = run_ipuperf("demo", "--steps", "1", "--machine", "nosuch", cwd=tmp_path)
+    done = ipuperf_here("demo", "--steps", "1", "--machine", "nosuch", cwd=tmp_path)
     assert done.returncode == 2
     assert "unknown machine 'nosuch'" in done.stderr
     assert "accuracy" not in done.stdout

@@ -42,12 +42,20 @@ from ipuperf.ops.formula import Term, sqrt
 """
 
 
-@pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
+def executed(*changes: tuple[str, str]) -> dict[str, Any]:
+    """The names of the guide's block, with texts in it replaced."""
     (block,) = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.S | re.M)
+    for old, new in changes:
+        assert old in block
+        block = block.replace(old, new)
     found: dict[str, Any] = {}
     exec(IMPORTS + block, found)
     return found
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    return executed()
 
 
 @pytest.fixture
@@ -55,11 +63,28 @@ def bench() -> Any:
     return fixtures_of_ops().bench._get_wrapped_function()()
 
 
-@pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", TEXT, flags=re.M))
-def test_the_tests_of_the_guide_pass(name: str, names: dict[str, Any]) -> None:
+GUIDES_TESTS = re.findall(r"^def (test_\w+)", TEXT, flags=re.M)
+
+
+def run_guides_test(name: str, names: dict[str, Any]) -> None:
     conftest = fixtures_of_ops()
     wanted = inspect.signature(names[name]).parameters
     names[name](**{key: getattr(conftest, key)._get_wrapped_function()() for key in wanted})
+
+
+@pytest.mark.parametrize("name", GUIDES_TESTS)
+def test_the_tests_of_the_guide_pass(name: str, names: dict[str, Any]) -> None:
+    run_guides_test(name, names)
+
+
+@pytest.mark.parametrize("name", GUIDES_TESTS)
+@pytest.mark.parametrize(
+    ("old", "new"), [("1 / sqrt(x)\n\n    def", "1.01 / sqrt(x)\n\n    def"), ("* -0.5", "* -0.49")]
+)
+def test_the_tests_of_the_guide_fail_for_a_wrong_op(name: str, old: str, new: str) -> None:
+    pytest.importorskip("torch")  # the guide's own oracle
+    with pytest.raises(AssertionError):
+        run_guides_test(name, executed((old, new)))
 
 
 def test_half_is_rounded_once(names: dict[str, Any], bench: Any) -> None:

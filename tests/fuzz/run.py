@@ -35,19 +35,22 @@ def main() -> None:
 def _explore(name: str, first: int, count: int, trace_every: int, folder: Path) -> int:
     """Check programs ``first`` to ``first + count``; the number of those that failed."""
     module, started = family(name), time.process_time()
-    failed, refused, compared, size = 0, 0, 0, 0
+    failed, refused, ill, compared, size = 0, 0, 0, 0, 0
     for seed in tqdm(range(first, first + count), unit="program", mininterval=2):
         program = module.draw(random.Random(seed))
         trace = trace_every > 0 and seed % trace_every == 0
         outcome = guarded(module, program, trace=trace)
         compared, size, refused = compared + outcome.compared, size + program.size(), refused + bool(outcome.refused)
+        if outcome.ill_conditioned:
+            ill += 1
+            tqdm.write(f"{name}, seed {seed}, is ill-conditioned: {outcome.ill_conditioned}")
         if outcome.problems:
             failed += 1
             _tell(name, seed, module, program, outcome, trace, folder)
     each = 1000 * (time.process_time() - started) / max(1, count)
     click.echo(
         f"{name}: {count} programs of {size / max(1, count):.0f} parts, {compared:,} numbers compared, "
-        f"{failed} failed, {refused} refused or skipped, {each:.0f} ms CPU per program"
+        f"{failed} failed, {refused} refused or skipped, {ill} ill-conditioned, {each:.0f} ms CPU per program"
     )
     return failed
 
@@ -87,7 +90,8 @@ def replay(files: tuple[Path, ...]) -> None:
         module = family(name)
         outcome = guarded(module, module.Program.from_json(text), trace=True)
         failed += bool(outcome.problems)
-        click.echo(f"{path}: {'; '.join(outcome.problems) or outcome.refused or 'no difference'}")
+        ill = outcome.ill_conditioned and f"ill-conditioned: {outcome.ill_conditioned}"
+        click.echo(f"{path}: {'; '.join(outcome.problems) or outcome.refused or ill or 'no difference'}")
     sys.exit(1 if failed else 0)
 
 

@@ -127,6 +127,31 @@ def test_a_planted_defect_is_found_and_made_small(kind: str, wrong, monkeypatch:
     pytest.fail("not found")
 
 
+def test_rounding_excuses_an_ill_conditioned_program_and_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch norm over two samples: PyTorch's own weights move by 0.03 when its start weights do by 1e-7."""
+    pytest.importorskip("torch")
+    module = family("torch")
+    _, text = load(next(path for path in KEPT if path.stem == "torch-ill-conditioned-batch-norm"))
+    ill, well = module.Program.from_json(text), module.draw(random.Random(3))
+    for program, says in ((ill, "of PyTorch's own jitter"), (well, "")):
+        outcome = module.check(program)
+        assert not outcome.problems
+        assert says in outcome.ill_conditioned
+        assert bool(says) == bool(outcome.ill_conditioned)
+    sides = []
+
+    def a_wrong_rate(optimisers, parameters, decay):
+        sides.append(optimisers.__name__)
+        return optimisers.SGD(parameters, lr=0.1 if optimisers.__name__.startswith("ipuperf") else 0.02)
+
+    for program in (ill, well):
+        monkeypatch.setitem(module.OPTIMISERS, program.optimiser, a_wrong_rate)
+        outcome = module.check(program)
+        assert outcome.problems
+        assert not outcome.ill_conditioned
+    assert {"torch.optim", "ipuperf.poptorch.optim"} == set(sides)
+
+
 def test_views_share_addresses_and_copies_do_not() -> None:
     memory = Memory(replicas=2, seed=0)
     whole = memory.new(np.zeros((4, 3, 2)), "float32")

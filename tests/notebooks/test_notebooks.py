@@ -6,6 +6,7 @@ machine. It works in an empty folder and is not told where MNIST is: a notebook 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 kernelspec = pytest.importorskip("ipykernel.kernelspec")
-pytest.importorskip("sklearn")  # the notebooks train on its digits
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="the notebooks train on the digits of scikit-learn"
+)
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))

@@ -50,7 +50,7 @@ def close(found, expected):
     assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
-def run(
+def assert_like_plain_accumulation(
     timetable: Timetable,
     copies: str,
     updates: int,
@@ -61,6 +61,7 @@ def run(
     seed=0,
     **training,
 ):
+    """The losses of all micro-batches, and the weights in the end, are those of NumPy without any schedule."""
     stages, micro_batches = timetable.stages, timetable.micro_batches
     ipus = [group[0] for group in timetable.devices]
     net = network(stages, skips=skips, functions=functions, ipus=ipus, replicas=replicas, seed=seed, **training)
@@ -86,7 +87,7 @@ def run(
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedule(name, stages):
     make, copies = SCHEDULES[name]
-    run(make(stages), copies, 2, 1, Offload(), [(0, stages - 1)] if stages > 2 else [])
+    assert_like_plain_accumulation(make(stages), copies, 2, 1, Offload(), [(0, stages - 1)] if stages > 2 else [])
 
 
 @pytest.mark.parametrize(
@@ -105,25 +106,29 @@ def test_schedule(name, stages):
 )
 def test_offload_and_replicas(name, offload):
     make, copies = SCHEDULES[name]
-    run(make(3), copies, 2, 2, offload, [(0, 2)])
+    assert_like_plain_accumulation(make(3), copies, 2, 2, offload, [(0, 2)])
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
 @pytest.mark.parametrize("name", ["grouped", "popart"])
 def test_reductions(name, reduction):
     make, copies = SCHEDULES[name]
-    run(make(2), copies, 3, 1, Offload(), [], reduction=reduction, loss_scale=8.0)
+    assert_like_plain_accumulation(make(2), copies, 3, 1, Offload(), [], reduction=reduction, loss_scale=8.0)
 
 
 def test_an_ipu_may_come_back():
-    run(popart_pipeline(3, 7, devices=[0, 1, 0]), "every step", 1, 1, Offload(), [])
-    run(grouped(4, 8, devices=[0, 1, 1, 0]), "every step", 1, 1, Offload(), [(0, 3)])
+    assert_like_plain_accumulation(popart_pipeline(3, 7, devices=[0, 1, 0]), "every step", 1, 1, Offload(), [])
+    assert_like_plain_accumulation(grouped(4, 8, devices=[0, 1, 1, 0]), "every step", 1, 1, Offload(), [(0, 3)])
 
 
 def test_phases():
-    run(phased_serial(3, 4), "when needed", 2, 1, Offload(weights=True, optimiser_state=True), [(0, 2)])
-    run(phased_serial(3, 2, liveness=Liveness.OffChipAfterEachPhase), "when needed", 1, 1, Offload(), [])
-    run(phased_parallel(3, 2), "when needed", 1, 1, Offload(), [])
+    assert_like_plain_accumulation(
+        phased_serial(3, 4), "when needed", 2, 1, Offload(weights=True, optimiser_state=True), [(0, 2)]
+    )
+    assert_like_plain_accumulation(
+        phased_serial(3, 2, liveness=Liveness.OffChipAfterEachPhase), "when needed", 1, 1, Offload(), []
+    )
+    assert_like_plain_accumulation(phased_parallel(3, 2), "when needed", 1, 1, Offload(), [])
 
 
 @settings(max_examples=25, deadline=None)
@@ -142,7 +147,7 @@ def test_random_stages(data):
         shard_optimiser_state=data.draw(st.booleans()),
     )
     replicas, seed = data.draw(st.integers(1, 2)), data.draw(st.integers(0, 9))
-    run(make(stages), copies, 2, replicas, offload, skips, functions, seed)
+    assert_like_plain_accumulation(make(stages), copies, 2, replicas, offload, skips, functions, seed)
 
 
 @pytest.mark.parametrize("name", ["grouped", "popart", "sharded", "sequential", "popart_least"])

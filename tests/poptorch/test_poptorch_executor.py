@@ -212,8 +212,10 @@ def test_an_input_that_requires_a_gradient_is_detached(caplog: Any) -> None:
 def test_results_have_no_backward() -> None:
     module, _ = twins(Network)
     _, loss = poptorch.trainingModel(module, options())(*batch(6))
+    assert not loss.requires_grad
     with pytest.raises(poptorch.Error, match="performed automatically when invoking the model"):
-        loss.mean().backward() if loss.requires_grad else loss.backward()
+        loss.backward()
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 # -- weights between models --------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_memory_proportions_and_serialised_products(stages: Any) -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def fails(function: Any, message: str, **options: Any) -> None:
+def assert_refused(function: Any, message: str, **options: Any) -> None:
     with pytest.raises(poptorch.Error, match=message) as caught:
         export_model(Loss(function), loss_arguments(), **options)
     assert f"{__file__}:" in str(caught.value)
@@ -174,12 +174,12 @@ def test_control_flow_on_data_is_refused_with_its_line(capsys: Any) -> None:
             return x
         return y
 
-    fails(function, r"'if x.sum\(\) > 0:' depends on the value of a tensor; the program of an IPU is static")
+    assert_refused(function, r"'if x.sum\(\) > 0:' depends on the value of a tensor; the program of an IPU is static")
     assert "def forward" not in capsys.readouterr().err
 
 
 def test_item_is_refused() -> None:
-    fails(lambda x, y: x * y[0].item(), "aten::item is unsupported: the program of an IPU is static")
+    assert_refused(lambda x, y: x * y[0].item(), "aten::item is unsupported: the program of an IPU is static")
 
 
 def test_custom_autograd_functions_are_refused() -> None:
@@ -193,12 +193,12 @@ def test_custom_autograd_functions_are_refused() -> None:
             return grad * 3
 
     before = torch.autograd.Function.apply
-    fails(lambda x, y: Twice.apply(x), "custom autograd function 'Twice' is unsupported")
+    assert_refused(lambda x, y: Twice.apply(x), "custom autograd function 'Twice' is unsupported")
     assert torch.autograd.Function.apply == before
 
 
 def test_errors_of_the_module_itself_keep_line_and_reason() -> None:
-    fails(lambda x, y: x @ x, "cannot be exported: .*mat1 and mat2 shapes|cannot be exported: RuntimeError")
+    assert_refused(lambda x, y: x @ x, "cannot be exported: .*mat1 and mat2 shapes|cannot be exported: RuntimeError")
 
 
 def test_ops_between_blocks_are_refused() -> None:
@@ -209,7 +209,7 @@ def test_ops_between_blocks_are_refused() -> None:
         with poptorch.Block(ipu_id=1):
             return x * 3
 
-    fails(function, "No active Block, all the ops must belong to a Block")
+    assert_refused(function, "No active Block, all the ops must belong to a Block")
 
 
 def test_ops_before_the_first_block_go_to_the_first_stage() -> None:
@@ -250,7 +250,7 @@ def test_changing_an_input_in_place_is_refused() -> None:
 
 def test_unsupported_strings_and_state_are_restored() -> None:
     before = torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()
-    fails(lambda x, y: torch.fft.fft(x), "aten::.*fft.* is unsupported|complex")
+    assert_refused(lambda x, y: torch.fft.fft(x), "aten::.*fft.* is unsupported|complex")
     assert (torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()) == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import numpy as np
@@ -148,7 +149,8 @@ def test_time_split(trace, synthetic):
 
 def test_pyplot_is_never_touched(trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
-    timeline_figure(trace)
-    liveness_figure(trace)
-    tile_memory_figure(trace)
-    time_split_figure({"a": trace})
+    with pytest.raises(ImportError):
+        importlib.import_module("matplotlib.pyplot")
+    figures = timeline_figure(trace), liveness_figure(trace), tile_memory_figure(trace), time_split_figure({"a": trace})
+    assert [len(figure.axes) > 0 for figure in figures] == [True] * 4
+    assert [type(figure.canvas).__name__ for figure in figures] == ["FigureCanvasBase"] * 4, "pyplot gives others"

@@ -15,11 +15,12 @@ from typing import Any
 @dataclass
 class Outcome:
     """``problems``: one sentence each, empty if all is well; ``compared``: numbers that were compared; ``refused``: why
-    nothing was."""
+    nothing was; ``ill_conditioned``: differences that the oracle alone has as well."""
 
     problems: list[str] = field(default_factory=list)
     compared: int = 0
     refused: str = ""
+    ill_conditioned: str = ""
 
     @property
     def kind(self) -> str:

@@ -77,6 +77,8 @@ class dtype:
         """
         if isinstance(type_like, dtype):
             return type_like
+        if isinstance(type_like, np.dtype) and type_like in _BY_NUMPY:
+            return _BY_NUMPY[type_like]
         if isinstance(type_like, _ir.DType):
             return _BY_NAME[type_like.name]
         if isinstance(type_like, str):
@@ -125,6 +127,7 @@ _BY_NAME: dict[str, dtype] = {
     "float": float32,
     "double": float64,
 }
+_BY_NUMPY: dict[np.dtype, dtype] = {found.as_numpy(): found for found in _BY_NAME.values()}
 _PYTHON: dict[Any, dtype] = {builtins.bool: _BY_NAME["bool"], builtins.int: int32, builtins.float: float32}
 
 bool = _BY_NAME["bool"]  # the upstream names shadow the builtins in this module only

@@ -230,21 +230,21 @@ def undefined(spec: TensorSpec, name: str = "undefined") -> Tensor:
 
 # -- indexing ----------------------------------------------------------------------------------------------------------
 
+_EVERYTHING = PySlice(None)
+
 
 def _expanded(t: Tensor, key: Any) -> list[Any]:
     """One entry per axis, and None for each new one."""
     parts = list(key) if isinstance(key, tuple) else [key]
-    if sum(part is Ellipsis for part in parts) > 1:
+    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) > 1:
         raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
-    if not any(part is Ellipsis for part in parts):
-        parts.append(Ellipsis)
-    at = next(i for i, part in enumerate(parts) if part is Ellipsis)
-    given = sum(part is not None for part in parts) - 1
+    at = dots[0] if dots else len(parts)
+    given = len(parts) - len(dots) - len([None for part in parts if part is None])
     missing = len(t.shape) - given
     if missing < 0:
         raise IndexError(f"index of {t.id!r}: {given} indices for {len(t.shape)} axes")
-    everything = PySlice(None)
-    return parts[:at] + [everything] * missing + parts[at + 1 :]
+    return parts[:at] + [_EVERYTHING] * missing + parts[at + 1 :]
 
 
 def getitem(t: Tensor, key: Any) -> Tensor:
@@ -261,7 +261,7 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     for axis, part in enumerate(part for part in parts if part is not None):
         size = t.shape[axis]
         if isinstance(part, PySlice):
-            if part == PySlice(None):
+            if part == _EVERYTHING:
                 continue
             start, stop, step = part.start, part.stop, part.step
         elif isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)):
@@ -276,9 +276,11 @@ def getitem(t: Tensor, key: Any) -> Tensor:
             )
         starts.append(start)
         stops.append(stop)
-        steps.append(step)
+        steps.append(1 if step is None else step)
         axes.append(axis)
-    result = slice(t, starts, stops, steps, axes)
+    result = make(_k.Slice, t, axis=tuple(axes), start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+    if {*map(type, parts)} == {PySlice}:
+        return result
     lengths = iter(result.shape)
     shape = [1 if part is None else next(lengths) for part in parts]
     kept = [n for n, part in zip(shape, parts, strict=True) if part is None or isinstance(part, PySlice)]

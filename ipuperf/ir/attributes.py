@@ -24,7 +24,7 @@ import numbers
 import operator
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -53,11 +53,13 @@ class Kind(Generic[T]):
         convert: the value as ops read it; TypeError, ValueError or OverflowError for what it cannot be.
         needed: the end of the error: what is allowed.
         error: the class of the error.
+        exact: classes whose own values (not those of subclasses) are what ops read, so that nothing is converted.
     """
 
     convert: Callable[[Any], T]
     needed: str
     error: type[IrError] = IrError
+    exact: frozenset[type[Any]] = frozenset()
 
 
 def _integer(value: Any) -> int:
@@ -101,11 +103,6 @@ def _members(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _integers(value: Any) -> tuple[int, ...]:
-    members = _members(value)
-    return members if {*map(type, members)} <= {int} else tuple([_integer(member) for member in members])
-
-
 def _dtype(value: Any) -> DType:
     if not isinstance(value, DType):
         raise TypeError("not a DType")
@@ -123,13 +120,13 @@ def _named_floating(value: Any) -> DType:
 
 
 #: A whole number; NumPy's are natural, truth values are not.
-INTEGER: Kind[int] = Kind(_integer, "a whole number is needed")
+INTEGER: Kind[int] = Kind(_integer, "a whole number is needed", exact=frozenset([int]))
 #: A real number.
-NUMBER: Kind[float] = Kind(_number, "a number is needed")
+NUMBER: Kind[float] = Kind(_number, "a number is needed", exact=frozenset([float]))
 #: A truth value.
-FLAG: Kind[bool] = Kind(_flag, "True or False is needed")
+FLAG: Kind[bool] = Kind(_flag, "True or False is needed", exact=frozenset([bool]))
 #: A type of elements.
-DTYPE: Kind[DType] = Kind(_dtype, "a DType is needed", DTypeError)
+DTYPE: Kind[DType] = Kind(_dtype, "a DType is needed", DTypeError, frozenset([DType]))
 #: A floating-point type of elements.
 FLOATING: Kind[DType] = Kind(_floating, "a floating-point DType is needed", DTypeError)
 #: A floating-point type of elements, or its name.
@@ -143,13 +140,20 @@ ANYTHING: Kind[Any] = Kind(lambda value: value, "a value is needed")
 def optional(kind: Kind[T]) -> Kind[T | None]:
     """``kind``, or None."""
     needed = kind.needed.replace(" is needed", " or None is needed")
-    return Kind(lambda value: None if value is None else kind.convert(value), needed, kind.error)
+    exact = kind.exact | {type(None)}
+    return Kind(lambda value: None if value is None else kind.convert(value), needed, kind.error, exact)
 
 
 def many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
     """A tuple (or list) whose members are each a ``kind``."""
     needed = f"a tuple is needed; of each member: {kind.needed}"
-    return Kind(lambda value: tuple([kind.convert(member) for member in _members(value)]), needed, kind.error)
+    is_exact = kind.exact.issuperset
+
+    def convert(value: Any) -> tuple[T, ...]:
+        members = _members(value)
+        return members if is_exact(map(type, members)) else tuple([kind.convert(member) for member in members])
+
+    return Kind(convert, needed, kind.error)
 
 
 def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
@@ -163,7 +167,7 @@ def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 #: A tuple of whole numbers.
-INTEGERS: Kind[tuple[int, ...]] = Kind(_integers, "a tuple of whole numbers is needed")
+INTEGERS: Kind[tuple[int, ...]] = replace(many(INTEGER), needed="a tuple of whole numbers is needed")
 
 
 def instance(wanted: type[T]) -> Kind[T]:
@@ -174,7 +178,7 @@ def instance(wanted: type[T]) -> Kind[T]:
             raise TypeError(f"not a {wanted.__name__}")
         return value
 
-    return Kind(convert, f"a {wanted.__name__} is needed")
+    return Kind(convert, f"a {wanted.__name__} is needed", exact=frozenset([wanted]))
 
 
 def choice(*allowed: T) -> Kind[T]:
@@ -199,6 +203,7 @@ class Attribute(Generic[T]):
 
     Attributes:
         plain: where nothing is given, ops read the default whatever the op.
+        exact: values of just these classes are what ops read.
     """
 
     @overload
@@ -216,6 +221,7 @@ class Attribute(Generic[T]):
         self._convert = kind.convert
         self._settle = settle
         self.plain = settle is None and default is not REQUIRED
+        self.exact = kind.exact if settle is None else frozenset()
 
     def __set_name__(self, owner: type[Op], name: str) -> None:
         self.name = name
@@ -250,8 +256,10 @@ class Attribute(Generic[T]):
 
 def declared(op_class: type) -> dict[str, Attribute[Any]]:
     """The attributes of a class by name, those of its bases first."""
-    found: dict[str, Attribute[Any]] = {}
-    for base in reversed(op_class.__mro__):
+    base, *others = op_class.__bases__
+    known = getattr(base, "declared", {}) if not others else {}
+    found: dict[str, Attribute[Any]] = dict(known)
+    for base in (op_class,) if known else reversed(op_class.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, Attribute):
                 found.pop(name, None)
@@ -266,13 +274,14 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
         IrError: an attribute that the op does not have, one that it needs and is not given, a value of a wrong type.
     """
     known, settled = op.declared, op.attributes
-    for name in given:
-        if name not in known:
-            raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
+    if not given.keys() <= known.keys():
+        name = next(name for name in given if name not in known)
+        raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
     settled.update(op.defaults)
     for name, attribute in known.items():
         if name in given:
-            settled[name] = attribute.settled(op, given[name])
+            value = given[name]
+            settled[name] = value if type(value) in attribute.exact else attribute.settled(op, value)
         elif not attribute.plain:
             settled[name] = attribute.unsaid(op)
 

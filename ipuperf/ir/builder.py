@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from .location import user_location
 from .op import Op
 from .tensor import Tensor
 
@@ -33,7 +34,10 @@ class Builder:
 
     Attributes:
         naming: what outputs are called that nobody names.
+        location: ``file:line`` that new ops come from; None: the line of the user's program that makes them.
     """
+
+    location: str | None = None
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -57,7 +61,10 @@ class Builder:
 
     def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """A new op whose outputs have ``names``; see :meth:`Graph.create` for errors."""
-        op = self.graph.create(op_class, self.taken(op_class, inputs), names, **attributes)
+        location = self.location
+        if location is None:
+            location = user_location()
+        op = self.graph.create_at(op_class, self.taken(op_class, inputs), names, attributes, location)
         self.made(op)
         return op
 
@@ -69,9 +76,11 @@ class Builder:
     def copy(self, op: Op, operands: Sequence[Tensor]) -> Op:
         """A new op that does to ``operands`` what ``op`` does to its own, on the same tiles, from the same place of the
         user's program."""
-        made = self.create(type(op), operands, [t.name for t in op.outputs], **op.attributes)
-        made.tile_set, made.scope, made.location = op.tile_set, op.scope, op.location
-        return made
+        names, taken = [t.name for t in op.outputs], self.taken(type(op), operands)
+        copy = self.graph.create_at(type(op), taken, names, op.attributes, op.location, settled=True)
+        self.made(copy)
+        copy.tile_set, copy.scope = op.tile_set, op.scope
+        return copy
 
     def named(self, name: str) -> AbstractContextManager[None]:
         """Outputs of ops made within are called ``name``, unless they have one of their own."""

@@ -94,9 +94,10 @@ class BuildContext(threading.local):
     @property
     def builder(self) -> Builder:
         """Where new ops go: the innermost builder; an error when there is none."""
-        if not self.builders:
+        builders = self.builders
+        if not builders:
             raise IrError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-        return self.builders[-1]
+        return builders[-1]
 
     @property
     def graph(self) -> Graph:
@@ -165,7 +166,8 @@ class BuildContext(threading.local):
 
     def place(self, op: Op) -> None:
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
-        op.scope = "/".join(self.scopes)
+        if scopes := self.scopes:
+            op.scope = "/".join(scopes)
         op.phase = self._phase(op)
         if ipus := self.ipus:
             op.ipu = ipus[-1]

@@ -8,6 +8,7 @@ codes that NumPy cannot compute with: an array of them is structured, with one `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class DType:
     size: int
     category: str
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype:
         """The NumPy dtype that holds values of this type."""
         return np.dtype([(self.name, self.numpy_name)] if self.category == "float8" else self.numpy_name)
@@ -64,10 +65,14 @@ FLOAT8_152 = DType("float8_152", "uint8", 1, "float8")
 
 _PLAIN = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
 ALL_DTYPES: dict[str, DType] = {d.name: d for d in (*_PLAIN, FLOAT8_143, FLOAT8_152)}
+_BY_NUMPY = {d.numpy: d for d in ALL_DTYPES.values()}
 
 
 def dtype_of(array: np.ndarray | np.generic) -> DType:
     """The :class:`DType` of a NumPy array; ``KeyError`` names the NumPy type when the IPU has no such type."""
+    found = _BY_NUMPY.get(array.dtype)
+    if found is not None:
+        return found
     name = (array.dtype.names or (array.dtype.name,))[0]
     if name not in ALL_DTYPES:
         raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")

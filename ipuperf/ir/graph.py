@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from .builder import Operand
 from .context import CONTEXT
 from .dtype import DType, dtype_of
 from .errors import IrError
+from .location import user_location
 from .op import Op
 from .replicas import ReplicaGrouping
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable
@@ -38,29 +38,6 @@ MAX_NESTING = 2500
 
 #: Frames of Python's stack that following a call takes at most, in any room.
 FRAMES_PER_CALL = 30
-
-
-class _PassedOver(dict[str, bool]):
-    """By module: whether calls from it are never the user's."""
-
-    def __missing__(self, module: str) -> bool:
-        found = self[module] = module.partition(".")[0] in ("ipuperf", "functools", "contextlib")
-        return found
-
-
-_PASSED_OVER = _PassedOver()
-
-
-def user_location() -> str:
-    """``file:line`` of the innermost caller outside ipuperf, for error messages and reports."""
-    frame: FrameType | None = sys._getframe(2)
-    passed_over = _PASSED_OVER
-    try:
-        while frame is not None and passed_over[frame.f_globals["__name__"]]:
-            frame = frame.f_back
-    except KeyError:  # code that runs without a module's name is the user's
-        pass
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -180,11 +157,24 @@ class Graph:
             IrError: an operand belongs to another graph, an attribute that is unknown, missing or of a wrong type
                 (:mod:`.attributes`); ShapeError / DTypeError from the op's rule.
         """
+        return self.create_at(op_class, inputs, names, attributes, user_location())
+
+    def create_at(
+        self,
+        op_class: type[OpT],
+        inputs: Sequence[Tensor],
+        names: Sequence[str],
+        attributes: Mapping[str, Any],
+        location: str,
+        *,
+        settled: bool = False,
+    ) -> OpT:
+        """:meth:`create` for builders, which know the op's ``location``; ``settled``: see :class:`.op.Op`."""
         for tensor in inputs:
             if tensor.graph is not self:
                 raise IrError(self._foreign(op_class.type, tensor))
         self._thawed()
-        op = op_class(self, self.ir.peek_op_id(), inputs, attributes, user_location())
+        op = op_class(self, self.ir.peek_op_id(), inputs, attributes, location, settled=settled)
         specs = op.infer()
         self.ir.take_op_id()
         for tensor in op.inputs:
@@ -195,8 +185,9 @@ class Graph:
         fixed = op.fixed_ipu()
         if fixed is not None:
             op.ipu = fixed
-        for output in op.outputs:
-            output.ipu = op.ipu
+        if op.ipu is not None:
+            for output in op.outputs:
+                output.ipu = op.ipu
         self.ops.append(op)
         self.version += 1
         if self.created_hooks:

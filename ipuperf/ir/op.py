@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class Op:
     """One node of a graph.
 
+    Args:
+        settled: the attributes are all those of an op of this class, whose operands had the same specs.
+
     Class attributes:
         type: name that ``print_schedule`` shows (the upstream operation type).
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
@@ -53,7 +56,14 @@ class Op:
             OPERATIONS[cls.operator] = cls
 
     def __init__(
-        self, graph: Graph, op_id: int, inputs: Sequence[Tensor], attributes: Mapping[str, Any], location: str = ""
+        self,
+        graph: Graph,
+        op_id: int,
+        inputs: Sequence[Tensor],
+        attributes: Mapping[str, Any],
+        location: str = "",
+        *,
+        settled: bool = False,
     ) -> None:
         self.graph = graph
         self.id = op_id
@@ -65,7 +75,10 @@ class Op:
         self.scope = ""
         self.location = location
         self.phase: Phase | None = None
-        give(self, attributes)
+        if settled:
+            self.attributes.update(attributes)
+        elif attributes or self.declared:
+            give(self, attributes)
 
     # -- rules that subclasses state -------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from .base import Op
 
 def wrapped(op: Op, axis: int, rank: int) -> int:
     """``axis`` of ``rank`` axes, not negative; :class:`ShapeError` for one that does not exist."""
-    op.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+    if not -rank <= axis < rank:
+        op.refuse(f"axis {axis} is out of range for rank {rank}")
     return axis % rank
 
 
@@ -27,5 +28,6 @@ def axes_of(op: Op, axes: Sequence[int] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank))
     found = tuple(sorted({wrapped(op, axis, rank) for axis in axes}))
-    op.require(len(found) == len(axes), f"axes {tuple(axes)} name an axis twice")
+    if len(found) != len(axes):
+        op.refuse(f"axes {tuple(axes)} name an axis twice")
     return found

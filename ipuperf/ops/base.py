@@ -9,7 +9,7 @@ nothing to look up and nothing to allocate.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -130,9 +130,13 @@ class Op(ir.Op):
     # -- helpers for shape rules -----------------------------------------------------------------------------------
 
     def require(self, condition: bool, message: str) -> None:
-        """Raise :class:`ShapeError` with the op's name and operands unless ``condition``."""
+        """:meth:`refuse` unless ``condition``. (Frequent ops ask first, as making a message takes a while.)"""
         if not condition:
-            raise ShapeError(f"{self.where()}: {message}")
+            self.refuse(message)
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raise :class:`ShapeError` with the op's name and operands."""
+        raise ShapeError(f"{self.where()}: {message}")
 
     def same_dtype(self, *tensors: Tensor) -> DType:
         """The common dtype of ``tensors`` or :class:`DTypeError`."""

@@ -11,6 +11,7 @@ temporaries a chain needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -149,17 +150,19 @@ def compile_formula(formula: Callable[..., Term], inputs: int, *, in_place: bool
 def _calls(root: Term) -> list[tuple[np.ufunc, tuple[Place, ...]]]:
     """The ufunc calls of a term in the order of writing, equal ones once; an operand ``("call", k)`` is the k-th."""
     calls: list[tuple[np.ufunc, tuple[Place, ...]]] = []
-    known: dict[tuple[np.ufunc, tuple[Place, ...]], Place] = {}
+    known: dict[tuple[object, ...], Place] = {}
 
     def place_of(term: Term) -> Place:
         if term.leaf is not None:
             return term.leaf
         assert term.ufunc is not None
         call = (term.ufunc, tuple(place_of(o) for o in term.operands))
-        if call not in known:
-            known[call] = ("call", len(calls))
+        signs = [math.copysign(1, value) for kind, value in call[1] if kind == "constant"]  # 0.0 == -0.0
+        key = (*call, *signs)
+        if key not in known:
+            known[key] = ("call", len(calls))
             calls.append(call)
-        return known[call]
+        return known[key]
 
     place_of(root)
     return calls

@@ -73,10 +73,8 @@ class _Update(Op):
 
     def same_shape(self, target: Tensor, other: Tensor) -> None:
         """Raise unless two tensors have the same shape."""
-        self.require(
-            target.shape == other.shape,
-            f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes",
-        )
+        if target.shape != other.shape:
+            self.refuse(f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes")
 
 
 # -- scaled addition -----------------------------------------------------------------------------------------------

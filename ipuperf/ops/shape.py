@@ -187,14 +187,13 @@ class _Sliced(Op):
         axes, starts, stops, steps = self.axis, self.start, self.stop, self.step
         if len(steps) == 1:
             steps *= len(axes)
-        self.require(
-            len(axes) == len(starts) == len(stops) == len(steps),
-            f"axis {axes}, start {starts}, stop {stops} and step {steps} have different lengths",
-        )
+        if not len(axes) == len(starts) == len(stops) == len(steps):
+            self.refuse(f"axis {axes}, start {starts}, stop {stops} and step {steps} have different lengths")
         parts: dict[int, slice] = {}
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
             found = wrapped(self, axis, rank)
-            self.require(found not in parts, f"axis {axis} is sliced twice")
+            if found in parts:
+                self.refuse(f"axis {axis} is sliced twice")
             self.require(step != 0, "step 0; a slice needs a step other than 0")
             parts[found] = slice(start, stop, step)
         return parts
@@ -363,12 +362,12 @@ class Concat(Op):
         first = self.inputs[0].shape
         axis = self.axis
         for tensor in self.inputs:
-            self.require(
-                len(tensor.shape) == len(first)
-                and all(i == axis or n == m for i, (n, m) in enumerate(zip(tensor.shape, first, strict=True))),
-                f"shape {tensor.shape} does not fit {first} outside axis {axis}",
-            )
-        total = sum(t.shape[axis] for t in self.inputs)
+            shape = tensor.shape
+            if shape != first and (
+                len(shape) != len(first) or shape[:axis] != first[:axis] or shape[axis + 1 :] != first[axis + 1 :]
+            ):
+                self.refuse(f"shape {shape} does not fit {first} outside axis {axis}")
+        total = sum([t.shape[axis] for t in self.inputs])
         return [TensorSpec((*first[:axis], total, *first[axis + 1 :]), dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:

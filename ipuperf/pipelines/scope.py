@@ -6,15 +6,13 @@ on first use, as inputs by reference, and makes the call or loop when it is comp
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
 from ipuperf.ops import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ipuperf.ir import Phase
 
 
@@ -55,14 +53,6 @@ class Scope(Builder):
     def floating(self, when: bool = True) -> AbstractContextManager[None]:
         """Within (if ``when``), ops may come earlier than those made before them."""
         return self.set("_floats", when)
-
-    @contextmanager
-    def ordered(self) -> Iterator[None]:
-        """Within, new ops of this graph come one after the other whoever makes them, after all there are."""
-        first = max(0, len(self.graph.ops) - 1)
-        yield
-        for one, other in zip(self.graph.ops[first:], self.graph.ops[first + 1 :]):
-            self.graph.constrain(one, other)
 
     def get(self, tensor: Tensor) -> Tensor:
         """``tensor`` of this graph or of one around it, here."""

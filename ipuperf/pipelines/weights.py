@@ -225,13 +225,12 @@ class Weights:
         scalars = {
             name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
         }
-        with routine.ordered():
-            if combined:
-                assert self._training.combined is not None
-                replicas = self._builder.ir.replication_factor
-                self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
-            else:
-                self._training.rule.build(variable, target, reduced, state, scalars)
+        if combined:
+            assert self._training.combined is not None
+            replicas = self._builder.ir.replication_factor
+            self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
+        else:
+            self._training.rule.build(variable, target, reduced, state, scalars)
         self._store_state(variable, state)
         if sharded:
             whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,

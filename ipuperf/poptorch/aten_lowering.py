@@ -27,7 +27,6 @@ from ipuperf.ir import (
     Constant,
     DType,
     Graph,
-    Op,
     Tensor,
     dtype_of,
 )
@@ -134,10 +133,6 @@ class Lowering(Builder):
     def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """A new op, whose outputs have the current node's name."""
         return super().create(op_class, inputs, [self.naming] * len(names), **attributes)
-
-    def made(self, op: Op) -> None:
-        """The op lies where the current node's code is."""
-        op.location = self.location
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Constant:
         """A constant of the graph, of ``dtype`` when given; equal ones are made once."""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 def current_builder() -> Builder:
     """The innermost active op maker; RuntimeError when there is none."""
-    if not CONTEXT.builders:
+    builders = CONTEXT.builders
+    if not builders:
         raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-    return CONTEXT.builders[-1]
+    return builders[-1]
 
 
 def get_current_graph() -> Graph:

@@ -79,6 +79,8 @@ class dtype:
         """
         if isinstance(type_like, dtype):
             return type_like
+        if isinstance(type_like, np.dtype) and type_like in _NP_TO_POPXL:
+            return _NP_TO_POPXL[type_like]
         if isinstance(type_like, _ir.DType):
             return _BY_NAME[type_like.name]
         if isinstance(type_like, str):

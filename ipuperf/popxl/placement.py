@@ -105,22 +105,29 @@ def ipu_of(tensor: _ir.Tensor) -> int | None:
 _ANYWHERE = (_k.Call, _k.If, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
 
 
-def _known_place(tensor: _ir.Tensor) -> Place:
+def _known_place(tensor: _ir.Tensor) -> tuple[int | None, str | None]:
     """As :func:`place_of`, as far as producers and readers that are no calls say: what a new op is checked against."""
     maker, found = tensor.producer, tensor
-    while maker is not None and maker.called_graphs():
-        outputs = maker.called_graphs()[0].outputs
+    while maker is not None and (callees := maker.called_graphs()):
+        outputs = callees[0].outputs
         index = maker.outputs.index(found)
         if index >= len(outputs):
-            return Place(tensor.ipu)
+            return tensor.ipu, None
         found = outputs[index]
         maker = found.producer
-    if maker is not None:
-        place = _made_at(maker, found, set())
+    ipu: int | None
+    tile_set: str | None
+    if maker is not None:  # a copy between IPUs is on its destination
+        ipu, tile_set = maker.ipu or 0, _result_set(maker)
     else:
-        reader = next((op for op in found.consumers if not op.called_graphs()), None)
-        place = _NOWHERE if reader is None else _reading_place(reader, found, set())
-    return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
+        for reader in found.consumers:
+            if not reader.called_graphs():
+                copied = isinstance(reader, (_k.IpuCopy, _k.IoTileCopy))
+                ipu, tile_set = _reading_place(reader, found, set()) if copied else (reader.ipu or 0, reader.tile_set)
+                break
+        else:
+            return tensor.ipu, None
+    return ipu if tensor.ipu is None else tensor.ipu, tile_set
 
 
 def copied_from(tensor: _ir.Tensor) -> str | None:
@@ -139,13 +146,16 @@ def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
 
     What nobody places says nothing (popart: python/popxl/python_files/ops/utils.py, check_tensor_ipu_and_tile_set).
     """
-    if len(tensors) < 2 or issubclass(op_class, _ANYWHERE):
+    if issubclass(op_class, _ANYWHERE):
         return
-    placed = [(t, _known_place(t)) for t in tensors if not isinstance(t, _ir.Constant)]
-    if all(place == placed[0][1] for _, place in placed):
+    placed: dict[_ir.Tensor, tuple[int | None, str | None]] = {}
+    for tensor in tensors:
+        if tensor not in placed and not isinstance(tensor, _ir.Constant):
+            placed[tensor] = _known_place(tensor)
+    if len({*placed.values()}) < 2:
         return
     for index, what in enumerate(("IPU", "tile set")):
-        known = [(t, place[index]) for t, place in placed if place[index] is not None]
+        known = [(t, place[index]) for t, place in placed.items() if place[index] is not None]
         for tensor, place in known[1:]:
             if place != known[0][1]:
                 raise ValueError(

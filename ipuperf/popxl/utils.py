@@ -40,7 +40,7 @@ def host_array(x: Any, what: str) -> np.ndarray:
         raise ValueError(f"{what}: {error}") from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{what}: elements of dtype {array.dtype}; real numbers or bools are needed")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
@@ -49,6 +49,8 @@ def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
     Raises:
         ValueError: values that an integer ``dtype`` cannot hold.
     """
+    if array.dtype == dtype:
+        return array
     if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
         bounds, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
         if not (bounds.min - 1 < low and high < bounds.max + 1):  # NaN is not below anything
@@ -57,7 +59,7 @@ def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
                 f"({bounds.min} to {bounds.max})"
             )
     with np.errstate(over="ignore"):
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype)
 
 
 def to_numpy(
@@ -100,7 +102,7 @@ def to_numpy(
     narrow = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
     found = converted(array, narrow if dtype is None else dtype.as_numpy(), what)
     dtypes.dtype.as_dtype(found.dtype)
-    if copy and np.may_share_memory(found, array):
+    if copy and found is array:
         found = found.copy()
     return np.ascontiguousarray(found).reshape(found.shape)
 

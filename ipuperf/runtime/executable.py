@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import Ir, Stream
-from ipuperf.lowering import NO_MERGING, CollectiveMerging, ipus_per_replica
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, RunSettings, current_settings
 
 if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram
+    from ipuperf.lowering import CollectiveMerging, DeviceProgram
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
     from ipuperf.trace import Trace
@@ -62,7 +61,7 @@ class Executable:
         machine: see :func:`choose_machine`; None takes the machine of the settings in force.
         name: name in reports.
         settings: settings to use (default: those in force); the executable is added to their list.
-        sync_pattern, merging: see :func:`ipuperf.lowering.lower`.
+        sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
 
@@ -79,9 +78,11 @@ class Executable:
         settings: RunSettings | None = None,
         sync_pattern: str = "single_pipeline",
         prefetch_depth: int = 1,
-        merging: CollectiveMerging = NO_MERGING,
+        merging: CollectiveMerging | None = None,
         outlining: float | None = None,
     ) -> None:
+        from ipuperf.lowering import ipus_per_replica
+
         self.sync_pattern = sync_pattern
         self.merging = merging
         self.outlining = outlining
@@ -106,7 +107,7 @@ class Executable:
     @cached_property
     def device_program(self) -> DeviceProgram:
         """The program lowered for the machine."""
-        from ipuperf.lowering import lower
+        from ipuperf.lowering import NO_MERGING, lower
 
         return lower(
             self.ir,
@@ -114,7 +115,7 @@ class Executable:
             name=self.name,
             strict_memory=self.settings.strict_memory,
             sync_pattern=self.sync_pattern,
-            merging=self.merging,
+            merging=self.merging or NO_MERGING,
             outlining=self.outlining,
         )
 

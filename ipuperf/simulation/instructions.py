@@ -14,6 +14,9 @@ from .errors import SimulationError
 if TYPE_CHECKING:
     from ipuperf.lowering.steps import Step
 
+MOST_INSTANCES = 20_000_000
+"""Executions of segments that a trace holds at most; each takes a few hundred bytes while a run is simulated."""
+
 MOST_CYCLES = 2**62
 """Cycles and executions of steps are below this, over all IPUs together, so that int64 holds them and their sums."""
 
@@ -135,9 +138,10 @@ class Shared:
 
 @dataclass(frozen=True)
 class Enter:
-    """Begin of a loop that is executed ``count`` (at least one) times."""
+    """Begin of a loop that is executed ``count`` (at least one) times; ``name`` is for messages."""
 
     count: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,32 @@ def count_copies(instructions: Sequence[Instruction], ipu: int) -> dict[tuple[st
                 key = (copy.direction, copy.stream)
                 counts[key] = counts.get(key, 0) + factors[-1]
     return counts
+
+
+def count_instances(instructions: Sequence[Instruction]) -> int:
+    """How many executions of segments one run of ``instructions`` adds to the trace, those of folded loops included."""
+    count, factors = 0, [1]
+    for instruction in instructions:
+        if isinstance(instruction, Enter):
+            factors.append(factors[-1] * instruction.count)
+        elif isinstance(instruction, Next):
+            factors.pop()
+        else:
+            count += factors[-1] * (len(instruction.segment) if isinstance(instruction, Stretch) else 1)
+    return count
+
+
+def longest_loop(instructions: Sequence[Instruction]) -> tuple[Enter, str] | None:
+    """The loop with most trips and the first shared step inside it ("" for none); None where there is no loop."""
+    begins = [i for i, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
+    if not begins:
+        return None
+    begin = max(begins, key=lambda i: instructions[i].count)  # type: ignore[union-attr]
+    end = next(i for i, found in enumerate(instructions) if isinstance(found, Next) and found.begin == begin)
+    shared = (found.leaf.step.name for found in instructions[begin:end] if isinstance(found, Shared))
+    loop = instructions[begin]
+    assert isinstance(loop, Enter)
+    return loop, next(shared, "")
 
 
 def require_countable(count: int, what: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:

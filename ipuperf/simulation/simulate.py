@@ -20,7 +20,7 @@ from .network import Network
 from .recorder import Recorder
 from .rows import ExecutedRows, host_rows, link_rows, op_rows, program_rows, transfer_rows
 from .tiles import Tiles
-from .validate import check_placement, check_steps
+from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
 from .world import Delays, World
 
@@ -60,7 +60,8 @@ def simulate(
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
-            of more cycles than can be counted.
+            of more cycles than can be counted, or of more executions than a trace can hold
+            (:data:`~.instructions.MOST_INSTANCES`; loops without a shared step count once where they are folded).
         MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
     """
     if fidelity not in ("phase", "tile"):
@@ -70,6 +71,7 @@ def simulate(
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
+    check_length(tree)
     world = _build(program, machine, tree, seed, prefetch_depth)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipuperf.lowering.steps import Place, Step
 
 from .errors import SimulationError
-from .instructions import Instruction, Shared, Stretch
+from .instructions import MOST_INSTANCES, Instruction, Shared, Stretch, count_instances, longest_loop
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -53,6 +53,31 @@ def check_steps(tree: ProgramTree, machine: Machine) -> None:
         for step in _executed(tree, instructions):
             for fault in step.faults(place):
                 raise SimulationError(f"{program.name}: {type(step).__name__} {step.name!r} on IPU {index}: {fault}")
+
+
+def check_length(tree: ProgramTree) -> None:
+    """The executions that a trace keeps one by one are not too many for memory.
+
+    Raises:
+        SimulationError: more than :data:`~.instructions.MOST_INSTANCES`; names the longest loop.
+    """
+    program = tree.program
+    total = program.replicas * sum(count_instances(own) for _, own in tree.lists())
+    if total <= MOST_INSTANCES:
+        return
+    loops = [found for _, own in tree.lists() if (found := longest_loop(own)) is not None]
+    most = f"at most {MOST_INSTANCES:,} are allowed"
+    if not loops:
+        raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {most}")
+    loop, shared = max(loops, key=lambda found: found[0].count)
+    inside = (
+        f"it contains the step {shared!r}, which the IPU shares with others or the host" if shared else "no folding"
+    )
+    raise SimulationError(
+        f"{program.name}: Repeat {loop.name!r} of {loop.count:,} trips is kept trip by trip ({inside}): {total:,} "
+        f"executions in the trace, {most}; let a run have fewer trips, or take such steps out of the loop: loops of "
+        "steps on the tiles alone may be of any length"
+    )
 
 
 def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[Step]:

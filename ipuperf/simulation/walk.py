@@ -52,6 +52,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Loop:
+    name: str
     count: int
     body: tuple[_Item, ...]
 
@@ -233,7 +234,7 @@ class ProgramTree:
             return []
         blocks = [self.segments[item.segment] for item in body if isinstance(item, _Block)]
         if len(blocks) < len(body) or not self._fold:
-            return [_Loop(step.count, body)]
+            return [_Loop(step.name, step.count, body)]
         leaves: list[int] = []
         durations: list[int] = []
         loops = [LocalLoop(0, sum(len(block.leaves) for block in blocks), step.count)]
@@ -282,7 +283,7 @@ class ProgramTree:
                 flat.append(item)
             elif isinstance(item, _Loop):
                 begin = len(flat)
-                flat.append(Enter(item.count))
+                flat.append(Enter(item.count, item.name))
                 self._flatten(item.body, flat)
                 flat.append(Next(begin, item.count))
 

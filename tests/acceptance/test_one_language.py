@@ -14,8 +14,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+#: Methods of graphs, and of builders, that make ops.
+CREATE = {"create", "create_at"}
+
 #: Files that call ``Graph.create``, beside the op maker itself, and why.
 CALLS_OF_GRAPHS = {
+    "ipuperf/ir/graph.py": "Graph.create is Graph.create_at, at the line of the user's program",
     "ipuperf/ops/norms.py": "gradients of norms that are written before the library is there",
     "ipuperf/poptorch/aten_lowering.py": "the lowering of a traced PyTorch module, which becomes a builder",
     "ipuperf/poptorch/update_rules.py": "update rules of PyTorch's optimisers, which become functions",
@@ -24,7 +28,7 @@ CALLS_OF_GRAPHS = {
 #: Functions that take an op class and make an op of it without being methods of a builder.
 OVER_A_BUILDER = {
     "ipuperf/functions/making.py": {"make", "make_all"},
-    "ipuperf/ir/graph.py": {"create", "operate"},
+    "ipuperf/ir/graph.py": {*CREATE, "operate"},
     "ipuperf/popxl/ops/operands.py": {"create", "emit"},
     "ipuperf/poptorch/aten_lowering.py": {"op", "ops"},
     "ipuperf/poptorch/update_rules.py": {"make"},
@@ -33,7 +37,7 @@ OVER_A_BUILDER = {
 #: Classes with arithmetic that do not stand for tensors: terms of kernels, vectors over tiles, costs.
 OTHER_VALUES = {"Operators", "Term", "TileVector", "Cost", "CodeBytes"}
 
-MAKERS = {"create", "op", "ops", "emit", "make", "make_all", "operate"}
+MAKERS = {*CREATE, "op", "ops", "emit", "make", "make_all", "operate"}
 
 
 class Source:
@@ -81,12 +85,23 @@ def _methods_of(source: Source, classes: set[str]) -> set[ast.AST]:
 
 def _calls_of_create(source: Source) -> Iterator[ast.Call]:
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "create":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CREATE:
             yield node
 
 
 #: What builders are called where they are used.
-BUILDERS = {"builder", "frame", "routine", "scope", "outer", "main", "stage", "current_frame", "super"}
+BUILDERS = {
+    "builder",
+    "current_builder",
+    "frame",
+    "routine",
+    "scope",
+    "outer",
+    "main",
+    "stage",
+    "current_frame",
+    "super",
+}
 
 
 def test_ops_are_made_by_builders(sources: list[Source]) -> None:

@@ -135,3 +135,13 @@ def test_gradients_of_a_tensor_with_itself(bench, op: type[Op]) -> None:
     attributes |= {"min": -1.0, "max": 1.0} if op.__name__ == "ClipGrad" else {}
     x = np.random.default_rng(5).uniform(-2, 2, (1, 7)).astype(np.float32)
     np.testing.assert_array_equal(bench.run(op, x, x, **attributes), bench.run(op, x, x.copy(), **attributes))
+
+
+def test_zero_and_minus_zero_are_two_constants() -> None:
+    """They are equal and give different results: of copysign, of division."""
+    chain = compile_formula(lambda x: formula.copysign(x, 0.0) - formula.copysign(x, -0.0), 1)
+    x, out = np.array([3.0, -4.0], np.float32), np.empty(2, np.float32)
+    for step in chain.bind([x], out, [np.empty_like(out) for _ in range(chain.temporaries)]):
+        step()
+    assert out.tolist() == [6.0, 8.0]
+    assert len(compile_formula(lambda x: formula.exp(x * 0.0) + formula.exp(x * 0.0), 1).instructions) == 3

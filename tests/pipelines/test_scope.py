@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipuperf.functions import make
-from ipuperf.ir import CONTEXT, FLOAT32, Ir, Op, Tensor, TensorSpec, schedule
+from ipuperf.ir import CONTEXT, FLOAT32, Ir, Op, Tensor, TensorSpec
 from ipuperf.ops import Abs, Loop, Neg
 from ipuperf.pipelines.routine import Routine
 from ipuperf.pipelines.scope import Scope
@@ -27,15 +27,6 @@ def test_ops_run_as_written_and_floating_ones_when_they_can() -> None:
     assert graph.constraints == {last: {first}}
     assert [op.ipu for op in (first, free, last)] == [1, 1, 1]
     assert first.outputs[0].name == "t"
-
-
-def test_others_ops_are_put_in_order_too() -> None:
-    graph = Ir().main_graph
-    scope, x = Scope(graph), graph.add_input(SPEC, "x")
-    with scope.on(), scope.ordered():
-        ops = [graph.create(Neg, [x], [f"y{i}"]) for i in range(3)]
-    assert schedule(graph) == ops
-    assert graph.constraints == {ops[1]: {ops[0]}, ops[2]: {ops[1]}}
 
 
 def test_place_and_phase_are_said_by_context_and_end_with_it() -> None:

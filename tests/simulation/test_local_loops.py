@@ -245,3 +245,32 @@ def test_popxl_repeat_of_a_million_million_trips():
     assert cycles == two + (HUGE - 2) * (three - two)
     assert megabytes < 200
     assert seconds < 1.0
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_a_loop_with_a_shared_step_that_is_too_long_is_an_early_error(fold):
+    """Its trips are kept one by one; the error names the loop, its trips, the step and what is allowed."""
+    program = s.program(s.seq(op(0, 5), s.repeat(HUGE, op(1, 3), s.h2d(8, "image"))))
+    with pytest.raises(SimulationError) as error:
+        simulate(program, ONE, fold=fold)
+    for word in ("Repeat 'loop' of 1,000,000,000,000 trips", "'h2d image'", "2,000,000,000,001", "at most 20,000,000"):
+        assert word in str(error.value)
+
+
+def test_a_loop_that_is_not_folded_and_too_long_is_an_early_error():
+    program = s.program(s.seq(s.repeat(HUGE, op(1, 3))))
+    with pytest.raises(SimulationError, match=r"of 1,000,000,000,000 trips is kept trip by trip \(no folding\)"):
+        simulate(program, ONE, fold=False)
+    assert simulate(program, ONE).summary()["total_cycles"] >= 3 * HUGE
+
+
+def test_the_executions_of_a_run_are_those_of_its_trace(monkeypatch):
+    """The bound is exact: on both sides of it, nested loops and replicas counted."""
+    program = s.program(s.seq(op(0, 5), s.repeat(3, op(1, 3), s.repeat(4, s.h2d(8, "image"), op(2, 1)))))
+    trace = simulate(program, ONE)
+    executions = len(trace.columns("instances")["dur"])
+    monkeypatch.setattr("ipuperf.simulation.validate.MOST_INSTANCES", executions)
+    simulate(program, ONE)
+    monkeypatch.setattr("ipuperf.simulation.validate.MOST_INSTANCES", executions - 1)
+    with pytest.raises(SimulationError, match=f"{executions} executions in the trace"):
+        simulate(program, ONE)

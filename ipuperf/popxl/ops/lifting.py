@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from types import ModuleType
@@ -10,7 +9,7 @@ from typing import Any
 
 from ipuperf import ir as _ir
 
-from ..arguments import whole_arguments
+from ..arguments import check_wholes, parameters_of, whole_parameters
 from ..context import current_builder
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
@@ -21,23 +20,24 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of :mod:`ipuperf.functions` as a function of PopXL: takes and gives PopXL's tensors and dtypes,
     refuses numbers that should be whole, needs an active graph, and calls its results after itself."""
     name = f"{function.__name__.rstrip('_')}_out"
-    checked = whole_arguments(function)
-    parameters = inspect.signature(function).parameters
-    types = [(place, p.name) for place, p in enumerate(parameters.values()) if "DType" in str(p.annotation)]
+    wholes = whole_parameters(function)
+    types = [(place, key) for place, key, note in parameters_of(function) if "DType" in note]
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         builder = current_builder()
         given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in args]
-        named = {key: lowered(value) for key, value in kwargs.items()}
+        named = {key: lowered(value) for key, value in kwargs.items()} if kwargs else kwargs
         for place, key in types:
             if place < len(given):
                 given[place] = _dtype_of(given[place])
             elif key in named:
                 named[key] = _dtype_of(named[key])
+        if wholes:
+            check_wholes(wholes, given, named)
         before, builder.naming = builder.naming, name
         try:
-            return raised(checked(*given, **named))
+            return raised(function(*given, **named))
         finally:
             builder.naming = before
 

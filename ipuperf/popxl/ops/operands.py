@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 
-from .. import context
+from ..context import current_builder
 from ..data import constant
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap, wrap_all
@@ -50,8 +50,7 @@ def pair(lhs: Operand, rhs: Operand) -> list[Tensor]:
 
 def create(op_class: type[_ir.Op], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> _ir.Op:
     """Append an op to the current graph."""
-    context.gcg()
-    return _ir.CONTEXT.builder.create(op_class, [t._ir_tensor for t in inputs], names, **attributes)
+    return current_builder().create(op_class, [t._ir_tensor for t in inputs], names, **attributes)
 
 
 def emit(op_class: type[_ir.Op], inputs: Sequence[Tensor], name: str, **attributes: Any) -> Tensor:

@@ -40,7 +40,8 @@ def nop(low: Lowering, value: Value) -> Tensor:
 
 def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
     """The value itself, which is printed, as its gradient is."""
-    return arithmetic.print_tensor(low.tensor(value), title or None, print_gradient=True)
+    x = low.tensor(value)
+    return arithmetic.print_tensor(x, title or x.name, print_gradient=True)
 
 
 def set_available_memory(low: Lowering, value: Value, proportion: float) -> Tensor:

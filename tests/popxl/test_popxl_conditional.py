@@ -294,3 +294,21 @@ def test_a_result_given_twice_by_a_called_graph_has_both_gradients():
         called = ops.call_with_info(graph, x)
         (dx,) = ops.call(back.graph, popxl.constant(np.float32(1)), inputs_dict=back.inputs_dict(called))
     assert _results(ir, dx)[0] == 66
+
+
+def test_the_gradient_of_a_graph_that_a_loop_executes_runs_it_again():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.float32(0.5))
+        graph = ir.create_graph(lambda t: ops.exp(ops.exp(t) * 0.5) * 0.25, x)
+        (y,) = ops.repeat(graph, 2, x)
+        back = popxl.transforms.autodiff(graph)
+        assert len(graph.outputs) == 1
+        assert {c.fwd_tensor for c in back.expected_inputs if c.connection_type.name == "Fwd"} == {graph.inputs[0]}
+        (dx,) = ops.call(back.graph, popxl.constant(np.float32(1)), x)
+    found = _results(ir, y, dx)
+
+    def value(t):
+        return np.exp(np.exp(t) * 0.5) * 0.25
+
+    np.testing.assert_allclose(found, [value(value(0.5)), value(0.5) * np.exp(0.5) * 0.5], rtol=1e-6)

@@ -85,6 +85,14 @@ def test_liveness_of_one_trace(trace):
         liveness_figure(trace, ipu=9)
 
 
+def test_liveness_of_ipus_of_unequal_length_shows_all_steps(synthetic):
+    build = synthetic.Builder()
+    for ipu, steps in ((0, 20), (1, 3)):
+        for step in range(steps):
+            build.add("liveness", ipu, step, "p", 10, 1_000_000 + step, 5_000_000, 0)
+    assert {axes.get_xlim() for axes in liveness_figure(build.trace()).axes} == {(0, 20)}
+
+
 def test_liveness_compared(trace, synthetic):
     other = synthetic.pipeline_trace(scale=1.5, runs=1)
     figure = liveness_figure({"on-chip": trace, "off-chip": other})

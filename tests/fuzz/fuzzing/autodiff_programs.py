@@ -26,7 +26,8 @@ Node = list[Any]
 @dataclass
 class Program:
     """A graph from ``shapes`` to its last tensor. ``around``: how it is reached: directly, by a ``call`` within the
-    differentiated graph, or by three ``calls`` after each other (a ``repeat`` has no gradient)."""
+    differentiated graph, by three ``calls`` after each other (a ``repeat`` has no gradient), or in a ``branch`` of a
+    conditional."""
 
     seed: int
     shapes: list[list[int]]
@@ -118,7 +119,7 @@ def draw(r: random.Random) -> Program:
         if drawn is not None and len(nodes) < count:
             nodes.append(drawn[0])
             known.append(drawn[1])
-    around = r.choice(["nothing", "nothing", "call", "calls"])
+    around = r.choice(["nothing", "nothing", "call", "calls", "branch"])
     return Program(r.randrange(1 << 20), shapes, nodes, around, r.choice(["float32", "float32", "float64"]))
 
 
@@ -302,6 +303,8 @@ def _by_torch(
         result = tensors[0]
     else:
         result = _result(program, tensors, 1) * (2 if program.around == "call" else 1)
+        if program.around == "branch":
+            result = _either(result, 1, taken=program.seed % 2 == 0)
     seed = np.asarray(rng.normal(size=tuple(result.shape))).astype(program.dtype)
     result.backward(torch.tensor(seed))
     gradients = [np.zeros(v.shape, v.dtype) if t.grad is None else t.grad.numpy() for t, v in zip(leaves, values)]
@@ -336,8 +339,25 @@ def _graph(program: Program, ir: Any, variables: list[Any]) -> Any:
     if program.around == "call":
         inner = ir.create_graph(lambda *x: _result(program, list(x), 0), *variables)
         return ir.create_graph(lambda *x: ops.call(inner, *x)[0] * 2.0, *variables)
+    if program.around == "branch":
+        return ir.create_graph(lambda *x: _branched(program, ir, x), *variables)
     trip = ir.create_graph(lambda *x: _carried(program, list(x), 0), *variables)
     return ir.create_graph(lambda first, *rest: _thrice(trip, first, rest), *variables)
+
+
+def _either(result: Any, which: int, *, taken: bool) -> Any:
+    """What a branch makes of the result."""
+    return result * 2.0 if taken else (ops.tanh if which == 0 else torch.tanh)(result)
+
+
+def _branched(program: Program, ir: Any, x: Sequence[Any]) -> Any:
+    """A conditional whose branches make different things of the result."""
+    branches = [
+        ir.create_graph(lambda *t, taken=taken: _either(_result(program, list(t), 0), 0, taken=taken), *x)
+        for taken in (True, False)
+    ]
+    condition = popxl.constant(program.seed % 2 == 0, popxl.bool)
+    return ops.conditional(condition, *branches, x, x)[0]
 
 
 def _thrice(trip: Any, first: Any, rest: Sequence[Any]) -> Any:

@@ -119,10 +119,15 @@ def _known_place(tensor: _ir.Tensor) -> Place:
     return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
 
 
-def known_tile_set(tensor: _ir.Tensor) -> str | None:
-    """The tile set of ``tensor``, as far as producers and readers that are no calls say; variables and constants are on
-    the compute tiles."""
-    return "compute" if isinstance(tensor, (_ir.Variable, _ir.Constant)) else _known_place(tensor).tile_set
+def copied_from(tensor: _ir.Tensor) -> str | None:
+    """The tile set from which a copy of ``tensor`` to the other one starts; None where nothing says.
+
+    Variables and constants are on the compute tiles, inputs of graphs where callers and readers say.
+    """
+    if isinstance(tensor, (_ir.Variable, _ir.Constant)):
+        return "compute"
+    found = _known_place(tensor).tile_set if tensor.producer is not None else None
+    return found or place_of(tensor).tile_set
 
 
 def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:

@@ -6,6 +6,7 @@ simulation. ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike; another ``device_de
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -290,16 +291,25 @@ class Session:
             what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
             array = self._in_dtype(value, wanted, what, downcast)
         transfers = self._ir.num_host_transfers
-        many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
-        same = array.shape[1:] == expected[1:] if many else array.shape == expected
-        scalar = array.size == 1 and all(n == 1 for n in expected)
-        if not same and not scalar:
+        if not self._fits(array.shape, stream.shape):
             larger = " (the first axis may be longer)" if transfers > 1 else ""
             raise ValueError(
                 f"run: input stream {stream.tensor_id!r}: got shape {array.shape}, expected {expected}{larger}: "
                 f"{transfers} host transfer(s), {self._ir.replication_factor} replica(s), slices of {stream.shape}"
             )
         return array.reshape((-1, self._ir.replication_factor, *stream.shape))
+
+    def _fits(self, given: tuple[int, ...], slices: tuple[int, ...]) -> bool:
+        """Whether a host array of this shape has the slices of a stream, and as many as a run takes or more; a slice of
+        one element may have any number of axes of length one (``(transfers, replicas, 1)`` for a scalar)."""
+        leading = self._leading()
+        found, rest = given[: len(leading)], given[len(leading) :]
+        if len(found) < len(leading):
+            return False
+        if self._ir.num_host_transfers > 1:
+            found = (min(found[0], leading[0]), *found[1:])
+        one = math.prod(slices) == math.prod(rest) == 1
+        return found == leading and (one or rest == slices)
 
     @staticmethod
     def _in_dtype(value: Any, wanted: np.dtype, what: str, downcast: bool = True) -> np.ndarray:

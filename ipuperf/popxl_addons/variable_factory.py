@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import popxl
+from ipuperf.ir import CONTEXT
 from ipuperf.popxl.remote_buffer import check_sharding, shard_length
 from ipuperf.popxl.utils import to_numpy
 
@@ -50,7 +51,8 @@ class VariableFactory:
         self.name = name
         self.by_ref = by_ref
         self.data_iter = data_iter
-        self.replica_grouping = replica_grouping
+        self._grouping = replica_grouping
+        self._ir = popxl.gir() if CONTEXT.builders else None
         self.shard_over = shard_over
         self._wanted = dtype
         self._source = self._values(data_iter)
@@ -99,8 +101,16 @@ class VariableFactory:
 
     def _host_data(self) -> np.ndarray:
         """Data for one variable: one value, or one per replica group."""
-        groups = self.replica_grouping.num_groups if self.replica_grouping is not None else 1
+        groups = self._grouping.num_groups if self._grouping is not None else 1
         return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
+
+    @property
+    def replica_grouping(self) -> popxl.ReplicaGrouping | None:
+        """Replicas that hold the same value: the given ones, else all of the program in which the factory was made.
+
+        None for a factory that was made outside of any graph.
+        """
+        return self._grouping or (self._ir.replica_grouping() if self._ir is not None else None)
 
     # -- shapes ----------------------------------------------------------------------------------------------------
 
@@ -143,18 +153,16 @@ class VariableFactory:
         """A new variable on chip, in the main graph."""
         data, label = self._host_data(), name or self.name
         if self.shard_over is None:
-            return popxl.variable(data, self.dtype, label, replica_grouping=self.replica_grouping)
+            return popxl.variable(data, self.dtype, label, replica_grouping=self._grouping)
         _, shard = popxl.replica_sharded_variable(
-            data, self.dtype, label, replica_grouping=self.replica_grouping, shard_over=self.shard_over
+            data, self.dtype, label, replica_grouping=self._grouping, shard_over=self.shard_over
         )
         return shard
 
     def init_remote(self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None) -> popxl.Variable:
         """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
-        return make(
-            self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self.replica_grouping
-        )
+        return make(self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping)
 
     def __repr__(self) -> str:
         return upstream_repr(self)

@@ -87,6 +87,22 @@ def test_scalars_may_come_with_an_axis_of_one() -> None:
         assert session.run({x: 3.0})[out].shape == ()
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (3, 2, 1), (4, 2, 1, 1)])
+def test_scalars_of_several_transfers_and_replicas(shape: tuple[int, ...]) -> None:
+    ir = popxl.Ir(2)
+    ir.num_host_transfers = 3
+    with ir.main_graph, popxl.in_sequence():
+        h2d, d2h = popxl.h2d_stream((), popxl.float32, "lr"), popxl.d2h_stream((), popxl.float32)
+        for _ in range(3):
+            ops.host_store(d2h, ops.host_load(h2d) + 1)
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run({h2d: data})[d2h], data.reshape(-1, 2)[:3] + 1)
+        for wrong in ((3, 1, 2), (2, 2, 1), (3, 2, 2), (3,)):
+            with pytest.raises(ValueError, match=r"'lr': got shape"):
+                session.run({h2d: np.zeros(wrong, np.float32)})
+
+
 def test_outputs_are_new_in_each_run_unless_given() -> None:
     session, _, x, out = counter_program()
     with session:

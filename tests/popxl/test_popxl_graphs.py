@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -357,3 +358,30 @@ def test_op_created_hooks(ir: popxl.Ir) -> None:
         main.remove_op_created_hook(handle)
         ops.init((1,), popxl.float32)
     assert seen == ["Init", "HostLoad"]
+
+
+def test_variable_arguments_hold_tensors_only_or_none() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(1)
+        for given in ((x, 5), (5, x)):
+            with pytest.raises(TypeError, match="'rest': a sequence must hold tensors only"):
+                ir.create_graph(lambda *rest: None, *given)
+        with pytest.raises(TypeError, match="'named': a sequence must hold tensors only"):
+            ir.create_graph(lambda **named: None, a=x, b=5)
+
+
+def test_inputs_of_the_main_graph_are_refused_by_the_session() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        popxl.graph_input((2,), popxl.float32, "x")
+    with pytest.raises(RuntimeError, match="inputs of the main graph: x; nothing fills them"):
+        popxl.Session(ir)
+
+
+def test_the_text_of_a_gradient_graph() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        graph = ir.create_graph(lambda x: x * x, popxl.TensorSpec((2,), popxl.float32))
+        text = repr(popxl.transforms.autodiff(graph))
+    assert re.fullmatch(r"GradGraphInfo\[\n  graph=Graph.*expected_inputs=\(.*expected_outputs=\(.*\]", text, re.DOTALL)

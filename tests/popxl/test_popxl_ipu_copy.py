@@ -58,7 +58,7 @@ def test_source_of_variables_and_constants_is_stated() -> None:
 
 
 def test_source_that_cannot_be_found() -> None:
-    with popxl.Ir().main_graph, pytest.raises(ValueError, match="'?lonely.*no producer.*give `source`"):
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="'?lonely.*no producer.*specify `source`"):
         ops.ipu_copy(popxl.variable(1.0, name="lonely"), 1)
 
 
@@ -228,3 +228,12 @@ def test_slices_that_do_not_fit() -> None:
             ops.dynamic_slice(t, index, [0], [5], True)
         with pytest.raises(popxl.errors.popart_exception, match="increment=0.5"):
             ops.increment_mod(index, 0.5, 4)
+
+
+def test_ops_outside_of_any_ipu_need_a_source() -> None:
+    with popxl.Ir().main_graph:
+        with popxl.ipu(None):
+            t = popxl.variable(1) + 1
+        with pytest.raises(ValueError, match="Could not infer the ipu of .*specify `source`"):
+            ops.ipu_copy(t, 1)
+        assert ops.ipu_copy(t, 1, 0).ipu == 1

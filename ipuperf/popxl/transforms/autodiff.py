@@ -71,6 +71,15 @@ class GradGraphInfo:
         """Forward tensors behind the outputs."""
         return tuple(c.fwd_tensor for c in self.expected_outputs)
 
+    def __repr__(self) -> str:
+        def listed(connections: tuple[ExpectedConnection, ...]) -> str:
+            return "".join(f"\n    {connection!r}," for connection in connections)
+
+        return (
+            f"GradGraphInfo[\n  graph={self.graph!r},\n  expected_inputs=({listed(self.expected_inputs)}),\n  "
+            f"expected_outputs=({listed(self.expected_outputs)})\n]"
+        )
+
     def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
         """For a call of the forward graph: gradient graph input -> forward tensor at that call, without the gradients.
 

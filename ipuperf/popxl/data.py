@@ -34,8 +34,11 @@ def _host_array(
     log2_scale: int | None,
     nan_on_overflow: bool | None,
 ) -> np.ndarray:
-    """Host data as array; with several groups the leading axis must run over them."""
+    """Host data as array; with several groups the leading axis must run over them. An array that a file is mapped to
+    stays one where its type is that of the variable: what the session writes back goes into the file."""
     array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, what=f"variable {name!r}")
+    if isinstance(data, np.memmap) and data.dtype == array.dtype:
+        array = data
     if group.num_groups > 1 and (array.ndim == 0 or array.shape[0] != group.num_groups):
         raise ValueError(
             f"variable {name!r}: host data has shape {array.shape}; with {group.num_groups} replica groups it must be "

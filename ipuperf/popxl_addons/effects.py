@@ -11,11 +11,11 @@ from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 EFFECTS = Effects(
     "popxl_addons",
     {
+        "transforms.disable_fc_pass(ir)": Effect(NO_DIFFERENCE, "products are planned one by one anyway"),
+        "transforms.enable_fc_pass(ir)": Effect(NO_EFFECT, "products are planned one by one, not as layers"),
         "cross_entropy_sharded_loss(available_memory_proportion)": Effect(
             NO_EFFECT, "the slices and updates of one class for each sample run in one pass", (0.4,)
         ),
-        "transforms.disable_fc_pass(ir)": Effect(NO_DIFFERENCE, "products are planned one by one anyway"),
-        "transforms.enable_fc_pass(ir)": Effect(NO_EFFECT, "products are planned one by one, not as layers"),
         "patterns.apply_pre_alias_patterns(level)": Effect(
             NO_EFFECT, "ops run as they were made; nothing is rewritten", ("default", "no_patterns")
         ),

@@ -189,7 +189,7 @@ class Module(popxl.Module):
             self._reset()
             with self._building_graph():
                 graph = popxl.gir().create_graph(self, *args, **kwargs)
-            graph._ir.own_gradient = self.implements_grad_graph
+            graph._base.own_gradient = self.implements_grad_graph
             factories, inputs = self._variable_factories.copy(), self._named_inputs.copy()
         else:
             self._reset()

@@ -18,6 +18,7 @@ from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
 from .graph import GraphWithNamedArgs
+from .utils import duplicate_items
 
 if TYPE_CHECKING:
     from .module import Module
@@ -145,11 +146,11 @@ def create_grad_graph(
         _check_outputs(made, plain)
         wanted = [t for t in required if t in names]
         _add_variable_grads(made, [names[t] for t in wanted], module.var_grad)
-        _ir.expose(graph._ir, [t._ir_tensor for t in module.aux.tensors])
+        _ir.expose(graph._base, [t._ir_tensor for t in module.aux.tensors])
         inputs = [(t, True) for t in provided] + [(t, False) for t in module.aux.used]
         derivative = _ir.Derivative(
-            graph._ir,
-            made._ir,
+            graph._base,
+            made._base,
             [_ir.Connection(t._ir_tensor, is_gradient) for t, is_gradient in inputs],
             [_ir.Connection(t._ir_tensor, True) for t in (*plain, *wanted)],
         )
@@ -184,7 +185,7 @@ def create_grad_graph_info(
             raise ValueError(f"create_grad_graph_info: graph {graph.name!r} belongs to another Ir")
     inputs = [_ir.Connection(t._ir_tensor, t not in fwd_tensors) for t in grad_input_to_fwd_output.values()]
     outputs = [_ir.Connection(t._ir_tensor, True) for t in grad_output_to_fwd_input.values()]
-    return GradGraphInfo(_ir.Derivative(fwd_graph._ir, grad_graph._ir, inputs, outputs))
+    return GradGraphInfo(_ir.Derivative(fwd_graph._base, grad_graph._base, inputs, outputs))
 
 
 def _check_signature(build_grad: Callable[..., Any]) -> None:
@@ -205,8 +206,8 @@ def _chosen(
     wrong = [t for t in chosen if t not in among]
     if wrong:
         raise ValueError(f"A Tensor specified in {what} of `fwd_graph` {graph.name!r}: {wrong}")
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {chosen}")
+    if twice := duplicate_items(chosen):
+        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {twice}")
     return chosen
 
 

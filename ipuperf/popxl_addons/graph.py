@@ -139,7 +139,7 @@ class GraphWithNamedArgs:
     def print_schedule(self) -> str:
         """The graph's ops in execution order, as text; named inputs as ``name=%n``."""
         names = {tensor._ir_tensor: name for name, tensor in self.args.to_dict().items()}
-        return _ir.format_schedule(self.graph._ir, names)
+        return _ir.format_schedule(self.graph._base, names)
 
     def __repr__(self) -> str:
         return upstream_repr(self)

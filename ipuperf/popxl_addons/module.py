@@ -16,6 +16,7 @@ from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
 from .graph_common import CalledGradients
 from .named_tensors import NamedTensors
+from .utils import overrides
 from .variable_factory import (
     DataSource,
     NamedVariableFactories,
@@ -140,7 +141,7 @@ class Module(popxl.Module):
     @property
     def implements_grad_graph(self) -> bool:
         """Whether the module defines ``build_grad``."""
-        return type(self).build_grad is not Module.build_grad
+        return overrides(type(self), Module, "build_grad")
 
     def build_grad(self, *grads: Any) -> Any:
         """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""
@@ -188,7 +189,7 @@ class Module(popxl.Module):
             self._reset()
             with self._building_graph():
                 graph = popxl.gir().create_graph(self, *args, **kwargs)
-            graph._ir.own_gradient = self.implements_grad_graph
+            graph._base.own_gradient = self.implements_grad_graph
             factories, inputs = self._variable_factories.copy(), self._named_inputs.copy()
         else:
             self._reset()

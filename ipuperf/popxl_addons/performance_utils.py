@@ -40,8 +40,8 @@ def evaluate_ir_FLOPs(ir: popxl.Ir) -> Breakdown:
 def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
     """The operations of a graph on one replica, with those of the graphs that it calls and repeats."""
     counted: dict[_ir.Graph, Breakdown] = {}
-    with graph._ir.ir.deep_calls():
-        return _counted(graph._ir, counted)
+    with graph._base.ir.deep_calls():
+        return _counted(graph._base, counted)
 
 
 def _counted(graph: _ir.Graph, known: dict[_ir.Graph, Breakdown]) -> Breakdown:

@@ -82,7 +82,7 @@ def test_source_of_a_graph_input() -> None:
             return x.copy_to_ipu(1)
 
         inner = ir.create_graph(reads, popxl.variable(1.0))
-        assert [op.source for op in inner._ir.ops if op.type == "IpuCopy"] == [2]
+        assert [op.source for op in inner._base.ops if op.type == "IpuCopy"] == [2]
 
         called = ir.create_empty_graph("called")
         with called:
@@ -91,7 +91,7 @@ def test_source_of_a_graph_input() -> None:
             ops.call(called, popxl.variable(1.0) + 1)
         with called:
             popxl.graph_output(x.copy_to_ipu(1))
-        assert called._ir.ops[0].source == 3
+        assert called._base.ops[0].source == 3
 
 
 def test_source_is_what_a_called_graph_gives() -> None:
@@ -140,9 +140,9 @@ def test_gradient_graph_is_on_the_ipus_of_the_forward_graph() -> None:
 
         graph = ir.create_graph(forward, popxl.TensorSpec((), popxl.float32))
         info = popxl.transforms.autodiff(graph)
-        places = {op.type: op.ipu for op in info.graph._ir.ops}
+        places = {op.type: op.ipu for op in info.graph._base.ops}
         assert places["IpuCopy"] == 1
-        assert {op.ipu for op in info.graph._ir.ops} == {1, 2}
+        assert {op.ipu for op in info.graph._base.ops} == {1, 2}
         with popxl.ipu(1):
             x = popxl.variable(5.0)
             call = ops.call_with_info(graph, x)

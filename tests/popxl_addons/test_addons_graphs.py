@@ -40,7 +40,7 @@ def test_a_routed_tensor_has_its_value_on_every_way() -> None:
         inner = route_tensor_into_graph(a)
         assert route_tensor_into_graph(a) == inner
         doubled = three.outputs[0]
-        three._ir.outputs[0] = (doubled + inner)._ir_tensor
+        three._base.outputs[0] = (doubled + inner)._ir_tensor
     assert [len(g.inputs) for g in (one, two, three)] == [2, 2, 2]
     assert is_subgraph(main, three)
     assert not is_subgraph(two, one)
@@ -108,7 +108,7 @@ def test_a_repeated_main_graph_is_run_so_often(count: int) -> None:
     repeated = repeat_graph(ir.main_graph, count)
     ir.num_host_transfers = count
     assert (repeated == ir.main_graph) == (count == 1)
-    assert len(ir.main_graph._ir.ops) == (1 if count > 1 else 5)
+    assert len(ir.main_graph._base.ops) == (1 if count > 1 else 5)
     with popxl.Session(ir) as session:
         found = session.run({stream: data if count > 1 else data[0]})[out]
     np.testing.assert_allclose(found, np.squeeze(2 * data.cumsum(0)), rtol=1e-5)

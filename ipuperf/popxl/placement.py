@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
-from .pb_ir import PopxlProgram
+from .pb_ir import ConfiguredIr
 
 
 class Place(NamedTuple):
@@ -54,15 +54,21 @@ def _result_set(op: _ir.Op) -> str:
     return op.destination if isinstance(op, _k.IoTileCopy) else op.tile_set
 
 
+def _runs_on(op: _ir.Op) -> int | None:
+    """The IPU of an op that is no call: 0 where nothing is said, None inside ``popxl.ipu(None)``."""
+    if op.ipu is None:
+        program = op.graph.ir
+        return None if isinstance(program, ConfiguredIr) and op in program.unplaced else 0
+    return op.ipu
+
+
 def _made_at(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
     """Where ``op`` leaves its result ``tensor``."""
     if isinstance(op, _k.IpuCopy):
         return Place(op.destination, op.tile_set)
     callees = op.called_graphs()
     if not callees:
-        program = op.graph.ir
-        unplaced = isinstance(program, PopxlProgram) and op in program.unplaced
-        return Place(None if unplaced else op.ipu or 0, _result_set(op))
+        return Place(_runs_on(op), _result_set(op))
     index = op.outputs.index(tensor)
     outputs = callees[0].outputs
     return _find(outputs[index], seen) if index < len(outputs) else _NOWHERE
@@ -118,7 +124,7 @@ def _known_place(tensor: _ir.Tensor) -> tuple[int | None, str | None]:
     ipu: int | None
     tile_set: str | None
     if maker is not None:  # a copy between IPUs is on its destination
-        ipu, tile_set = maker.ipu or 0, _result_set(maker)
+        ipu, tile_set = _runs_on(maker), _result_set(maker)
     else:
         for reader in found.consumers:
             if not reader.called_graphs():
@@ -137,7 +143,7 @@ def copied_from(tensor: _ir.Tensor) -> str | None:
     """
     if isinstance(tensor, (_ir.Variable, _ir.Constant)):
         return "compute"
-    found = _known_place(tensor).tile_set if tensor.producer is not None else None
+    found = _known_place(tensor)[1] if tensor.producer is not None else None
     return found or place_of(tensor).tile_set
 
 

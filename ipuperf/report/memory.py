@@ -189,7 +189,7 @@ def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colo
     """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here."""
     from matplotlib.patches import StepPatch
 
-    axes.add_artist(StepPatch(high, edges, baseline=low, fill=True, color=colour, linewidth=0))
+    axes.add_artist(StepPatch(high, edges, baseline=low, fill=True, color=colour, linewidth=0))  # type: ignore[arg-type]
 
 
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:

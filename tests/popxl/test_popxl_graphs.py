@@ -385,3 +385,18 @@ def test_the_text_of_a_gradient_graph() -> None:
         graph = ir.create_graph(lambda x: x * x, popxl.TensorSpec((2,), popxl.float32))
         text = repr(popxl.transforms.autodiff(graph))
     assert re.fullmatch(r"GradGraphInfo\[\n  graph=Graph.*expected_inputs=\(.*expected_outputs=\(.*\]", text, re.DOTALL)
+
+
+def test_a_called_graph_prints_though_nobody_reads_what_it_makes(capfd: pytest.CaptureFixture[str]) -> None:
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph:
+        x = popxl.variable(np.arange(4, dtype=np.float32).reshape(2, 2))
+
+        def shown(x: popxl.Tensor) -> popxl.Tensor:
+            ops.print_tensor(x, title="inner", digits=1)
+            return x + 1
+
+        ops.call(ir.create_graph(shown, x), x)
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run()
+    assert capfd.readouterr().err.count("inner (replica 1): [[0. 1.]\n [2. 3.]]") == 1

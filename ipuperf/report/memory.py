@@ -187,7 +187,8 @@ def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colo
     """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here."""
     from matplotlib.patches import StepPatch
 
-    axes.add_artist(StepPatch(high, edges, baseline=low, fill=True, color=colour, linewidth=0))
+    baseline: Any = low  # matplotlib's annotation knows numbers only
+    axes.add_artist(StepPatch(high, edges, baseline=baseline, fill=True, color=colour, linewidth=0))
 
 
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:

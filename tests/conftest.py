@@ -6,6 +6,7 @@ that a file of tests has to leave the front ends as it found them.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -48,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.
     for place, item in enumerate(item for item in items if "slow" in item.keywords):
         if not every or place % every:
             item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
+
+
+def pytest_collection_finish() -> None:
+    """What all tests share (their functions, PyTorch) is never looked at again by the garbage collector, which took a
+    fifth of the time of a run."""
+    gc.collect()
+    gc.freeze()
 
 
 def _data_folders() -> list[Path]:

@@ -154,20 +154,26 @@ def trace(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch's own messages about failures are repeated in the exception."""
+    """PyTorch's own messages about failures are repeated in the exception.
+
+    ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
+    disabled. What is new in the meantime has the level of ``torch``.
+    """
     logger = logging.getLogger("torch")
-    names = [n for n in logging.Logger.manager.loggerDict if n == "torch" or n.startswith("torch.")]
-    levels = {name: logging.getLogger(name).level for name in ["torch", *names]}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    level = logger.level
+    others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
+    others = [other for other in others if not other.disabled]
     logger.setLevel(logging.CRITICAL)
+    for other in others:
+        other.disabled = True
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
             yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        for other in others:
+            other.disabled = False
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parent))
+import building
 import numerics
 import numpy_mlp
 import pipelines
@@ -168,6 +169,7 @@ def main(json_path: Path | None, repeats: int) -> None:
         simulation,
         simulation_memory,
         lambda: imports(min(repeats, 5)),
+        lambda: building.building(repeats),
         pipelines.pipelines,
         lambda: numerics.numerics(repeats),
     ]

@@ -341,7 +341,9 @@ def true_div(lhs: Operand, rhs: Operand) -> Tensor:
 
 @named(tensorflow="math.floor_divide(x, y)")
 def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``."""
+    """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``: that of TensorFlow and of operators, which take
+    numbers too. PyTorch's is :func:`.elementary.floor_div`: other ops, so other cycles.
+    """
     left, right = CONTEXT.builder.operands(lhs, rhs)
     if left.dtype.is_integer:
         return make(_k.Div, sub(left, mod(left, right)), right)
@@ -350,7 +352,9 @@ def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
 
 @named(tensorflow="math.mod(x, y)")
 def mod(lhs: Operand, rhs: Operand) -> Tensor:
-    """Remainder with the sign of ``rhs``, as Python's ``%``."""
+    """Remainder with the sign of ``rhs``, as Python's ``%``: that of TensorFlow and operators, which take numbers;
+    a sum of remainder and divisor is in between. PyTorch's is :func:`.elementary.remainder`: other ops and cycles.
+    """
     left, right = CONTEXT.builder.operands(lhs, rhs)
     return fmod(add(fmod(left, right), right), right)
 

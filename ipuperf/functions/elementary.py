@@ -70,7 +70,8 @@ def trunc(t: Tensor) -> Tensor:
 
 @named(aten="floor_divide")
 def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Quotient rounded down, also of integers."""
+    """Quotient rounded down, also of integers: the truncated quotient, less one where the remainder's sign is not the
+    divisor's (PyTorch's; TensorFlow's is :func:`.arithmetic.floor_div`, of other ops)."""
     quotient = lhs / rhs
     if quotient.dtype.is_floating_point:
         return floor(quotient)
@@ -79,7 +80,8 @@ def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 @named(aten="remainder")
 def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Remainder with the sign of ``rhs``."""
+    """Remainder with the sign of ``rhs``: of floats by way of the quotient, of integers corrected where signs differ
+    (PyTorch's; TensorFlow's is :func:`.arithmetic.mod`, of other ops)."""
     if lhs.dtype.is_floating_point:
         return lhs - floor(lhs / rhs) * rhs
     correction = cast(_crosses(lhs, rhs), lhs.dtype) * rhs

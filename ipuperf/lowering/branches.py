@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ipuperf.ir import IrError
+from ipuperf.ir import Graph, IrError
 from ipuperf.ops.base import Op
 
 from .lowered import LoweredGraph
 
+Known = dict[Graph, Counter[str]]
+"""What graphs do, by kind, found out once."""
 
-def longer_of(op: Op, graphs: Sequence[LoweredGraph]) -> LoweredGraph:
+
+def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGraph:
     """The one of two branches of ``op`` that takes longer; of equal ones the first.
 
     Raises:
         IrError: the one has more of something, the other of something else.
     """
-    first, second = (_amounts(graph) for graph in graphs)
+    first, second = (_amounts(graph, known) for graph in graphs)
     if all(first[key] >= amount for key, amount in second.items()):
         return graphs[0]
     if all(second[key] >= amount for key, amount in first.items()):
@@ -34,9 +37,11 @@ def longer_of(op: Op, graphs: Sequence[LoweredGraph]) -> LoweredGraph:
     )
 
 
-def _amounts(lowered: LoweredGraph) -> Counter[str]:
+def _amounts(lowered: LoweredGraph, known: Known) -> Counter[str]:
     """What a graph and the graphs below it do, on all IPUs, by kind."""
-    found: Counter[str] = Counter()
+    if lowered.graph in known:
+        return known[lowered.graph]
+    found = known[lowered.graph] = Counter()
     for item in lowered.ops:
         copies = (*item.copies.before.values(), *item.copies.after_trip.values())
         own = [*item.steps.steps, *(step for steps in copies for step in steps)]
@@ -44,7 +49,7 @@ def _amounts(lowered: LoweredGraph) -> Counter[str]:
             for key, amount in step.amounts():
                 found[key] += amount
         for body, trips in item.calls:
-            found.update({key: trips * amount for key, amount in _amounts(body).items()})
+            found.update({key: trips * amount for key, amount in _amounts(body, known).items()})
     return found
 
 

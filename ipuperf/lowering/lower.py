@@ -32,8 +32,8 @@ from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
 from ipuperf.ops.work import CallGraph, ReadCondition
 
+from . import branches
 from .alike import Known
-from .branches import longer_of
 from .code_loading import write_transfers
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .fitting import DoesNotFitError, memory_warnings
@@ -98,6 +98,7 @@ class Lowering(Places):
         self.low_confidence: dict[str, None] = {}
         self.phases = {} if draft else phases_of(ir.main_graph)
         self._ipus_of: dict[Graph, set[int]] = {}
+        self._amounts: branches.Known = {}
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Lowering(Places):
         """The way of a conditional that takes longer, behind the steps that let every IPU of both know the
         condition."""
         bodies = [way.calls[0][0] for way in ways]
-        way = ways[bodies.index(longer_of(op, bodies))]
+        way = ways[bodies.index(branches.longer_of(op, bodies, self._amounts))]
         home = self.home(op.inputs[0])
         told = sorted(set().union(*map(self.ipus_of, bodies)) - {home})
         read = Superstepper(op, op_id, layouts, self.machine)

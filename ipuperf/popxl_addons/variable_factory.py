@@ -29,8 +29,8 @@ class VariableFactory:
 
     Args:
         data_iter: a function that returns host data, an iterable of it (of an array or a list each row is the data of
-            one variable, as upstream), or one number, the same each time. The first value is drawn at once, to know the shape, and is that of the
-            first variable.
+            one variable, as upstream), or one number, the same each time. The first value is drawn at once, to know the
+            shape, and is that of the first variable.
         dtype: type of the variable (default: of the data, 64-bit types narrowed).
         name: name of input and variable.
         by_ref: the subgraph changes the variable.

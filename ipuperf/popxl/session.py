@@ -128,7 +128,11 @@ class Session:
         self._mark_in_sync(True)
 
     def weights_to_host(self) -> None:
-        """Copy all variables to the host, when a run has happened since the last copy; memory-mapped files are written."""
+        """Copy all variables to the host, when a run has happened since the last copy. Memory-mapped files are written.
+
+        Raises:
+            ValueError: the session is not attached.
+        """
         self._require_attached("weights_to_host")
         if self._device_newer:
             self.executable.evaluator.store_variables()

@@ -6,10 +6,12 @@ optimisers), or the graph in which it is made (:attr:`Graph.phase`: the gradient
 
 Nobody says it of the ops that a PopXL user writes. :func:`phases_of` follows the data there, as a reader would:
 
-- an op that reads a gradient (what a backward op makes or changes, and what is computed from that) is backward; if by
-  that it changes a tensor that is no gradient, it is an update;
+- an op that reads a gradient (what a backward op makes or changes, also inside of a call, and what is computed from
+  that) is backward; if by that it changes a tensor that is no gradient, it is an update;
 - a call or loop is what its graph was made for, or what the ops of its graph are, when they are all one thing;
-  ``other`` when they are several;
+  ``other`` when they are several. I/O does not count there, nor do ops of which nobody says anything and that make
+  integers only (counters, entries of remote buffers): a loop of loads, calls of a gradient graph and stores is
+  backward;
 - everything else is what its graph is called for, when all calls of it are for one thing, and forward otherwise.
 
 A gradient that goes by way of a remote buffer is not followed.
@@ -18,7 +20,7 @@ A gradient that goes by way of a remote buffer is not followed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .schedule import roots, schedule
 
@@ -33,15 +35,23 @@ Phase = Literal["fwd", "recompute", "bwd", "update", "io", "other"]
 _Found = dict["Op", "Phase | None"]
 
 
+class _Followed(NamedTuple):
+    """Phases of the ops of a graph as far as it and what it calls tell, and the gradients that are made or changed in
+    it (owners of their storage)."""
+
+    phases: _Found
+    gradients: set[Tensor]
+
+
 def phases_of(graph: Graph) -> Mapping[Op, Phase]:
     """The phase of each op that ``graph`` executes when it is called for nothing in particular; those of called graphs
     included."""
     return _final(_followed(graph))
 
 
-def _followed(main: Graph) -> dict[Graph, _Found]:
-    """Phases as far as a graph and what it calls tell; callers come after what they call."""
-    found: dict[Graph, _Found] = {}
+def _followed(main: Graph) -> dict[Graph, _Followed]:
+    """What is known of a graph and of what it calls; callers come after what they call."""
+    found: dict[Graph, _Followed] = {}
     waiting = [main]
     while waiting:
         graph = waiting[-1]
@@ -54,7 +64,7 @@ def _followed(main: Graph) -> dict[Graph, _Found]:
     return found
 
 
-def _follow(graph: Graph, found: Mapping[Graph, _Found]) -> _Found:
+def _follow(graph: Graph, found: Mapping[Graph, _Followed]) -> _Followed:
     """Phases of the ops of ``graph`` from what they say, what they call and which gradients they read."""
     root = roots(graph)
     gradients: set[Tensor] = set()
@@ -62,9 +72,23 @@ def _follow(graph: Graph, found: Mapping[Graph, _Found]) -> _Found:
     for op in schedule(graph):
         phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
         if phase == "bwd":
-            changed = [op.inputs[index] for index in op.modified_inputs()]
-            gradients.update(root.get(tensor, tensor) for tensor in (*op.outputs, *changed))
-    return result
+            made = [*op.outputs, *(op.inputs[index] for index in op.modified_inputs())]
+        else:
+            made = _made_inside(op, found)
+        gradients.update(root.get(tensor, tensor) for tensor in made)
+    return _Followed(result, gradients)
+
+
+def _made_inside(op: Op, found: Mapping[Graph, _Followed]) -> list[Tensor]:
+    """Results and changed operands of a call that are gradients in the graph it calls."""
+    made: list[Tensor] = []
+    changed = {op.inputs[index] for index in op.modified_inputs()} if op.called_graphs() else set()
+    for callee, operands in op.calls():
+        root, inside = roots(callee), found[callee].gradients
+        pairs = [(inner, outer) for inner, outer in zip(callee.inputs, operands, strict=False) if outer in changed]
+        pairs += zip(callee.outputs, op.outputs, strict=False)
+        made += [outer for inner, outer in pairs if root.get(inner, inner) in inside]
+    return made
 
 
 def _said_of_callee(op: Op) -> Phase | None:
@@ -80,21 +104,27 @@ def _read(op: Op, gradients: set[Tensor], root: Mapping[Tensor, Tensor]) -> Phas
     return "bwd" if all(read[index] for index in op.modified_inputs()) else "update"
 
 
-def _called(op: Op, found: Mapping[Graph, _Found]) -> Phase | None:
-    """What the ops of a called graph are, I/O aside; None for no call, or when they do not say."""
-    kinds = {phase for callee in op.called_graphs() for phase in found[callee].values() if phase != "io"}
+def _called(op: Op, found: Mapping[Graph, _Followed]) -> Phase | None:
+    """What the ops of a called graph are, I/O and counters aside; None for no call, or when they do not say."""
+    inside = [pair for callee in op.called_graphs() for pair in found[callee].phases.items()]
+    kinds = {phase for inner, phase in inside if phase != "io" and not (phase is None and _counts(inner))}
     if len(kinds) < 2:
         return next(iter(kinds), None)
     return None if kinds == {None, "update"} else "other"
 
 
-def _final(found: Mapping[Graph, _Found]) -> dict[Op, Phase]:
+def _counts(op: Op) -> bool:
+    """Whether all that an op makes are integers."""
+    return bool(op.outputs) and not any(tensor.dtype.is_floating_point for tensor in op.outputs)
+
+
+def _final(found: Mapping[Graph, _Followed]) -> dict[Op, Phase]:
     """Ops of which nothing is known are what their graph is called for."""
     purposes: dict[Graph, set[Phase]] = {graph: set() for graph in found}
     result: dict[Op, Phase] = {}
-    for graph, ops in reversed(list(found.items())):
+    for graph, known in reversed(list(found.items())):
         purpose = _purpose(purposes[graph])
-        for op, phase in ops.items():
+        for op, phase in known.phases.items():
             result[op] = phase or purpose
             for callee in op.called_graphs():
                 purposes[callee].add(result[op])

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, Phase, Tensor, TensorSpec
 from ipuperf.ir.attributes import Attribute, choice
 
 from .base import Environment, Kernel, Op
@@ -41,6 +41,10 @@ class IoTileCopy(Op):
     def source(self) -> str:
         """The tile set that sends."""
         return "io" if self.destination == "compute" else "compute"
+
+    def own_phase(self) -> Phase | None:
+        """I/O, whatever it is for."""
+        return "io"
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""

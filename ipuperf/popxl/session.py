@@ -18,6 +18,7 @@ from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.popart import DeviceInfo
 from ipuperf.runtime.executable import Executable
 
+from .data import check_remote_variables
 from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
@@ -47,6 +48,15 @@ def _given_name(given: Any, wanted: Iterable[Any]) -> str:
     return f"{name!r} of another Ir" if name in {s.tensor_id for s in wanted} else repr(name)
 
 
+def _check_main(program: _ir.Ir) -> None:
+    """RuntimeError when the main graph has inputs, which nothing fills."""
+    if names := [t.id for t in program.main_graph.inputs]:
+        raise RuntimeError(
+            f"inputs of the main graph: {', '.join(names)}; nothing fills them, use popxl.variable, popxl.constant or "
+            "a host stream"
+        )
+
+
 class Session:
     """A program ready to run. Use it as a context manager around ``run``.
 
@@ -61,6 +71,8 @@ class Session:
     Raises:
         IrError (``popart_exception``): the program cannot be ordered, or an in-place change is ambiguous.
         MachineError: the replicas do not fit the machine of the run.
+        ValueError: a remote variable has another shape or type than its buffer's entries.
+        RuntimeError: the main graph has inputs, which nothing fills.
     """
 
     def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
@@ -69,6 +81,8 @@ class Session:
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
+        _check_main(ir._ir)
+        check_remote_variables(ir._ir)
         ir._ir.freeze_check()
         with ir._ir.deep_calls():
             check_entries(ir._ir)

@@ -27,7 +27,8 @@ def adding(start: float = 0.0, names: tuple[str, ...] = ("a", "b"), **kwargs: An
         loaded = ops.host_load(x)
         state = addons.NamedTensors()
         for number, name in enumerate(names):
-            state.insert(f"layer.{name}", popxl.variable(np.full(2, start + number, np.float32), name=name))
+            made = popxl.variable(np.full(2, start + number, np.float32), name=name)
+            state.insert(f"layer.{name}", made, overwrite=True)
         for variable in state.to_dict().values():
             ops.var_updates.accumulate_(variable, loaded)
         ops.host_store(y, state.to_dict()[f"layer.{names[-1]}"])

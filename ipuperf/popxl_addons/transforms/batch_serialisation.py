@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from ipuperf import popxl
+from ipuperf.ir import CONTEXT
 from ipuperf.popxl import ReplicaGrouping, ops
 from ipuperf.popxl.arguments import whole
 from ipuperf.popxl.transforms import ExpectedConnection, ExpectedConnectionType, io_tile_exchange, merge_exchange
@@ -256,7 +257,9 @@ def _mode(io_mode: str, steps: int) -> str:
 
 
 def _result(transfers: Transfers, phase: _Phase) -> BatchSerialResult:
-    graph = phase.write()
+    """Write the graph; in reports its ops are for what the ops of the called graph are for."""
+    with CONTEXT.phase(transfers.graph.graph._base.phase):
+        graph = phase.write()
     return BatchSerialResult(graph, transfers.stored_buffers, phase.inputs)
 
 

@@ -99,7 +99,12 @@ def nll_loss_with_softmax_grad(
     ignore_index: int | None = None,
     reduction: REDUCTION_TYPE = "mean",
 ) -> tuple[Tensor, Tensor]:
-    """Loss, and its gradient with respect to the logits of the softmax that gave ``probs``, times ``loss_grad``."""
+    """Loss, and its gradient with respect to the logits of the softmax that gave ``probs``, times ``loss_grad``.
+
+    Args:
+        labels: integer classes, one for each row of ``probs``; other axes than these are flattened alike.
+        ignore_index, reduction: as in :func:`nll_loss`.
+    """
     grad = loss_grad if isinstance(loss_grad, Tensor) else constant(loss_grad, probs.dtype)
     loss, dlogits = make_all(
         _k.NlllWithSoftmaxGradDirect,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ipuperf import ops as _k
 from ipuperf.ir import FLOAT16, FLOAT32, DType, Operand, Tensor
 
+from .arranging import padded
 from .making import make
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
@@ -135,6 +136,7 @@ def conv_transpose(
     groups: int = 1,
     pad_type: PadType = "not_set",
     output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
     available_memory_proportions: Sequence[float] | None = None,
     partials_types: Sequence[str] | None = None,
 ) -> Tensor:
@@ -144,14 +146,41 @@ def conv_transpose(
         padding: what is taken away from the output.
         pad_type: ``not_set`` or ``valid``.
         output_padding: added at the end of the output, per spatial axis.
+        output_shape: ``(N, M, *spatial)``, or the spatial part: the padding then follows from it instead of being given
+            (ONNX, ConvTranspose): the larger half is taken away at the begin; what is missing are zeros at the end.
     """
     options = _plan_options("conv_transpose", available_memory_proportions, partials_types)
+    if output_shape:
+        attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
+        return _transposed_into(t, weight, tuple(output_shape), tuple(output_padding), attributes)
     pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(
         _k.ConvTranspose, t, weight,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups,
         output_padding=tuple(output_padding) or 0, **options,
     )  # fmt: skip
+
+
+def _transposed_into(
+    t: Tensor, weight: Tensor, wanted: tuple[int, ...], extra: tuple[int, ...], attributes: dict[str, Any]
+) -> Tensor:
+    """A transposed convolution whose result has the shape ``wanted``; ValueError for another number of axes, or other
+    sizes of batch and channels."""
+    axes = len(t.shape) - 2
+    full = (t.shape[0], weight.shape[1] * attributes["groups"])
+    if wanted[:-axes] not in ((), full) or len(wanted) < axes:
+        raise ValueError(f"conv_transpose: output_shape={wanted}; ({full[0]}, {full[1]}, and {axes} sizes) is needed")
+    pads: list[tuple[int, int]] = []
+    missing: dict[int, tuple[int, int]] = {}
+    options = (attributes["strides"], attributes["dilation"], extra or (0,) * axes)
+    sizes = zip(wanted[-axes:], t.shape[2:], weight.shape[2:], *options, strict=True)
+    for axis, (size, n, k, stride, dilation, more) in enumerate(sizes, 2):
+        surplus = (n - 1) * stride + dilation * (k - 1) + 1 + more - size
+        if surplus < 0:
+            missing[axis] = (0, -surplus)
+        pads.append((max(0, surplus) - max(0, surplus) // 2, max(0, surplus) // 2))
+    found = make(_k.ConvTranspose, t, weight, padding=pads, output_padding=extra or 0, **attributes)
+    return padded(found, missing) if missing else found
 
 
 def _pool(

@@ -27,13 +27,16 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
         ValueError: several -1, another negative number, or a different number of elements.
     """
     wanted = many(shape) or ()
-    if any(n < -1 for n in wanted) or wanted.count(-1) > 1:
-        raise ValueError(f"reshape of {t.id!r} to {wanted}: at most one -1 is allowed, and no other negative number")
+    if wanted.count(-1) > 1:
+        raise ValueError(f"Reshape shape can contain at most one '-1' value: {t.id!r} {t.shape} to {wanted}")
+    if any(n < -1 for n in wanted):
+        raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}; the only negative one is -1")
     if -1 in wanted:
         rest = math.prod(n for n in wanted if n != -1)
         if rest == 0 or t.spec.elements % rest:
             raise ValueError(
-                f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no multiple of {rest}"
+                f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no "
+                f"multiple of {rest}"
             )
         wanted = tuple(t.spec.elements // rest if n == -1 else n for n in wanted)
     if math.prod(wanted) != t.spec.elements:
@@ -90,7 +93,10 @@ def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     order = tuple(range(len(t.shape)))[::-1] if permutation is None else tuple(permutation)
     wrapped = tuple(a + len(t.shape) if a < 0 else a for a in order)
     if sorted(wrapped) != list(range(len(t.shape))):
-        raise ValueError(f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once")
+        raise ValueError(
+            f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once. Values in permutation "
+            f"must be less than the number of axes, here of rank {len(t.shape)}"
+        )
     return wrapped
 
 

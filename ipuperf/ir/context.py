@@ -49,7 +49,7 @@ class _Detached:
 
     def __init__(self, context: BuildContext, ipu: int | None, builder: Builder | None, phase: Phase | None) -> None:
         self._context = context
-        self._ipus = [] if ipu is None else [ipu]
+        self._ipus: list[int | None] = [] if ipu is None else [ipu]
         self._builder = builder
         self._phase = phase
 
@@ -86,7 +86,7 @@ class BuildContext(threading.local):
         self.builders: list[Builder] = []
         self.modes: list[bool | str] = []
         self.scopes: list[str] = []
-        self.ipus: list[int] = []
+        self.ipus: list[int | None] = []
         self.tile_sets: list[str] = []
         self.phases: list[Phase] = []
         self._orders: dict[Graph, _Order] = {}
@@ -142,8 +142,8 @@ class BuildContext(threading.local):
         """Prefix names of new tensors and ops with ``name/``."""
         return _Pushed(self, "scopes", name, None)
 
-    def on_ipu(self, ipu: int) -> _Pushed[int]:
-        """Place new ops on IPU ``ipu`` of the replica."""
+    def on_ipu(self, ipu: int | None) -> _Pushed[int | None]:
+        """Place new ops on IPU ``ipu`` of the replica; None: as without any."""
         return _Pushed(self, "ipus", ipu, ipu)
 
     def on_tiles(self, tile_set: str) -> _Pushed[None]:

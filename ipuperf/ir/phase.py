@@ -10,7 +10,7 @@ Nobody says it of the ops that a PopXL user writes. :func:`phases_of` follows th
   that) is backward; if by that it changes a tensor that is no gradient, it is an update;
 - a call or loop is what its graph was made for, or what the ops of its graph are, when they are all one thing;
   ``other`` when they are several. I/O does not count there, nor do ops of which nobody says anything and that make
-  integers only (counters, entries of remote buffers), so a loop of loads, calls of a gradient graph and stores is
+  integers only (counters, entries of remote buffers): a loop of loads, calls of a gradient graph and stores is
   backward;
 - everything else is what its graph is called for, when all calls of it are for one thing, and forward otherwise.
 
@@ -36,8 +36,8 @@ _Found = dict["Op", "Phase | None"]
 
 
 class _Followed(NamedTuple):
-    """Phases of the ops of a graph as far as it and what it calls tell, and the gradients made or changed in it (owners
-    of their storage)."""
+    """Phases of the ops of a graph as far as it and what it calls tell, and the gradients that are made or changed in
+    it (owners of their storage)."""
 
     phases: _Found
     gradients: set[Tensor]

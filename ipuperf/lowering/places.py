@@ -62,7 +62,7 @@ class Places:
             IrError: an operand lies on another IPU or another tile set.
         """
         if self.tile_sets.io_tiles:
-            self._place_on_tiles(op)
+            self._place_on_tiles(op, ipu)
         copy = isinstance(op, IpuCopy)
         for index, tensor in enumerate(op.inputs):
             home, wanted = self.homes.get(tensor), reading_ipu(op, index) if copy else ipu
@@ -84,11 +84,11 @@ class Places:
             layouts[op.outputs[index]] = layouts[op.inputs[operand]]
         return len(aliases) == len(op.outputs)
 
-    def _place_on_tiles(self, op: Op) -> None:
+    def _place_on_tiles(self, op: Op, ipu: int) -> None:
         """Note the tile set of the results of an op, which has to be that of its operands."""
         for index, tensor in enumerate(op.inputs):
             lies, wanted = self.tile_set_of.get(tensor, COMPUTE), self.tile_sets.reading(op, index)
-            if lies != wanted and not isinstance(tensor, Constant):
+            if lies != wanted and self.homes.get(tensor, ipu) is not None:
                 raise IrError(
                     f"{op.where()}: it is on the {wanted} tiles, its operand {tensor.id!r} lies on the {lies} tiles; "
                     "copy it there with an IoTileCopy (io_tile_copy), or place the op on those tiles"
@@ -162,11 +162,12 @@ class Places:
                 self.tile_set_of[outer] = self.tile_set_of.get(inner, COMPUTE)
 
     def _pass_tiles(self, op: Call | Loop | If, inner: Tensor, outer: Tensor, *, first: bool) -> None:
-        """As :meth:`pass_operands` for the tile set."""
+        """As :meth:`pass_operands` for the tile set; a loop carries a constant on the tiles that read it first."""
         lies = self.tile_set_of.get(outer, COMPUTE)
+        anywhere = self.homes.get(outer, 0) is None
         if first:
-            self.tile_set_of[inner] = lies
-        elif lies != self.tile_set_of.get(inner, COMPUTE) and not isinstance(outer, Constant):
+            self.tile_set_of[inner] = self.tile_sets.user(inner) if anywhere else lies
+        elif lies != self.tile_set_of.get(inner, COMPUTE) and not anywhere:
             raise IrError(
                 f"{op.where()}: operand {outer.id!r} lies on the {lies} tiles, an earlier call of the graph passes one "
                 "on other tiles there; use one graph for each"

@@ -418,7 +418,11 @@ class Superstepper:
     @lowers(w.GroupCollective)
     def collective(self, item: w.GroupCollective) -> None:
         """A collective alone."""
-        self.collectives([(item, self.layouts[self.op.inputs[0]])])
+        if item.operand is not None:
+            self.collectives([(item, self.layouts[self.op.inputs[item.operand]])])
+            return
+        size = item.dtype.size
+        self.collectives([(item, linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles))])
 
     def collectives(self, items: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
         """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.

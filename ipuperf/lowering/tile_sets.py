@@ -7,12 +7,13 @@ ones (Poplar spreads them over the chip, which changes no figure here). A vector
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import IrError
+from ipuperf.ir import IrError, Tensor
 from ipuperf.ir import Op as Operation
 from ipuperf.ops.io_tile_copy import IoTileCopy
 
@@ -69,6 +70,20 @@ class TileSets:
     def reading(self, op: Operation, index: int) -> str:
         """The set on which an op reads its input ``index``."""
         return op.source if isinstance(op, IoTileCopy) and index == 0 else self.of(op)
+
+    def user(self, tensor: Tensor) -> str:
+        """The set on which a tensor is first read, through calls, in creation order of the ops; ``compute`` when nobody
+        reads it."""
+        return next(self._users(tensor), COMPUTE)
+
+    def _users(self, tensor: Tensor) -> Iterator[str]:
+        for op in dict.fromkeys(tensor.consumers):
+            for callee, operands in op.calls():
+                for inner, operand in zip(callee.inputs, operands, strict=False):
+                    if operand is tensor:
+                        yield from self._users(inner)
+            if not op.called_graphs():
+                yield from (self.reading(op, i) for i, operand in enumerate(op.inputs) if operand is tensor)
 
     def whole(self, vector: TileVector, tile_set: str) -> TileVector:
         """A vector over one set as one over all tiles of the IPU."""

@@ -37,6 +37,8 @@ from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
+from .custom import CustomOp
+from .distributed_norm import LayerNormDistributed, LayerNormDistributedGrad
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,
@@ -62,8 +64,10 @@ from .elementwise import (
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot, TiedGather
+from .grad_reduce import GradReduceSquareAdd
 from .gradients import autodiff
 from .group_norm import GroupNormalization, GroupNormalizationGrad
+from .group_quantize import GroupQuantizeDecompress
 from .histogram import Histogram
 from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
@@ -115,6 +119,7 @@ from .reduce_log import ReduceLogSum, ReduceLogSumExp
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
 from .resize import Resize, ResizeGrad
 from .roi_align import RoiAlign, RoiAlignGrad
+from .rotary import RotaryPosEmbed, RotaryPosEmbedGrad
 from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,
@@ -131,10 +136,17 @@ from .shape import (
     Transpose,
     TransposeInplace,
 )
+from .sharded_cross_entropy import CrossEntropySharded, CrossEntropyShardedGrad
 from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
 from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
 from .sparse_accumulate import SparseAccumulate
 from .streams import HostLoad, HostStore
+from .tensor_parallel import (
+    ReplicatedAllGatherStrided,
+    ReplicatedAllReduceStrided,
+    ReplicatedAllReduceTP,
+    ReplicatedReduceScatterStrided,
+)
 from .topk import TopK
 from .unary import (
     Abs,

@@ -75,6 +75,28 @@ def _wide(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
+def check_group(op: Op, group: ReplicaGrouping) -> None:
+    """Raise ``IrError`` unless ``group`` is over the replicas of the op's program."""
+    replicas = op.graph.ir.replication_factor
+    if group.replicas != replicas:
+        raise IrError(f"{op.where()}: the group is over {group.replicas} replicas, the program has {replicas}")
+
+
+def over_group(
+    ufunc: np.ufunc, array: np.ndarray, group: ReplicaGrouping, env: Environment, slot: int
+) -> Callable[[], None]:
+    """A step that replaces each replica's values by their combination over its group; ``array`` is contiguous and of
+    the type that values are combined in."""
+    members = by_group(array, group)
+    result = env.scratch((members.shape[0], *members.shape[2:]), array.dtype, slot)
+
+    def run() -> None:
+        ufunc.reduce(members, axis=1, out=result)
+        np.copyto(members, result[:, np.newaxis])
+
+    return run
+
+
 class _Collective(Op):
     """Base: input 0 is the tensor; attributes ``op`` and ``group``."""
 
@@ -86,11 +108,8 @@ class _Collective(Op):
 
     def check(self) -> Tensor:
         """Raise unless group and operator fit the program and the tensor; returns the tensor."""
-        tensor, replicas = self.inputs[0], self.graph.ir.replication_factor
-        if self.group.replicas != replicas:
-            raise IrError(
-                f"{self.where()}: the group is over {self.group.replicas} replicas, the program has {replicas}"
-            )
+        tensor = self.inputs[0]
+        check_group(self, self.group)
         if self.op == "mean":
             self.floating(tensor)
         if self.op in ("and", "or") and tensor.dtype.name != "bool":

@@ -155,6 +155,10 @@ class _Loss(Op):
                 "an integer type of up to 32 bits is needed"
             )
         self.require(len(probs.shape) > 0, "probs needs an axis of classes")
+        self.check_labels(probs, labels)
+
+    def check_labels(self, probs: Tensor, labels: Tensor) -> None:
+        """Check that there is a label for each row of ``probs``: one axis less, the others alike."""
         self.require(
             labels.shape == probs.shape[:-1],
             f"labels have shape {labels.shape}; {probs.shape[:-1]} is needed for probs {probs.shape}",
@@ -390,9 +394,20 @@ class NllGrad(_Loss):
 
 class NlllWithSoftmaxGradDirect(_Loss):
     """``(probs, labels, loss_grad) -> (loss, dlogits)``: the loss of softmax probabilities together with the gradient
-    of the logits, ``loss_grad * (probs - one_hot(labels))``, over the count for a mean."""
+    of the logits, ``loss_grad * (probs - one_hot(labels))``, over the count for a mean.
+
+    Labels may have other axes than the rows of ``probs`` (``(8, classes)`` and ``(2, 4)``): both are flattened (PopART:
+    op/softmax.cpp compares no shapes here, unlike op/nll.cpp).
+    """
 
     type = "NlllWithSoftmaxGradDirect"
+
+    def check_labels(self, probs: Tensor, labels: Tensor) -> None:
+        """Check that there are as many labels as rows."""
+        rows = math.prod(probs.shape[:-1])
+        self.require(
+            self.labels == rows, f"labels have shape {labels.shape}; {rows} labels are needed for probs {probs.shape}"
+        )
 
     def infer(self) -> list[TensorSpec]:
         """The loss and a tensor like ``probs``."""

@@ -241,6 +241,8 @@ class GroupCollective(Work):
 
     ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one
     replica; ``elements`` likewise. ``reduce`` is the operator (``add``, ``mean``, ``max``...), empty for a gather.
+    ``operand`` is the index of the op's input that takes part; None: a value within the op, which lies spread over all
+    tiles.
     """
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
@@ -251,6 +253,7 @@ class GroupCollective(Work):
     elements: int
     dtype: DType
     group: ReplicaGrouping
+    operand: int | None = 0
 
     @property
     def flops(self) -> int:

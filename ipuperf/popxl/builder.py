@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ipuperf import ir as _ir
 
 from . import dtypes
-from .pb_ir import plan_options
+from .pb_ir import Program, plan_options
 from .placement import check_places
 from .utils import to_numpy
 
@@ -21,6 +21,11 @@ class Builder(_ir.Builder):
     def create(self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """A new op; what it leaves open about its plan is as the session options say."""
         return super().create(op_class, inputs, names, **{**plan_options(op_class, inputs), **attributes})
+
+    def made(self, op: _ir.Op) -> None:
+        """Remember the ops of ``popxl.ipu(None)``."""
+        if _ir.CONTEXT.ipus and op.ipu is None and isinstance(op.graph.ir, Program):
+            op.graph.ir.unplaced.add(op)
 
     def taken(self, op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> Sequence[_ir.Tensor]:
         """The operands; ValueError when they are on different IPUs or tile sets."""

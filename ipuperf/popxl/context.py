@@ -59,6 +59,8 @@ def in_sequence(enabled: Any = True) -> Any:
     """
     if callable(enabled):
         return CONTEXT.sequence(True)(enabled)
+    if enabled is None:
+        raise TypeError("`None` cannot be passed to in_sequence: allowed are True, False and 'pass'")
     if enabled not in (True, False, "pass"):
         raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
     return CONTEXT.sequence("pass" if enabled == "pass" else bool(enabled))
@@ -98,9 +100,10 @@ def name_scope(name: str) -> AbstractContextManager[None]:
     return CONTEXT.scope(name)
 
 
-def ipu(ipu: int = 0) -> AbstractContextManager[int]:
-    """Place new ops on IPU ``ipu`` of the replica."""
-    return CONTEXT.on_ipu(whole(ipu, "popxl.ipu: the number of an IPU", 0))
+def ipu(ipu: int | None = 0) -> AbstractContextManager[int | None]:
+    """Place new ops on IPU ``ipu`` of the replica. None: nothing is said about them, so that ``ops.ipu_copy`` of their
+    results needs its ``source``; they run on IPU 0."""
+    return CONTEXT.on_ipu(None if ipu is None else whole(ipu, "popxl.ipu: the number of an IPU", 0))
 
 
 def io_tiles() -> AbstractContextManager[None]:

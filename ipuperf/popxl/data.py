@@ -25,9 +25,20 @@ def _grouping(replica_grouping: ReplicaGrouping | None) -> ReplicaGrouping:
     return replica_grouping or context.gir().replica_grouping()
 
 
-def _host_array(data: Any, dtype: _dtype | None, downcast: bool, group: ReplicaGrouping, name: str) -> np.ndarray:
-    """Host data as array; with several groups the leading axis must run over them."""
-    array = to_numpy(data, dtype, downcast, what=f"variable {name!r}")
+def _host_array(
+    data: Any,
+    dtype: _dtype | None,
+    downcast: bool,
+    group: ReplicaGrouping,
+    name: str,
+    log2_scale: int | None,
+    nan_on_overflow: bool | None,
+) -> np.ndarray:
+    """Host data as array; with several groups the leading axis must run over them. An array that a file is mapped to
+    stays one where its type is that of the variable: what the session writes back goes into the file."""
+    array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, what=f"variable {name!r}")
+    if isinstance(data, np.memmap) and data.dtype == array.dtype:
+        array = data
     if group.num_groups > 1 and (array.ndim == 0 or array.shape[0] != group.num_groups):
         raise ValueError(
             f"variable {name!r}: host data has shape {array.shape}; with {group.num_groups} replica groups it must be "
@@ -50,8 +61,11 @@ def _new_variable(
     if mode not in RETRIEVAL_MODES:
         raise ValueError(f"retrieval_mode {mode!r}; allowed: {', '.join(RETRIEVAL_MODES)}")
     if context.gcg() != context.gmg():
-        raise RuntimeError(f"variables can only be created in the main graph, not in {context.gcg().name!r}")
-    graph = context.gmg()._ir
+        raise ValueError(
+            f"variables can only be created in the main graph, not in {context.gcg().name!r}; use popxl.graph_input or "
+            "popxl.constant there"
+        )
+    graph = context.gmg()._base
     shape = array.shape[1:] if group.num_groups > 1 else array.shape
     spec = _ir.TensorSpec(tuple(shape), _ir.dtype_of(array))
     if sharded and not shape:
@@ -60,7 +74,7 @@ def _new_variable(
         spec = _ir.TensorSpec((shard_length(math.prod(shape), shards),), spec.dtype, tuple(shape))
     place = None
     if remote is not None:
-        _check_entry(remote[0], remote[1], spec, name or "t")
+        _check_entry(remote[0], remote[1], name or "t")
         place = (remote[0]._ir, remote[1])
     over = shards if sharded else None
     variable = _ir.Variable(graph.tensor_id(name or "t"), spec, graph, array, group._base, mode, place, over)
@@ -70,14 +84,31 @@ def _new_variable(
     return Variable(variable)
 
 
-def _check_entry(buffer: RemoteBuffer, entry: int, spec: _ir.TensorSpec, name: str) -> None:
-    """ValueError unless a variable of ``spec`` fits entry ``entry`` of ``buffer``."""
+def _check_entry(buffer: RemoteBuffer, entry: int, name: str) -> None:
+    """ValueError unless ``buffer`` has an entry ``entry``."""
     if not 0 <= entry < buffer.entries:
         raise ValueError(f"remote variable {name!r}: entry {entry} of {buffer}; allowed: 0 to {buffer.entries - 1}")
-    if spec.shape != buffer.tensor_shape or spec.dtype != buffer.tensor_dtype._ir:
-        raise ValueError(
-            f"remote variable {name!r} is {spec}; {buffer} holds {buffer.tensor_shape} {buffer.tensor_dtype.name}"
-        )
+
+
+def check_remote_variables(program: _ir.Ir) -> None:
+    """ValueError unless all remote variables have shape and type of their buffers' entries.
+
+    As upstream a program is checked when it is complete: how long a shard is, is the buffer's word."""
+    for variable in program.variables():
+        if variable.remote is None:
+            continue
+        buffer = RemoteBuffer._from_ir(variable.remote[0])
+        if variable.shard_over is not None and not math.prod(variable.shape) == math.prod(buffer.tensor_shape):
+            raise ValueError(
+                f"remote variable {variable.id!r}: {math.prod(variable.replica_shape)} elements over groups of "
+                f"{variable.grouping.group_size} replicas do not give shards of {math.prod(buffer.tensor_shape)}; "
+                "create the buffer with popxl.replica_sharded_buffer"
+            )
+        if variable.shape != buffer.tensor_shape or variable.dtype != buffer.tensor_dtype._ir:
+            raise ValueError(
+                f"remote variable {variable.id!r} is {variable.spec}; {buffer} holds {buffer.tensor_shape} "
+                f"{buffer.tensor_dtype.name}"
+            )
 
 
 def variable(
@@ -87,6 +118,8 @@ def variable(
     downcast: bool = True,
     replica_grouping: ReplicaGrouping | None = None,
     retrieval_mode: str | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A variable on chip.
 
@@ -94,12 +127,14 @@ def variable(
         data: initial host data, ``(num_groups, *shape)`` when the grouping has more than one group.
         replica_grouping: replicas with the same value (default: all).
         retrieval_mode: what the host reads: ``one_per_group`` or ``all_replicas``.
+        log2_scale, nan_on_overflow: for 8-bit floats, see :func:`.utils.to_numpy`.
 
     Raises:
-        ValueError: empty data, wrong leading axis; RuntimeError: not in the main graph.
+        ValueError: empty data, wrong leading axis, not in the main graph.
     """
     group = _grouping(replica_grouping)
-    return _new_variable(_host_array(data, dtype, downcast, group, name or "t"), name, group, retrieval_mode)
+    array = _host_array(data, dtype, downcast, group, name or "t", log2_scale, nan_on_overflow)
+    return _new_variable(array, name, group, retrieval_mode)
 
 
 def remote_variable(
@@ -111,14 +146,16 @@ def remote_variable(
     downcast: bool = True,
     replica_grouping: ReplicaGrouping | None = None,
     retrieval_mode: str | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A variable in entry ``offset`` of a remote buffer. Load it with ``ops.remote_load`` before use.
 
     Raises:
-        ValueError: shape or type do not match the buffer, or there is no such entry.
+        ValueError: there is no such entry; when a session is made: shape or type do not match the buffer.
     """
     group = _grouping(replica_grouping)
-    array = _host_array(data, dtype, downcast, group, name or "t")
+    array = _host_array(data, dtype, downcast, group, name or "t", log2_scale, nan_on_overflow)
     return _new_variable(array, name, group, retrieval_mode, (remote_buffer, whole(offset, "offset")))
 
 
@@ -131,14 +168,17 @@ def remote_replica_sharded_variable(
     downcast: bool = True,
     replica_grouping: ReplicaGrouping | None = None,
     retrieval_mode: str | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A remote variable of which each replica stores one shard; ``data`` is the whole value.
 
     Raises:
-        ValueError: one replica only, or the buffer is not a sharded buffer of this shape.
+        ValueError: one replica only, or the buffer has shards of another shape; when a session is made: the shards do
+            not have the length of the buffer's entries.
     """
     group = _grouping(replica_grouping)
-    array = _host_array(data, dtype, downcast, group, name or "t")
+    array = _host_array(data, dtype, downcast, group, name or "t", log2_scale, nan_on_overflow)
     shape = array.shape[1:] if group.num_groups > 1 else array.shape
     if remote_buffer.meta_shape and remote_buffer.meta_shape != tuple(shape):
         raise ValueError(
@@ -146,23 +186,19 @@ def remote_replica_sharded_variable(
             f"{remote_buffer.meta_shape}"
         )
     length = math.prod(remote_buffer.tensor_shape)
-    shards = _shards_for(group, math.prod(shape), length, name or "t")
+    shards = _shards_for(group, math.prod(shape), length)
     entry = whole(offset, "offset")
     if not remote_buffer.meta_shape:
         remote_buffer.meta_shape = shape  # the first sharded variable of a plain buffer says what its entries are
     return _new_variable(array, name, group, retrieval_mode, (remote_buffer, entry), shards, sharded=True)
 
 
-def _shards_for(group: ReplicaGrouping, elements: int, length: int, name: str) -> int:
-    """Number of shards of ``length`` elements, as many as fit the group."""
+def _shards_for(group: ReplicaGrouping, elements: int, length: int) -> int:
+    """Number of shards of ``length`` elements, as many as fit the group; the group's size when none do (then
+    :func:`check_remote_variables` says so)."""
     check_sharding(group, None)
-    for shards in range(group.group_size, 0, -1):
-        if group.group_size % shards == 0 and shard_length(elements, shards) == length:
-            return shards
-    raise ValueError(
-        f"variable {name!r}: {elements} elements over groups of {group.group_size} replicas do not give shards of "
-        f"{length}; create the buffer with popxl.replica_sharded_buffer"
-    )
+    sizes = [n for n in range(group.group_size, 0, -1) if group.group_size % n == 0]
+    return next((n for n in sizes if shard_length(elements, n) == length), group.group_size)
 
 
 def replica_sharded_variable(
@@ -173,27 +209,37 @@ def replica_sharded_variable(
     replica_grouping: ReplicaGrouping | None = None,
     shard_over: int | None = None,
     retrieval_mode: str | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
 ) -> tuple[Variable, Tensor]:
     """A variable of which each replica holds one shard on chip: the variable and the shard.
 
     Upstream loads the shard from Streaming Memory when weights are copied to the device and stores it when they are
-    copied back; here the shard *is* the variable on chip and the copies gather and scatter it: both results name it.
+    copied back; here the shard *is* the variable on chip and the copies gather and scatter it: both results name it,
+    the first one with the shape of the whole value.
 
     Raises:
         ValueError: one replica only, or ``shard_over`` does not divide the group size.
     """
     group = _grouping(replica_grouping)
     shards = check_sharding(group, shard_over)
-    array = _host_array(data, dtype, downcast, group, name or "t")
-    found = _new_variable(array, name, group, retrieval_mode, None, shards, sharded=True)
-    return found, found
+    array = _host_array(data, dtype, downcast, group, name or "t", log2_scale, nan_on_overflow)
+    shard = _new_variable(array, name, group, retrieval_mode, None, shards, sharded=True)
+    return Variable(shard._ir_tensor, whole=True), shard
 
 
-def constant(data: Any, dtype: _dtype | None = None, name: str | None = None, downcast: bool = True) -> Constant:
-    """A constant of the current graph."""
+def constant(
+    data: Any,
+    dtype: _dtype | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Constant:
+    """A constant of the current graph; for 8-bit floats see :func:`.utils.to_numpy`."""
     wanted = _dtype.as_dtype(dtype) if dtype is not None else None
-    array = to_numpy(data, wanted, downcast, what=f"constant {name or 't'!r}")
-    return Constant(context.gcg()._ir.constant(array, name=name or "t"))
+    array = to_numpy(data, wanted, downcast, True, log2_scale, nan_on_overflow, what=f"constant {name or 't'!r}")
+    return Constant(context.gcg()._base.constant(array, name=name or "t"))
 
 
 def graph_input(
@@ -205,16 +251,13 @@ def graph_input(
 ) -> Tensor:
     """Append an input to the current subgraph.
 
-    Raises:
-        RuntimeError: the current graph is the main graph.
+    The main graph takes inputs, too, as upstream, but nothing fills them: a session refuses such a program.
     """
     graph = context.gcg()
-    if graph == graph.main_graph:
-        raise RuntimeError("the main graph has no inputs; use popxl.variable, popxl.constant or a host stream")
     name = name or "t"
     meta = wholes(meta_shape or (), f"meta_shape of graph input {name!r}", 0)
     spec = _ir.TensorSpec(wholes(shape, f"shape of graph input {name!r}", 0), _dtype.as_dtype(dtype)._ir, meta)
-    return wrap(graph._ir.add_input(spec, name, by_ref=by_ref))
+    return wrap(graph._base.add_input(spec, name, by_ref=by_ref))
 
 
 def graph_output(t: Tensor) -> None:
@@ -222,4 +265,4 @@ def graph_output(t: Tensor) -> None:
     graph = context.gcg()
     if graph == graph.main_graph:
         raise RuntimeError("the main graph has no outputs; use ops.host_store")
-    graph._ir.add_output(t._ir_tensor)
+    graph._base.add_output(t._ir_tensor)

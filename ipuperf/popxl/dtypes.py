@@ -70,7 +70,9 @@ class dtype:
 
     @classmethod
     def as_dtype(cls, type_like: Any) -> dtype:
-        """``type_like`` as a dtype: a dtype, a name, a Python or NumPy type, a PyTorch dtype.
+        """``type_like`` as a dtype: a dtype, a name, a Python or NumPy type, a PyTorch dtype, an array or a tensor.
+
+        Python's ``int`` is int64, as upstream (data of Python integers becomes int32 when 64-bit types are narrowed).
 
         Raises:
             ValueError: when there is no such type on the IPU.
@@ -81,8 +83,9 @@ class dtype:
             return _BY_NAME[type_like.name]
         if isinstance(type_like, str):
             return cls.from_name(type_like)
-        if type_like in _PYTHON:
-            return _PYTHON[type_like]
+        if isinstance(type_like, type) and type_like in _PY_TO_POPXL:
+            return _PY_TO_POPXL[type_like]
+        type_like = getattr(type_like, "dtype", type_like) if not isinstance(type_like, type) else type_like
         if isinstance(type_like, np.dtype) and type_like.names:
             return cls.from_name(type_like.names[0])
         text = str(type_like)
@@ -125,7 +128,10 @@ _BY_NAME: dict[str, dtype] = {
     "float": float32,
     "double": float64,
 }
-_PYTHON: dict[Any, dtype] = {builtins.bool: _BY_NAME["bool"], builtins.int: int32, builtins.float: float32}
+_PY_TO_POPXL: dict[Any, dtype] = {builtins.bool: _BY_NAME["bool"], builtins.int: int64, builtins.float: float32}
+_STR_TO_POPXL: dict[str, dtype] = {found.name: found for found in _BY_NAME.values()}
+_NP_TO_POPXL: dict[np.dtype, dtype] = {found.as_numpy(): found for found in _STR_TO_POPXL.values()}
+_IN_TORCH = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
 
 bool = _BY_NAME["bool"]  # the upstream names shadow the builtins in this module only
 float = float32
@@ -137,6 +143,10 @@ UNSUPPORTED = ("complex64", "complex128")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "_PT_TO_POPXL":  # needs PyTorch, which only some programs have
+        import torch
+
+        return {getattr(torch, found): _STR_TO_POPXL[found] for found in _IN_TORCH}
     if name in UNSUPPORTED:
         raise AttributeError(
             f"popxl.{name} is not supported by ipuperf: no op takes complex numbers; dtypes: {', '.join(_BY_NAME)}"

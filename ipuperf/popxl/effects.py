@@ -43,9 +43,6 @@ EFFECTS = Effects(
         "ops.dynamic_update_(no_overlap)": _NO_OVERLAP,
         "ops.conv(enable_conv_dithering)": _DITHERING,
         "ops.conv_transpose(enable_conv_dithering)": _DITHERING,
-        "ops.conv_transpose(output_shape)": Effect(
-            UNSUPPORTED, "the shape follows from the other arguments; use output_padding"
-        ),
         "ops.conv_transpose(pad_type)": Effect(
             UNSUPPORTED, "give the padding; allowed: not_set, valid", ("not_set", "valid")
         ),

@@ -9,12 +9,12 @@ import numpy as np
 from ipuperf.ir import float8
 
 from . import dtypes
-from .utils import host_array
+from .utils import checked_scale, host_array
 
 
 def _format(dtype: dtypes.dtype) -> dtypes.dtype:
     if dtype not in (dtypes.float8_143, dtypes.float8_152):
-        raise TypeError(f"dtype is {dtype!r}; allowed: popxl.float8_143, popxl.float8_152")
+        raise RuntimeError(f"dtype {dtype!r} is not supported; allowed: popxl.float8_143, popxl.float8_152")
     return dtype
 
 
@@ -24,9 +24,10 @@ def host_pow2scale_cast_to_fp8(
     """``src * 2**log2_scale`` as 8-bit floats; what is too large gives NaN, or the largest value.
 
     Raises:
-        TypeError: ``dtype`` is no 8-bit float.
+        RuntimeError: ``dtype`` is no 8-bit float. ValueError: ``log2_scale`` outside of -32 to 31.
     """
-    return float8.encoded(host_array(src, "src"), _format(dtype)._ir, log2_scale, nan_on_overflow)
+    scale = checked_scale(log2_scale, "host_pow2scale_cast_to_fp8")
+    return float8.encoded(host_array(src, "src"), _format(dtype)._ir, scale, nan_on_overflow)
 
 
 def host_pow2scale_cast_from_fp8(
@@ -35,7 +36,39 @@ def host_pow2scale_cast_from_fp8(
     """``src * 2**log2_scale`` as ``dtype``; ``src`` is an array of 8-bit floats.
 
     Raises:
-        TypeError: ``src`` is no array of 8-bit floats.
+        RuntimeError: ``src`` is no array of 8-bit floats, or ``dtype`` is none of float16, float32, float64.
+        ValueError: ``log2_scale`` outside of -32 to 31.
     """
     source = _format(dtypes.dtype.as_dtype(src.dtype))
-    return np.ldexp(float8.decoded(src, source._ir), log2_scale).astype(dtype.as_numpy())
+    if dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
+        raise RuntimeError(f"dtype {dtype!r} is not supported; allowed: popxl.float16, popxl.float32, popxl.float64")
+    scale = checked_scale(log2_scale, "host_pow2scale_cast_from_fp8")
+    with np.errstate(over="ignore"):
+        return np.ldexp(float8.decoded(src, source._ir).astype(np.float64), scale).astype(dtype.as_numpy())
+
+
+def host_fp8_mse_scale(src: np.ndarray, dtype: dtypes.dtype = dtypes.float8_143) -> tuple[float, int]:
+    """The ``log2_scale`` with which ``src`` loses least when it is cast: the mean square error, and the scale.
+
+    All scales from -31 to 31 are tried with the cast itself, what is too large saturates; among equal ones the one in
+    the middle is taken. (Upstream estimates the errors from a histogram of exponents; its scale may differ.)
+
+    Raises:
+        RuntimeError: ``dtype`` is no 8-bit float, or ``src`` is neither float16 nor float32.
+    """
+    kind, data = _format(dtype)._ir, host_array(src, "src")
+    if data.dtype not in (np.float16, np.float32):
+        raise RuntimeError(f"src is {data.dtype}; allowed: float16, float32")
+    exact = data.astype(np.float64)
+    errors = {}
+    for scale in range(-31, 32):
+        cast = float8.decoded(float8.encoded(exact, kind, scale), kind).astype(np.float64)
+        errors[scale] = float(np.mean(np.square(np.ldexp(cast, -scale) - exact)))
+    least = min(errors.values())
+    best = [scale for scale, error in errors.items() if error == least]
+    return least, best[len(best) // 2]
+
+
+def host_fp8_mse_scale_pb(src: np.ndarray, dtype: dtypes.dtype = dtypes.float8_143) -> int:
+    """The scale of :func:`host_fp8_mse_scale` (upstream: the same from C++)."""
+    return host_fp8_mse_scale(src, dtype)[1]

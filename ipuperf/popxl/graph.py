@@ -22,7 +22,7 @@ _HOOK_HANDLES = itertools.count()
 class Graph:
     """A graph of a program; created by ``ir.create_graph``, ``ir.create_empty_graph`` or ``ir.main_graph``."""
 
-    _ir: _BaseGraph
+    _base: _BaseGraph
     _entered: list[ExitStack]
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Graph:
     @classmethod
     def _from_ir(cls, graph: _BaseGraph) -> Graph:
         self = cls.__new__(cls)
-        self._ir = graph
+        self._base = graph
         self._entered = []
         return self
 
@@ -42,29 +42,32 @@ class Graph:
     @property
     def name(self) -> str:
         """Unique name; empty for the main graph."""
-        return self._ir.name
+        return self._base.name
 
     @property
     def id(self) -> str:
         """The name."""
-        return self._ir.name
+        return self._base.name
 
     @property
     def ir(self) -> Ir:
         """The program."""
         from .ir import Ir
 
-        return Ir._from_ir(self._ir.ir)
+        return Ir._from_ir(self._base.ir)
+
+    #: Programs reach the program by this name of upstream's, too.
+    _ir = ir
 
     @property
     def main_graph(self) -> Graph:
         """The program's main graph."""
-        return Graph._from_ir(self._ir.ir.main_graph)
+        return Graph._from_ir(self._base.ir.main_graph)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Inputs in order."""
-        return wrap_all(self._ir.inputs)
+        return wrap_all(self._base.inputs)
 
     @property
     def inputs_by_name(self) -> dict[str, Tensor]:
@@ -74,12 +77,12 @@ class Graph:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Outputs in order."""
-        return wrap_all(self._ir.outputs)
+        return wrap_all(self._base.outputs)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors, in creation order."""
-        return wrap_all(self._ir.tensors.values())
+        return wrap_all(self._base.tensors.values())
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -94,46 +97,46 @@ class Graph:
     @property
     def called_graphs(self) -> tuple[Graph, ...]:
         """Subgraphs that ops of this graph call."""
-        return tuple(Graph._from_ir(g) for g in self._ir.called_graphs())
+        return tuple(Graph._from_ir(g) for g in self._base.called_graphs())
 
     @property
     def _by_ref_inputs(self) -> set[Tensor]:
         """Inputs whose changes the caller sees."""
-        return {wrap(t) for t in self._ir.inputs if t.by_ref}
+        return {wrap(t) for t in self._base.inputs if t.by_ref}
 
     # -- methods ---------------------------------------------------------------------------------------------------
 
     def get_tensor(self, tensor_id: str) -> Tensor:
         """The tensor with this id; ValueError when there is none."""
-        if tensor_id not in self._ir.tensors:
+        if tensor_id not in self._base.tensors:
             raise ValueError(f"graph {self.name or 'main'!r} has no tensor {tensor_id!r}")
-        return wrap(self._ir.tensors[tensor_id])
+        return wrap(self._base.tensors[tensor_id])
 
     def _create_tensor_id(self, name: str) -> str:
-        return self._ir.tensor_id(name)
+        return self._base.tensor_id(name)
 
     def register_op_created_hook(self, fn: Callable[[Any], Any]) -> int:
         """Call ``fn`` with each op created in this graph from now on; returns a handle."""
         handle = next(_HOOK_HANDLES)
-        self._ir.created_hooks[handle] = fn
+        self._base.created_hooks[handle] = fn
         return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
         """Undo :meth:`register_op_created_hook`."""
-        self._ir.created_hooks.pop(handle, None)
+        self._base.created_hooks.pop(handle, None)
 
     def print_schedule(self) -> str:
         """The graph's ops in execution order, as text."""
-        return _ir.format_schedule(self._ir)
+        return _ir.format_schedule(self._base)
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, Tensor):
-            return value._ir_tensor.graph is self._ir
-        return isinstance(value, str) and value in self._ir.tensors
+            return value._ir_tensor.graph is self._base
+        return isinstance(value, str) and value in self._base.tensors
 
     def __enter__(self) -> Graph:
         stack = ExitStack()
-        stack.enter_context(_ir.CONTEXT.building(Builder(self._ir)))
+        stack.enter_context(_ir.CONTEXT.building(Builder(self._base)))
         self._entered.append(stack)
         return self
 
@@ -141,10 +144,10 @@ class Graph:
         self._entered.pop().close()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Graph) and other._ir is self._ir
+        return isinstance(other, Graph) and other._base is self._base
 
     def __hash__(self) -> int:
-        return hash((self.name, id(self._ir.ir)))
+        return hash((self.name, id(self._base.ir)))
 
     def __repr__(self) -> str:
         return f"Graph[{self.name}]"

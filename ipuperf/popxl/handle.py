@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Tensor(_ir.Operators):
     """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
 
-    ``repr`` is ``Tensor[<id> <dtype> <shape>]`` for variables and constants too: that is what the tutorials print
-    (upstream of a later age prints ``Variable[...]``).
+    ``repr`` is ``Tensor[<id> <dtype> <shape>]``, of variables and constants ``Variable[...]`` and ``Constant[...]``
+    (older versions upstream, which some tutorials print, say ``Tensor`` for all).
     """
 
     __iter__ = None
@@ -58,6 +58,11 @@ class Tensor(_ir.Operators):
         return _dtype.as_dtype(self._ir_tensor.dtype)
 
     @property
+    def spec(self) -> TensorSpec:
+        """Shape, dtype and meta shape."""
+        return TensorSpec._from_ir(self._ir_tensor.spec)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape on one replica."""
         return self._ir_tensor.shape
@@ -66,11 +71,6 @@ class Tensor(_ir.Operators):
     def meta_shape(self) -> tuple[int, ...]:
         """Unsharded shape of an RTS tensor, else ``()``."""
         return self._ir_tensor.meta_shape
-
-    @property
-    def spec(self) -> TensorSpec:
-        """Shape, dtype and meta shape."""
-        return TensorSpec._from_ir(self._ir_tensor.spec)
 
     @property
     def rank(self) -> int:
@@ -245,7 +245,7 @@ class Tensor(_ir.Operators):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError(f"tensor {self.id!r} is a scalar and has no length")
+            raise ValueError(f"tensor {self.id!r} is a scalar and has no length")
         return self.shape[0]
 
     # -- identity --------------------------------------------------------------------------------------------------
@@ -257,11 +257,36 @@ class Tensor(_ir.Operators):
         return hash((self.id, id(self._ir_tensor.graph.ir)))
 
     def __repr__(self) -> str:
-        return f"Tensor[{self.id} {self.dtype!r} {self.shape}]"
+        return f"{type(self).__name__}[{self.id} {self.dtype!r} {self.shape}]"
 
 
 class Variable(Tensor):
-    """Data of the main graph that lives across runs."""
+    """Data of the main graph that lives across runs.
+
+    Args:
+        whole: for an RTS variable: shape and spec are those of the whole value, as upstream, not those of the shard.
+            A remote variable is always whole: its shard is what a load gives.
+    """
+
+    def __init__(self, tensor: _ir.Tensor, whole: bool = False) -> None:
+        super().__init__(tensor)
+        assert isinstance(tensor, _ir.Variable)
+        self._whole = whole or tensor.remote is not None
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape and dtype of the value, or of the shard with its meta shape."""
+        return TensorSpec(self.shape, self.dtype, self.meta_shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value on one replica, or of the shard."""
+        return self._variable.replica_shape if self._whole else self._variable.shape
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """Shape of the whole value of a shard, else ``()``."""
+        return () if self._whole else self._variable.meta_shape
 
     @property
     def _variable(self) -> _ir.Variable:

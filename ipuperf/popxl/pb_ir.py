@@ -21,10 +21,12 @@ class Program(_ir.Ir):
     Attributes:
         options: the options. Those about plans count for ops that are made after they are set, the others until a
             session is made.
+        unplaced: ops made inside ``popxl.ipu(None)``.
     """
 
     def __init__(self, replication_factor: int) -> None:
         super().__init__(replication_factor)
+        self.unplaced: set[_ir.Op] = set()
         this = weakref.ref(self)
 
         def changed(name: str, value: Any) -> None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from .pb_ir import Program
+
 
 class Place(NamedTuple):
     """IPU of the replica and tile set (``compute``, ``io``); None where nothing says."""
@@ -58,7 +60,9 @@ def _made_at(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
         return Place(op.destination, op.tile_set)
     callees = op.called_graphs()
     if not callees:
-        return Place(op.ipu or 0, _result_set(op))
+        program = op.graph.ir
+        unplaced = isinstance(program, Program) and op in program.unplaced
+        return Place(None if unplaced else op.ipu or 0, _result_set(op))
     index = op.outputs.index(tensor)
     outputs = callees[0].outputs
     return _find(outputs[index], seen) if index < len(outputs) else _NOWHERE

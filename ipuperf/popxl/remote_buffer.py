@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+def _entries(number: int) -> int:
+    count = whole(number, "entries of a remote buffer")
+    if count < 1:
+        raise ValueError(f"Entries must be a non-zero, positive integer; they are {count}")
+    return count
+
+
 class RemoteBuffer:
     """A remote buffer of the current program. Ids start at 1.
 
@@ -32,7 +39,7 @@ class RemoteBuffer:
         meta_shape: Sequence[int] = (),
     ) -> None:
         shape = wholes(tensor_shape, "shape of a remote buffer", 0)
-        kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, whole(entries, "entries of a remote buffer", 1)
+        kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, _entries(entries)
         meta = wholes(meta_shape, "meta_shape of a remote buffer", 0)
         self._ir = context.gir()._ir.remote_buffer(shape, kind, count, meta)
         self._shards: ReplicaGrouping | None = None
@@ -66,7 +73,7 @@ class RemoteBuffer:
 
     @entries.setter
     def entries(self, value: int) -> None:
-        self._ir.entries = whole(value, f"entries of {self}", 1)
+        self._ir.entries = _entries(value)
 
     @property
     def meta_shape(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ simulation. ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike; another ``device_de
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.popart import DeviceInfo
 from ipuperf.runtime.executable import Executable
 
+from .data import check_remote_variables
 from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
@@ -46,6 +48,15 @@ def _given_name(given: Any, wanted: Iterable[Any]) -> str:
     return f"{name!r} of another Ir" if name in {s.tensor_id for s in wanted} else repr(name)
 
 
+def _check_main(program: _ir.Ir) -> None:
+    """RuntimeError when the main graph has inputs, which nothing fills."""
+    if names := [t.id for t in program.main_graph.inputs]:
+        raise RuntimeError(
+            f"inputs of the main graph: {', '.join(names)}; nothing fills them, use popxl.variable, popxl.constant or "
+            "a host stream"
+        )
+
+
 class Session:
     """A program ready to run. Use it as a context manager around ``run``.
 
@@ -60,6 +71,8 @@ class Session:
     Raises:
         IrError (``popart_exception``): the program cannot be ordered, or an in-place change is ambiguous.
         MachineError: the replicas do not fit the machine of the run.
+        ValueError: a remote variable has another shape or type than its buffer's entries.
+        RuntimeError: the main graph has inputs, which nothing fills.
     """
 
     def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
@@ -68,6 +81,8 @@ class Session:
         self._ir = ir
         self.device_desc = device_desc
         self.weights_to_host_on_exit = weights_to_host_on_exit
+        _check_main(ir._ir)
+        check_remote_variables(ir._ir)
         ir._ir.freeze_check()
         with ir._ir.deep_calls():
             check_entries(ir._ir)
@@ -290,16 +305,25 @@ class Session:
             what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
             array = self._in_dtype(value, wanted, what, downcast)
         transfers = self._ir.num_host_transfers
-        many = transfers > 1 and array.ndim == len(expected) and array.shape[0] >= transfers
-        same = array.shape[1:] == expected[1:] if many else array.shape == expected
-        scalar = array.size == 1 and all(n == 1 for n in expected)
-        if not same and not scalar:
+        if not self._fits(array.shape, stream.shape):
             larger = " (the first axis may be longer)" if transfers > 1 else ""
             raise ValueError(
                 f"run: input stream {stream.tensor_id!r}: got shape {array.shape}, expected {expected}{larger}: "
                 f"{transfers} host transfer(s), {self._ir.replication_factor} replica(s), slices of {stream.shape}"
             )
         return array.reshape((-1, self._ir.replication_factor, *stream.shape))
+
+    def _fits(self, given: tuple[int, ...], slices: tuple[int, ...]) -> bool:
+        """Whether a host array of this shape has the slices of a stream, and as many as a run takes or more; a slice of
+        one element may have any number of axes of length one (``(transfers, replicas, 1)`` for a scalar)."""
+        leading = self._leading()
+        found, rest = given[: len(leading)], given[len(leading) :]
+        if len(found) < len(leading):
+            return False
+        if self._ir.num_host_transfers > 1:
+            found = (min(found[0], leading[0]), *found[1:])
+        one = math.prod(slices) == math.prod(rest) == 1
+        return found == leading and (one or rest == slices)
 
     @staticmethod
     def _in_dtype(value: Any, wanted: np.dtype, what: str, downcast: bool = True) -> np.ndarray:

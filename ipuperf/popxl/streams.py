@@ -57,7 +57,7 @@ class DeviceToHostStream(Stream):
 
 
 def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) -> _ir.Stream:
-    graph = context.gmg()._ir
+    graph = context.gmg()._base
     spec = _ir.TensorSpec(wholes(shape, f"shape of stream {name or direction!r}", 0), _dtype.as_dtype(dtype)._ir)
     stream = _ir.Stream(graph.tensor_id(name or f"{direction}_stream"), spec, graph, direction)
     graph.add(stream)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,18 @@ def _is_by_ref(hint: Any) -> bool:
     return any(argument is TensorByRef for argument in typing.get_args(hint))
 
 
+def _tensors_only(values: Sequence[Any], name: str) -> bool:
+    """Whether there are tensors among ``values``; TypeError when there are others, too."""
+    tensors = [isinstance(v, (Tensor, TensorSpec)) for v in values]
+    if any(tensors) and not all(tensors):
+        other = tensors.index(False)
+        raise TypeError(
+            f"argument {name!r}: a sequence must hold tensors only or no tensor; "
+            f"element {other} is a {type(values[other]).__name__}"
+        )
+    return any(tensors)
+
+
 class _Inputs:
     """Makes graph inputs of the tensors among the arguments."""
 
@@ -70,15 +82,8 @@ class _Inputs:
             return graph_input(**value.spec, name=name, by_ref=by_ref)
         if isinstance(value, Stream):
             return value
-        if isinstance(value, (list, tuple)) and value:
-            tensors = [isinstance(v, (Tensor, TensorSpec)) for v in value]
-            if any(tensors) and not all(tensors):
-                raise TypeError(
-                    f"argument {name!r}: a sequence must hold tensors only or no tensor; "
-                    f"element {tensors.index(False)} is a {type(value[tensors.index(False)]).__name__}"
-                )
-            if any(tensors):
-                return type(value)(self.one(v, f"{name}_{i}", by_ref) for i, v in enumerate(value))
+        if isinstance(value, (list, tuple)) and _tensors_only(value, name):
+            return type(value)(self.one(v, f"{name}_{i}", by_ref) for i, v in enumerate(value))
         return value
 
     def bound(self, arguments: inspect.BoundArguments, parameters: Mapping[str, inspect.Parameter]) -> None:
@@ -88,8 +93,10 @@ class _Inputs:
                 continue
             value, by_ref = arguments.arguments[name], _is_by_ref(self.hints.get(name))
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                _tensors_only(value, name)
                 value = tuple(self.one(v, f"{name}_{i}", by_ref) for i, v in enumerate(value))
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                _tensors_only(tuple(value.values()), name)
                 value = {k: self.one(v, k, by_ref) for k, v in value.items()}
             else:
                 value = self.one(value, name, by_ref)

@@ -12,12 +12,16 @@ import numpy as np
 from ipuperf.ir import float8
 
 from . import dtypes
+from .arguments import whole
 
 downcast_np_dtypes: dict[np.dtype, np.dtype] = {
     np.dtype("int64"): np.dtype("int32"),
     np.dtype("uint64"): np.dtype("uint32"),
     np.dtype("float64"): np.dtype("float32"),
 }
+
+
+_EIGHT = (dtypes.np_dtype_float8_143, dtypes.np_dtype_float8_152)
 
 
 def host_array(x: Any, what: str) -> np.ndarray:
@@ -57,32 +61,56 @@ def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
 
 
 def to_numpy(
-    x: Any, dtype: dtypes.dtype | None = None, downcast: bool = True, copy: bool = True, *, what: str = "data"
+    x: Any,
+    dtype: dtypes.dtype | None = None,
+    downcast: bool = True,
+    copy: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+    *,
+    what: str = "data",
 ) -> np.ndarray:
     """``x`` (scalar, nested list, NumPy array, torch tensor) as a contiguous array.
 
     Args:
         dtype: wanted type; ``None`` infers it and, with ``downcast``, narrows 64-bit types to 32 bits.
         copy: always return new memory.
+        log2_scale: for 8-bit floats: the data is multiplied by ``2**log2_scale`` first (default 0).
+        nan_on_overflow: for 8-bit floats: what is too large becomes NaN (default), or the largest value.
         what: name of the data for the error message.
 
     Raises:
         ValueError: empty data, ragged lists, masked arrays, a type that the IPU does not have, or integers that do not
             fit the type.
+        RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for a type that is no 8-bit float.
     """
-    if isinstance(x, np.ndarray) and x.dtype.names and dtype is not None and x.dtype == dtype.as_numpy():
+    eight = dtype in (dtypes.float8_143, dtypes.float8_152)
+    if not eight and (log2_scale is not None or nan_on_overflow is not None):
+        raise RuntimeError(
+            f"{what}: log2_scale={log2_scale} and nan_on_overflow={nan_on_overflow} are for popxl.float8_143 and "
+            f"popxl.float8_152 only; dtype is {dtype!r}"
+        )
+    if isinstance(x, np.ndarray) and x.dtype in _EIGHT and (dtype is None or x.dtype == dtype.as_numpy()):
         return np.array(x, order="C", copy=copy or None)
     array = host_array(x, what)
     if array.size == 0:
         raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")
-    if dtype in (dtypes.float8_143, dtypes.float8_152):
-        return float8.encoded(array, dtype._ir)
+    if dtype is not None and eight:
+        return float8.encoded(array, dtype._ir, checked_scale(log2_scale or 0, what), nan_on_overflow is not False)
     narrow = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
     found = converted(array, narrow if dtype is None else dtype.as_numpy(), what)
     dtypes.dtype.as_dtype(found.dtype)
     if copy and np.may_share_memory(found, array):
         found = found.copy()
     return np.ascontiguousarray(found).reshape(found.shape)
+
+
+def checked_scale(log2_scale: int, what: str) -> int:
+    """A power of two by which 8-bit floats are scaled; ValueError outside of -32 to 31."""
+    scale = whole(log2_scale, f"{what}: log2_scale")
+    if not -32 <= scale < 32:
+        raise ValueError(f"{what}: log2_scale is {scale}; allowed: -32 to 31")
+    return scale
 
 
 def table_to_string(rows: list[list[Any]], delimiter: str = "  ") -> str:

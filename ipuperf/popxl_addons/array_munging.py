@@ -12,56 +12,63 @@ from typing import Literal
 import numpy as np
 
 
-def handle_negative_axis(t: np.ndarray, axis: int) -> int:
-    """``axis`` counted from the front; IndexError when ``t`` does not have it."""
-    if not -t.ndim <= axis < t.ndim:
-        raise IndexError(f"axis {axis} is out of range for an array of shape {t.shape}")
-    return axis % t.ndim
+def handle_negative_axis(x: np.ndarray, axis: int) -> int:
+    """``axis`` counted from the front; IndexError when ``x`` does not have it."""
+    if not -x.ndim <= axis < x.ndim:
+        raise IndexError(f"axis {axis} is out of range for an array of shape {x.shape}")
+    return axis % x.ndim
 
 
-def split2D(data: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[np.ndarray]:
-    """``n_1`` pieces along ``axis_1``, each in ``n_2`` pieces along ``axis_2``: ``n_1 * n_2``, the first outermost."""
-    return [inner for outer in np.split(data, n_1, axis_1) for inner in np.split(outer, n_2, axis_2)]
+def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[np.ndarray]]:
+    """``n_1`` lists, one for each piece along ``axis_1``, with its ``n_2`` pieces along ``axis_2``."""
+    return [np.split(piece, n_2, axis_2) for piece in np.split(x, n_1, axis_1)]
 
 
-def shard(data: np.ndarray, n: int, axis: int) -> np.ndarray:
+def shard(x: np.ndarray, n: int, axis: int) -> np.ndarray:
     """``(n, *shard)``: equal pieces along ``axis``; ValueError when it does not divide."""
-    return np.stack(np.split(data, n, handle_negative_axis(data, axis)))
+    return np.stack(np.split(x, n, handle_negative_axis(x, axis)))
 
 
-def shard2D(data: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
-    """``(n_1 * n_2, *shard)``: the pieces of :func:`split2D`."""
-    return np.stack(split2D(data, n_1, n_2, axis_1, axis_2))
+def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
+    """``(n_1 * n_2, *shard)``: the pieces of :func:`split2D`, the first axis outermost."""
+    return np.stack([piece for row in split2D(x, n_1, n_2, axis_1, axis_2) for piece in row])
 
 
-def unshard_arrays(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """The pieces put together along ``axis``."""
-    return np.concatenate(list(arrays), axis=axis)
+def unshard_arrays(xs: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """Pieces ``(1, *shard)`` put together along ``axis`` of the shard, without the leading axis.
+
+    Raises:
+        ValueError: pieces with different numbers of axes.
+    """
+    if len({x.ndim for x in xs}) > 1:
+        raise ValueError(f"unshard_arrays: all arrays must be of the same rank; they have {[x.ndim for x in xs]} axes")
+    return np.concatenate([x.squeeze(0) for x in xs], axis=axis)
 
 
-def unshard(data: np.ndarray, axis: int) -> np.ndarray:
+def unshard(x: np.ndarray, axis: int) -> np.ndarray:
     """The inverse of :func:`shard`; ``axis`` is that of the whole array."""
-    return unshard_arrays(list(data), axis)
+    return unshard_arrays(np.split(x, len(x)), axis)
 
 
-def unshard2D(data: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
-    """The inverse of :func:`shard2D`."""
-    rows = data.reshape(n_1, n_2, *data.shape[1:])
-    return unshard_arrays([unshard(row, axis_2) for row in rows], axis_1)
+def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
+    """The inverse of :func:`shard2D`; ValueError for another number of pieces."""
+    if len(x) != n_1 * n_2:
+        raise ValueError(f"unshard2D: {len(x)} pieces, {n_1} x {n_2} are needed")
+    return np.concatenate([unshard(row, axis_2) for row in np.split(x, n_1)], axis=axis_1)
 
 
-def repeat(data: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
-    """``data`` ``n`` times along a new axis, which is number ``axis`` of the result."""
-    return np.repeat(np.expand_dims(data, axis), n, axis)
+def repeat(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
+    """``x`` ``n`` times along a new axis, which is number ``axis`` of the result."""
+    return np.repeat(np.expand_dims(x, axis), n, axis)
 
 
-def repeat_axis(data: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
-    """``data`` ``n`` times one after the other along an axis it has."""
-    return np.concatenate([data] * n, axis=handle_negative_axis(data, axis))
+def repeat_axis(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
+    """``x`` ``n`` times one after the other along an axis it has."""
+    return np.concatenate([x] * n, axis=handle_negative_axis(x, axis))
 
 
 def repeat_shard(
-    data: np.ndarray,
+    x: np.ndarray,
     n_repeats: int,
     n_shards: int,
     shard_axis: int,
@@ -74,7 +81,7 @@ def repeat_shard(
     """
     if sharded_tensor not in ("contiguous", "strided"):
         raise ValueError(f"repeat_shard: sharded_tensor={sharded_tensor!r}; allowed: 'contiguous', 'strided'")
-    shards = shard(data, n_shards, shard_axis)
+    shards = shard(x, n_shards, shard_axis)
     return repeat_axis(shards, n_repeats, 0) if sharded_tensor == "contiguous" else np.repeat(shards, n_repeats, 0)
 
 
@@ -84,20 +91,23 @@ def tensor_parallel_input(
     rf: int,
     repeat_fn: Callable[[np.ndarray, int], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Micro-batches for all replicas: ``(transfers, rf, *sample)`` from ``(transfers * rf / tp, *sample)``.
+    """Micro-batches for all replicas: ``(transfers, rf, *sample)`` from ``(transfers * rf / tp, *sample)``; without
+    those of the first two axes that have length 1, as ``Session.run`` takes its inputs.
 
     Args:
         tp: neighbouring replicas that get the same micro-batch.
         rf: replicas.
-        repeat_fn: ``(micro-batches, tp) -> (micro-batches, tp, ...)`` instead of equal copies.
+        repeat_fn: ``(micro-batches (n, 1, *sample), i) -> micro-batches`` for number ``i`` of the neighbours, instead
+            of the same for all.
 
     Raises:
         ValueError: ``tp`` does not divide ``rf``, or the micro-batches do not divide.
     """
     if rf % tp or len(input_data) % (rf // tp):
         raise ValueError(f"tensor_parallel_input: {len(input_data)} micro-batches for tp={tp} and rf={rf} replicas")
-    copies = repeat(input_data, tp, 1) if repeat_fn is None else repeat_fn(input_data, tp)
-    return copies.reshape(-1, rf, *copies.shape[2:])
+    single = np.expand_dims(input_data, 1)
+    copies = [single if repeat_fn is None else repeat_fn(single.copy(), i) for i in range(tp)]
+    return squeeze_safe(np.concatenate(copies, 1).reshape(-1, rf, *input_data.shape[1:]), (0, 1))
 
 
 def tensor_parallel_output(
@@ -122,20 +132,20 @@ def tensor_parallel_output(
     return output_data.reshape(-1, tp, *shape)[: num_host_transfers * rf // tp, 0]
 
 
-def pad_axis(data: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
-    """``data`` with ``value`` appended until ``axis`` has length ``n``; ValueError when it is longer."""
-    axis = handle_negative_axis(data, axis)
-    missing = n - data.shape[axis]
+def pad_axis(x: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
+    """``x`` with ``value`` appended until ``axis`` has length ``n``; ValueError when it is longer."""
+    axis = handle_negative_axis(x, axis)
+    missing = n - x.shape[axis]
     if missing < 0:
-        raise ValueError(f"pad_axis: axis {axis} of shape {data.shape} is longer than {n}")
-    return np.pad(data, [(0, missing if i == axis else 0) for i in range(data.ndim)], constant_values=value)
+        raise ValueError(f"pad_axis: axis {axis} of shape {x.shape} is longer than {n}")
+    return np.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], constant_values=value)
 
 
-def squeeze_safe(data: np.ndarray, axis: int | Iterable[int] | None = None) -> np.ndarray:
-    """``data`` without those of the axes (default: all) that have length 1; longer ones stay."""
-    given = range(data.ndim) if axis is None else ([axis] if isinstance(axis, int) else axis)
-    axes = [handle_negative_axis(data, a) for a in given]
-    return np.squeeze(data, tuple(a for a in axes if data.shape[a] == 1))
+def squeeze_safe(x: np.ndarray, axis: int | Iterable[int] | None = None) -> np.ndarray:
+    """``x`` without those of the axes (default: all) that have length 1; longer ones stay."""
+    given = range(x.ndim) if axis is None else ([axis] if isinstance(axis, int) else axis)
+    axes = [handle_negative_axis(x, a) for a in given]
+    return np.squeeze(x, tuple(a for a in axes if x.shape[a] == 1))
 
 
 __all__ = [

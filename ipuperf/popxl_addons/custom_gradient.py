@@ -8,7 +8,7 @@ popxl-addons: popxl_addons/module.py, ``create_grad_graph``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
 from .graph import GraphWithNamedArgs
+from .utils import duplicate_items
 
 if TYPE_CHECKING:
     from .module import Module
@@ -39,7 +40,8 @@ class Aux:
     def __getitem__(self, key: str) -> Any:
         if self._inputs is None:
             raise RuntimeError(
-                f"aux[{key!r}]: values are there to get within the `build_grad` that autodiff runs, never in `build`"
+                f"aux[{key!r}]: you can only get items within the `build_graph` method, that is in the `build_grad` "
+                "that autodiff runs"
             )
         value = self._values[key]
         if not isinstance(value, popxl.Tensor):
@@ -85,7 +87,10 @@ class VarGrads:
 
     def _open(self, key: str) -> Mapping[str, popxl.Tensor]:
         if self._variables is None:
-            raise RuntimeError(f"var_grad[{key!r}]: it can only be used within a `build_grad` that autodiff runs")
+            raise RuntimeError(
+                f"var_grad[{key!r}] can only be used within the `build_graph` method, that is in the `build_grad` that "
+                "autodiff runs"
+            )
         return self._variables
 
     def __getitem__(self, key: str) -> popxl.Tensor:
@@ -98,7 +103,7 @@ class VarGrads:
             raise TypeError(f"var_grad[{key!r}] = {tensor!r}: Not a tensor")
         if key not in variables:
             raise KeyError(f"var_grad[{key!r}]: Not a variable of the graph; there are {list(variables)}")
-        _same_shape(tensor, variables[key], f"var_grad[{key!r}]")
+        _same_shape(tensor, variables[key], f"Shape or meta-shape of Tensor does not match variable. var_grad[{key!r}]")
         self._grads[key] = tensor
 
     def __contains__(self, key: object) -> bool:
@@ -130,8 +135,8 @@ def create_grad_graph(
     """
     _check_signature(module.build_grad)
     graph, names = forward.graph, {t: name for name, t in forward.args.to_dict().items()}
-    provided = _chosen(grads_provided, graph.outputs, "grads_provided: tensors that are no outputs", graph)
-    required = _chosen(grads_required, graph.inputs, "grads_required: tensors that are no inputs", graph)
+    provided = _chosen(grads_provided, graph.outputs, "`grads_provided` is not a output", graph)
+    required = _chosen(grads_required, graph.inputs, "`grads_required` is not a input", graph)
     module.aux = Aux() if forward._aux is None else forward._aux.copy()
     module.var_grad = VarGrads(forward.args.to_dict())
     try:
@@ -141,11 +146,11 @@ def create_grad_graph(
         _check_outputs(made, plain)
         wanted = [t for t in required if t in names]
         _add_variable_grads(made, [names[t] for t in wanted], module.var_grad)
-        _ir.expose(graph._ir, [t._ir_tensor for t in module.aux.tensors])
+        _ir.expose(graph._base, [t._ir_tensor for t in module.aux.tensors])
         inputs = [(t, True) for t in provided] + [(t, False) for t in module.aux.used]
         derivative = _ir.Derivative(
-            graph._ir,
-            made._ir,
+            graph._base,
+            made._base,
             [_ir.Connection(t._ir_tensor, is_gradient) for t, is_gradient in inputs],
             [_ir.Connection(t._ir_tensor, True) for t in (*plain, *wanted)],
         )
@@ -155,11 +160,42 @@ def create_grad_graph(
     return GraphWithNamedArgs.from_grad_graph(GradGraphInfo(derivative))
 
 
+def create_grad_graph_info(
+    ir: popxl.Ir,
+    fwd_graph: popxl.Graph,
+    grad_graph: popxl.Graph,
+    grad_input_to_fwd_output: Mapping[popxl.Tensor, popxl.Tensor],
+    grad_output_to_fwd_input: Mapping[popxl.Tensor, popxl.Tensor],
+    fwd_tensors: Collection[popxl.Tensor],
+) -> GradGraphInfo:
+    """How a gradient graph that the program has built belongs to its forward graph.
+
+    Args:
+        ir: the program of both graphs.
+        grad_input_to_fwd_output: input of the gradient graph, in order -> the forward tensor it stands for.
+        grad_output_to_fwd_input: output of the gradient graph, in order -> the forward input whose gradient it is.
+        fwd_tensors: those of the first mapping's forward tensors whose values the inputs are; inputs for the others are
+            their gradients.
+
+    Raises:
+        ValueError: a graph of another program.
+    """
+    for graph in (fwd_graph, grad_graph):
+        if graph.ir != ir:
+            raise ValueError(f"create_grad_graph_info: graph {graph.name!r} belongs to another Ir")
+    inputs = [_ir.Connection(t._ir_tensor, t not in fwd_tensors) for t in grad_input_to_fwd_output.values()]
+    outputs = [_ir.Connection(t._ir_tensor, True) for t in grad_output_to_fwd_input.values()]
+    return GradGraphInfo(_ir.Derivative(fwd_graph._base, grad_graph._base, inputs, outputs))
+
+
 def _check_signature(build_grad: Callable[..., Any]) -> None:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     wrong = [name for name, p in inspect.signature(build_grad).parameters.items() if p.kind not in positional]
     if wrong:
-        raise TypeError(f"build_grad takes a fixed number of positional parameters; {', '.join(wrong)} cannot be one")
+        raise TypeError(
+            "The `build_grad` method signature must only have a fixed number of positional parameters as inputs. No: "
+            f"{', '.join(wrong)}"
+        )
 
 
 def _chosen(
@@ -168,8 +204,10 @@ def _chosen(
     """``given``, checked to be ``among`` and different; all when nothing is given."""
     chosen = list(among if given is None else given)
     wrong = [t for t in chosen if t not in among]
-    if wrong or len(set(chosen)) < len(chosen):
-        raise ValueError(f"build_grad of {graph.name!r}: {what}, or that are named twice: {wrong or chosen}")
+    if wrong:
+        raise ValueError(f"A Tensor specified in {what} of `fwd_graph` {graph.name!r}: {wrong}")
+    if twice := duplicate_items(chosen):
+        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {twice}")
     return chosen
 
 
@@ -177,17 +215,27 @@ def _check_outputs(made: popxl.Graph, required: list[popxl.Tensor]) -> None:
     """One output per required gradient that is not a variable's, of its shape."""
     count, names = len(made.outputs), [t.id for t in required]
     if count > len(required):
-        raise ValueError(f"{made.name}: {count} gradients returned are too many for {names}; see grads_required")
+        raise ValueError(
+            f"Too many outputs in the grad graph {made.name!r}: {count} gradients for {names}; `grads_required` says "
+            "which there are to be"
+        )
     if count < len(required):
-        raise ValueError(f"{made.name}: {count} gradients returned for {names}; see grads_required")
+        raise ValueError(
+            f"Not all forward graph inputs have been specified as outputs of {made.name!r}: {count} gradients for "
+            f"{names}; `grads_required` says which there are to be"
+        )
     for place, (grad, tensor) in enumerate(zip(made.outputs, required, strict=True)):
-        _same_shape(grad, tensor, f"{made.name}: output {place}")
+        what = f"Shape or meta-shape of output Tensor at position {place} of {made.name!r} does not match"
+        _same_shape(grad, tensor, what)
 
 
 def _add_variable_grads(made: popxl.Graph, names: list[str], grads: VarGrads) -> None:
     missing = [name for name in names if name not in grads]
     if missing:
-        raise ValueError(f"{made.name}: no gradient in var_grad for the variables {missing}; see grads_required")
+        raise ValueError(
+            f"Not all variable gradients have been specified in var_grad of {made.name!r}: {missing} have none; "
+            "`grads_required` says which there are to be"
+        )
     with made:
         for name in names:
             popxl.graph_output(grads[name])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -10,24 +11,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
+_MISSING: Any = object()
 
 
 def sanitise(name: str) -> str:
-    """``name`` as a key: scopes and dots become underscores."""
-    return name.replace("/", "_").replace(".", "_")
+    """``name`` as a key: what cannot stand in an identifier becomes an underscore, and one comes before a digit."""
+    return re.sub(r"\W|^(?=\d)", "_", name)
+
+
+def to_mapping(key: DotTree[T], value: DotTree[U]) -> dict[T, U]:
+    """For the names that both trees have: value in ``key`` -> value in ``value``."""
+    theirs = value.to_dict()
+    return {found: theirs[name] for name, found in key.to_dict().items() if name in theirs}
 
 
 def dotted(key: str | int) -> str:
     """``key`` as a dotted name; a number is the name of a member of a list.
 
     Raises:
-        ValueError: a negative number, or an empty part.
+        ValueError: a negative number, or a part that is neither a number nor an identifier.
     """
     if isinstance(key, int) and key < 0:
         raise ValueError(f"key {key}: a number must not be negative")
     name = str(key)
-    if not all(name.split(".")):
-        raise ValueError(f"key {name!r}: no part of a dotted name may be empty")
+    if not all(part.isnumeric() or part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"key {name!r}: each part of a dotted name has to be a number or a Python identifier")
     return name
 
 
@@ -55,51 +63,74 @@ class DotTree(Generic[T]):
     # -- building --------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[Any, Any]) -> Self:
         """A tree of ``values``; dots in the keys make sub-trees."""
         tree = cls()
         for name, value in values.items():
-            tree.insert(name, value)
+            tree._put(name, value)
         return tree
 
     @classmethod
-    def pack(cls, names: Iterable[str], values: Iterable[Any]) -> Self:
+    def pack(cls, keys: Iterable[str | int], values: Iterable[Any]) -> Self:
         """A tree of names and values.
 
         Raises:
             ValueError: different numbers of names and values.
         """
-        keys, items = list(names), list(values)
-        if len(keys) != len(items):
-            raise ValueError(f"{cls.__name__}.pack: {len(keys)} names for {len(items)} values")
-        return cls.from_dict(dict(zip(keys, items)))
+        names, items = list(keys), list(values)
+        if len(names) != len(items):
+            raise ValueError(f"{cls.__name__}.pack: {len(names)} names for {len(items)} values")
+        return cls.from_dict(dict(zip(names, items)))
 
     def insert(self, key: str | int, value: Any, overwrite: bool = False) -> None:
         """Add a value or sub-tree under a dotted key.
 
+        Args:
+            overwrite: a value or sub-tree of the same key is replaced, and the key may lead into sub-trees that are
+                there already.
+
         Raises:
-            ValueError (and KeyError): the key is taken and ``overwrite`` is False (an empty sub-tree may always be
-                replaced); ValueError: no possible key.
+            ValueError (and KeyError): the key, or the sub-tree it leads into, is there and ``overwrite`` is False (an
+                empty sub-tree may always be replaced); ValueError: no possible key.
         """
-        head, dot, rest = dotted(key).partition(".")
-        if dot:
-            branch = self._map.get(head)
-            if branch is None or (overwrite and not isinstance(branch, DotTree)):
-                branch = type(self)()
-                self._map[head] = branch
-            if not isinstance(branch, DotTree):
-                raise _Known(f"cannot insert {key!r}: {head!r} is a value, not a tree")
-            branch.insert(rest, value, overwrite)
-            return
+        self._check_free(key, overwrite)
+        self._put(key, value, overwrite)
+
+    def _check_free(self, key: str | int, overwrite: bool = False) -> None:
+        """The errors of :meth:`insert`."""
+        head, dot, _ = dotted(key).partition(".")
         present = self._map.get(head)
-        if present is not None and not overwrite and not (isinstance(present, DotTree) and not present.to_dict()):
-            raise _Known(f"{key!r} is already in the {type(self).__name__}; keys must not repeat")
+        if overwrite or present is None:
+            return
+        if dot:
+            raise _Known(f"{head!r} already exists; give overwrite=True to insert {key!r} into it")
+        if not (isinstance(present, DotTree) and not present.to_dict()):
+            raise _Known(f"{key!r} already exists in the {type(self).__name__}; keys must not repeat")
+
+    def _put(self, key: str | int, value: Any, overwrite: bool = False) -> None:
+        """:meth:`insert` that may lead into sub-trees."""
+        head, dot, rest = dotted(key).partition(".")
+        present = self._map.get(head)
+        if dot:
+            if present is None or (overwrite and not isinstance(present, DotTree)):
+                present = type(self)()
+            if not isinstance(present, DotTree):
+                raise _Known(f"cannot insert {key!r}: {head!r} is a value, not a tree")
+            present._put(rest, value, overwrite)
+            self._map[head] = present
+            return
+        self._check_free(head, overwrite)
         self._map[head] = value
 
-    def update(self, other: DotTree[T] | Mapping[str, T]) -> None:
-        """Add all entries of another tree; KeyError when a key repeats."""
-        for name, value in (other.to_dict() if isinstance(other, DotTree) else other).items():
-            self.insert(name, value)
+    def update(self, values: DotTree[T] | Mapping[str, T], overwrite: bool = False) -> None:
+        """Add all entries of another tree; with ``overwrite`` its values and sub-trees replace those of the same name.
+
+        Raises:
+            ValueError (and KeyError): a key repeats, without ``overwrite``.
+        """
+        tree = values.copy() if isinstance(values, DotTree) else self.from_dict(values)
+        for name, value in (tree._map if overwrite else tree.to_dict()).items():
+            self._put(name, value, overwrite)
 
     def pop(self, key: str | int) -> Any:
         """Remove and return a value or sub-tree; KeyError when it does not exist."""
@@ -133,20 +164,28 @@ class DotTree(Generic[T]):
         flat = dict(sorted(self.to_dict().items(), key=lambda item: item[0]))
         return list(flat), list(flat.values())
 
-    def to_mapping(self, other: DotTree[U]) -> dict[T, U]:
+    def to_mapping(self, values: DotTree[U]) -> dict[T, U]:
         """For the names that both trees have: value here -> value there."""
-        theirs = other.to_dict()
-        return {value: theirs[name] for name, value in self.to_dict().items() if name in theirs}
+        return to_mapping(self, values)
 
     def map(self, fn: Callable[[T], Any]) -> Self:
         """A tree of the same type with ``fn`` applied to each value."""
         return type(self).from_dict({name: fn(value) for name, value in self.to_dict().items()})
 
-    def filter_keys(self, keys: Iterable[str]) -> Self:
-        """A tree with the entries of the given keys and those below them."""
-        wanted = tuple(keys)
-        kept = {n: v for n, v in self.to_dict().items() if any(n == k or n.startswith(f"{k}.") for k in wanted)}
-        return type(self).from_dict(kept)
+    def filter_keys(self, keys: Iterable[str | int]) -> Self:
+        """A tree with the entries of the given keys and those below them, in the order of the keys.
+
+        Raises:
+            ValueError: a key is given twice; KeyError: one that does not exist.
+        """
+        wanted = list(keys)
+        if len(set(wanted)) < len(wanted):
+            raise ValueError(f"filter_keys({wanted}): a key is given twice")
+        kept = type(self)()
+        for key in wanted:
+            value = self[key]
+            kept._put(key, value.copy() if isinstance(value, DotTree) else value, True)
+        return kept
 
     def copy(self) -> Self:
         """A tree of its own with the same values."""
@@ -155,26 +194,40 @@ class DotTree(Generic[T]):
             duplicate._map[name] = value.copy() if isinstance(value, DotTree) else value
         return duplicate
 
-    def get(self, key: str | int, default: Any = None) -> Any:
-        """The value or sub-tree under a dotted key, or ``default``."""
+    def get(self, key: str | int, default: Any = _MISSING) -> Any:
+        """The value or sub-tree under a dotted key, or ``default``; without one KeyError when there is none."""
+        if default is _MISSING:
+            return self[key]
         try:
             return self[key]
         except KeyError:
             return default
 
-    def keys(self) -> Iterator[str]:
-        """Dotted names."""
-        return iter(self.to_dict())
+    def keys(self) -> list[str]:
+        """Names of values and sub-trees at the top."""
+        return list(self._map)
 
-    def items(self) -> Iterator[tuple[str, T]]:
-        """Dotted names and values."""
-        return iter(self.to_dict().items())
+    def keys_flat(self) -> list[str]:
+        """Dotted names of all values."""
+        return list(self.to_dict())
 
-    def values(self) -> Iterator[T]:
-        """Values, in the order of :meth:`keys`."""
-        return iter(self.to_dict().values())
+    def values(self) -> list[Any]:
+        """Values and sub-trees at the top."""
+        return list(self._map.values())
+
+    def values_flat(self) -> list[T]:
+        """All values, in the order of :meth:`keys_flat`."""
+        return list(self.to_dict().values())
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names at the top, each with its value or sub-tree (not upstream)."""
+        return list(self._map.items())
 
     def len(self) -> int:
+        """Number of values and sub-trees at the top."""
+        return len(self._map)
+
+    def len_flat(self) -> int:
         """Number of values."""
         return len(self.to_dict())
 
@@ -186,18 +239,21 @@ class DotTree(Generic[T]):
 
     def __getitem__(self, key: str | int) -> Any:
         head, dot, rest = self._found(key).partition(".")
-        if head not in self._map:
+        if head not in self._map or (dot and not isinstance(self._map[head], DotTree)):
             raise KeyError(f"{key!r} is not in the {type(self).__name__}; there are {list(self.to_dict())}")
         return self._map[head][rest] if dot else self._map[head]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, (str, int)) and self.get(key, _MISSING) is not _MISSING
+        try:
+            return isinstance(key, (str, int)) and bool([self[key]])
+        except KeyError:
+            return False
 
     def __len__(self) -> int:
         return self.len()
 
     def __bool__(self) -> bool:
-        return bool(self._map)
+        return True  # as upstream: an empty tree is one
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_map":
@@ -215,8 +271,8 @@ class DotTree(Generic[T]):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._map]
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return str(self.to_dict())
 
-
-_MISSING = object()
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.to_dict()})"

@@ -10,6 +10,7 @@ from ipuperf import popxl
 from ipuperf.popxl.ops.call import CallSiteInfo
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
+from .graph_common import CalledGradients
 from .identity import upstream_repr
 from .named_tensors import NamedTensors, TensorMap
 
@@ -46,7 +47,7 @@ class GraphWithNamedArgs:
         self._grad_graph_info = grad_graph_info
         self._from_module = from_module
         self._aux = aux
-        self.called_graphs_grad_info = dict(called_graphs_grad_info or {})
+        self.called_graphs_grad_info: Mapping[Any, Any] = CalledGradients(called_graphs_grad_info)
         self.autodiff_applied = False
 
     @classmethod
@@ -59,11 +60,15 @@ class GraphWithNamedArgs:
         """How this gradient graph belongs to its forward graph.
 
         Raises:
-            ValueError: it is not a gradient graph.
+            AttributeError: it is not a gradient graph.
         """
         if self._grad_graph_info is None:
-            raise ValueError(f"graph {self.graph.name!r} was not made by autodiff and has no grad_graph_info")
+            raise AttributeError(f"graph {self.graph.name!r} was not made by autodiff and has no grad_graph_info")
         return self._grad_graph_info
+
+    @grad_graph_info.setter
+    def grad_graph_info(self, grad_graph_info: GradGraphInfo) -> None:
+        self._grad_graph_info = grad_graph_info
 
     def autodiff(
         self,
@@ -87,7 +92,10 @@ class GraphWithNamedArgs:
         from .transforms.autodiff import gradient_info
 
         if self.autodiff_applied and not force:
-            raise RuntimeError(f"graph {self.name!r} has been differentiated already; give force=True to do it again")
+            raise RuntimeError(
+                f"Autodiff has already been applied to graph {self.name!r}, which that may have changed; force=True "
+                "applies it again"
+            )
         info = gradient_info(self, grads_provided, grads_required, called_graphs_grad_info, method)
         self.autodiff_applied = True
         return GraphWithNamedArgs.from_grad_graph(info)
@@ -131,7 +139,7 @@ class GraphWithNamedArgs:
     def print_schedule(self) -> str:
         """The graph's ops in execution order, as text; named inputs as ``name=%n``."""
         names = {tensor._ir_tensor: name for name, tensor in self.args.to_dict().items()}
-        return _ir.format_schedule(self.graph._ir, names)
+        return _ir.format_schedule(self.graph._base, names)
 
     def __repr__(self) -> str:
         return upstream_repr(self)
@@ -161,6 +169,12 @@ class BoundGraph:
         """As :meth:`call`, giving the call site."""
         inputs = {**self.args, **self._named.inputs_for(args)}
         return popxl.ops.call_with_info(self.graph, *t, inputs_dict=inputs, check_inputs=check_inputs)
+
+    def subgraph_io_map(self, *targs: popxl.Tensor, args: Args = None, outs: Iterable[popxl.Tensor] = ()) -> TensorMap:
+        """What stands for the graph's outputs and inputs at a call: ``outs`` for the outputs, ``targs`` for the first
+        inputs, attached tensors and ``args`` for those they name."""
+        named = {**self.args, **self._named.inputs_for(args)}
+        return {**dict(zip(self.graph.outputs, outs)), **named, **dict(zip(self.graph.inputs, targs))}
 
     def __repr__(self) -> str:
         return upstream_repr(self)

@@ -10,10 +10,13 @@ from typing import Any, Literal
 from ipuperf import popxl
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
-from .custom_gradient import Aux, VarGrads, create_grad_graph
+from .custom_gradient import Aux, VarGrads, create_grad_graph, create_grad_graph_info
+from .dot_tree import _Known, dotted
 from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
+from .graph_common import CalledGradients
 from .named_tensors import NamedTensors
+from .utils import overrides
 from .variable_factory import (
     DataSource,
     NamedVariableFactories,
@@ -43,6 +46,11 @@ class Module(popxl.Module):
         ValueError: another ``grad_inlining_error``, or a cache for a module that defines ``build_grad``.
     """
 
+    _name_scope: str | None = None
+    _building = False
+    _sub_modules: list[Module] | None = None
+    grad_inlining_error: str = "error"
+
     def __init__(
         self,
         cache: bool | GraphCache | None = False,
@@ -53,15 +61,16 @@ class Module(popxl.Module):
                 f"grad_inlining_error should be one of error, warning and none, not {grad_inlining_error!r}"
             )
         if cache and self.implements_grad_graph:
-            raise ValueError(f"{type(self).__name__} defines build_grad: its graphs cannot be cached")
+            raise ValueError(
+                "You cannot use graph caching if you have implemented `build_grad`: each graph of a module has its own "
+                f"gradient; {type(self).__name__}(cache=False) is needed"
+            )
         self.grad_inlining_error = grad_inlining_error
         self.aux, self.var_grad = Aux(), VarGrads()
-        self.called_graphs_grad_info: dict[popxl.Graph, GradGraphInfo] = {}
-        self._building = False
+        self.called_graphs_grad_info = CalledGradients()
         self._children: dict[str, Module] = {}
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
-        self._name_scope: str | None = None
         self._graph_cache: GraphCache | None = GraphCache() if cache is True else (cache or None)
         self._made: dict[popxl.Graph, tuple[NamedVariableFactories, NamedTensors]] = {}
 
@@ -74,11 +83,15 @@ class Module(popxl.Module):
                 if isinstance(item, Module):
                     self._adopt(f"{name}.{index}", item)
 
+    def set_name_scope(self, name: str) -> None:
+        """Names of what :meth:`build` makes begin with ``name``; set where a module becomes an attribute of another."""
+        self._name_scope = name
+
     def _adopt(self, name: str, child: Module) -> None:
         if "_children" not in self.__dict__:
             raise RuntimeError(f"{type(self).__name__}: call super().__init__() before setting {name!r} to a module")
         self._children[name] = child
-        child._name_scope = name
+        child.set_name_scope(name)
         self._link(name, child)
 
     def _link(self, name: str, child: Module) -> None:
@@ -90,7 +103,7 @@ class Module(popxl.Module):
         """Forget the variables of the graph built last; children first in the new collections, in order of setting."""
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
-        self.called_graphs_grad_info = {}
+        self.called_graphs_grad_info = CalledGradients()
         self.aux, self.var_grad = Aux(), VarGrads()
         for name, child in self._children.items():
             child._reset()
@@ -128,7 +141,7 @@ class Module(popxl.Module):
     @property
     def implements_grad_graph(self) -> bool:
         """Whether the module defines ``build_grad``."""
-        return type(self).build_grad is not Module.build_grad
+        return overrides(type(self), Module, "build_grad")
 
     def build_grad(self, *grads: Any) -> Any:
         """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""
@@ -161,7 +174,7 @@ class Module(popxl.Module):
             self.called_graphs_grad_info.update(graph.called_graphs_grad_info)
             outputs = len(graph.graph.outputs)
             if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
-                self.called_graphs_grad_info[graph.graph] = graph.autodiff(method=autodiff).grad_graph_info
+                self.called_graphs_grad_info.add(graph, graph.autodiff(method=autodiff))
             return graph.bind(variables).call(*args, **kwargs)[:outputs]
 
         return call
@@ -176,7 +189,7 @@ class Module(popxl.Module):
             self._reset()
             with self._building_graph():
                 graph = popxl.gir().create_graph(self, *args, **kwargs)
-            graph._ir.own_gradient = self.implements_grad_graph
+            graph._base.own_gradient = self.implements_grad_graph
             factories, inputs = self._variable_factories.copy(), self._named_inputs.copy()
         else:
             self._reset()
@@ -206,18 +219,30 @@ class Module(popxl.Module):
         dtype: popxl.dtype | None = None,
         by_ref: bool = False,
         replica_grouping: popxl.ReplicaGrouping | None = None,
+        overwrite: bool = False,
     ) -> popxl.Tensor:
         """A named input of the graph being built, with a factory for its variable.
 
         Args:
             data_iter: initial data, a function that returns it, or an iterable.
             by_ref: the graph changes the variable.
+            overwrite: replace an input of the same name; a dotted name may lead into names that are there.
 
         Raises:
             KeyError: the name is taken (also when the same module is called twice in one graph).
         """
+        self._check_free(name, overwrite)
         tensor, factory = add_variable_input(name, data_iter, dtype, by_ref, replica_grouping)
-        return self._add(name, tensor, factory)
+        return self._add(name, tensor, factory, overwrite)
+
+    def add_variable_factory(self, variable_f: VariableFactory, name: str | None = None) -> popxl.Tensor:
+        """A named input of the graph being built, for a factory that is there already.
+
+        Args:
+            name: in the collections (default: the factory's name).
+        """
+        self._check_free(name or variable_f.name)
+        return self._add(name or variable_f.name, variable_f.create_input(), variable_f)
 
     def add_replica_sharded_variable_input(
         self,
@@ -229,36 +254,80 @@ class Module(popxl.Module):
         shard_over: int | popxl.ReplicaGrouping | None = None,
     ) -> popxl.Tensor:
         """As :meth:`add_variable_input` for a sharded variable: the data is whole, the input is the shard."""
+        self._check_free(name)
         tensor, factory = add_replica_sharded_variable_input(
             name, data_iter, dtype, by_ref, replica_grouping, shard_over
         )
         return self._add(name, tensor, factory)
 
-    def _add(self, name: str, tensor: popxl.Tensor, factory: VariableFactory) -> popxl.Tensor:
-        if self._variable_factories.get(name):
-            raise KeyError(
+    def _check_free(self, name: str, overwrite: bool = False) -> None:
+        """Errors of a name that is taken, before there is a graph input for it."""
+        if not overwrite and name in self._variable_factories:
+            raise _Known(
                 f"{type(self).__name__}: variable {name!r} was added already; a module used several times in one "
                 "graph needs one instance per use, or create_graph and a bound graph per use"
             )
-        self._variable_factories.insert(name, factory)
-        self._named_inputs.insert(name, tensor)
+        self._variable_factories._check_free(name, overwrite)
+
+    def _add(self, name: str, tensor: popxl.Tensor, factory: VariableFactory, overwrite: bool = False) -> popxl.Tensor:
+        self._variable_factories.insert(name, factory, overwrite)
+        self._named_inputs.insert(name, tensor, overwrite)
         return tensor
 
     def add_variable_inputs(
-        self, name: str, factories: NamedVariableFactories, overwrite: bool = False
+        self, name: str | int, variable_f: NamedVariableFactories, overwrite: bool = False
     ) -> NamedTensors:
-        """Inputs for each of ``factories`` under ``name``, to bind to a shared graph."""
-        inputs = NamedTensors()
-        for key, factory in factories.to_dict().items():
-            prefix = ".".join([name, *key.split(".")[:-1]])
-            inputs.insert(key, factory.create_input(prefix))
-        self._variable_factories.insert(name, factories.copy(), overwrite)
-        self._named_inputs.insert(name, inputs, overwrite)
-        return inputs.copy()
+        """Inputs for each of ``variable_f`` under ``name``, to bind to a shared graph.
 
-    def add_input_tensors(self, name: str, factories: NamedVariableFactories) -> NamedTensors:
+        Args:
+            name: a dotted name or a number.
+            overwrite: replace inputs of the same name; a dotted name may lead into names that are there.
+        """
+        scope, inputs = dotted(name), {}
+        self._variable_factories._check_free(scope, overwrite)
+        for key, factory in variable_f.to_dict().items():
+            prefix = ".".join([scope, *key.split(".")[:-1]])
+            inputs[key] = factory.create_input(prefix)
+        named = NamedTensors.from_dict(inputs)
+        self._variable_factories.insert(name, variable_f.copy(), overwrite)
+        self._named_inputs.insert(name, named, overwrite)
+        return named.copy()
+
+    def add_input_tensors(self, name: str | int, factories: NamedVariableFactories) -> NamedTensors:
         """Older name of :meth:`add_variable_inputs`."""
         return self.add_variable_inputs(name, factories)
+
+    # -- lists of modules ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_list(cls, sub_modules: Iterable[Module]) -> Module:
+        """A module with the given ones as children 0, 1, ...: index it or go through it."""
+        self = cls()
+        members = list(sub_modules)
+        for index, child in enumerate(members):
+            setattr(self, str(index), child)
+        object.__setattr__(self, "_sub_modules", members)
+        return self
+
+    @classmethod
+    def from_variable_factories(cls, inputs: Iterable[VariableFactory]) -> Module:
+        """A module with inputs 0, 1, ... of the current graph, one for each factory: index it."""
+        self = cls()
+        for index, factory in enumerate(inputs):
+            setattr(self, str(index), self.add_variable_factory(factory, str(index)))
+        return self
+
+    def get(self, key: str | int) -> Any:
+        """The attribute of this name; a number is the name of a member of a list. AttributeError when there is none."""
+        return getattr(self, str(key))
+
+    def __getitem__(self, item: str | int) -> Any:
+        return self.get(item)
+
+    def __iter__(self) -> Iterator[Module]:
+        if self._sub_modules is None:
+            raise AttributeError(f"{type(self).__name__} is no list of modules; only those of Module.from_list are")
+        return iter(self._sub_modules)
 
 
 __all__ = [
@@ -271,4 +340,5 @@ __all__ = [
     "VariableFactory",
     "add_replica_sharded_variable_input",
     "add_variable_input",
+    "create_grad_graph_info",
 ]

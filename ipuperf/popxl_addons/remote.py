@@ -1,8 +1,8 @@
 """Remote buffers for collections of variables, and graphs that load and store them.
 
 Both ages of the upstream interface: ``sharded_threshold=`` shards what has at least so many elements (and divides by
-the replicas); ``shard_over_dict=`` names the number of replicas per variable. With neither only variables whose factory
-is sharded get sharded buffers.
+the replicas); ``shard_over_dict=`` and ``shard_over=`` say over how many replicas, by default over all that hold the
+same value. Source: popxl-addons: popxl_addons/remote.py.
 """
 
 from __future__ import annotations
@@ -31,16 +31,27 @@ def create_remote_buffer(
     *,
     sharded_threshold: int | None = None,
 ) -> popxl.RemoteBuffer:
-    """A buffer for tensors of ``spec``: of shards when the spec is sharded, ``shard_over`` is above 1 or the size asks
-    for it."""
+    """A buffer for tensors of ``spec``, or of their shards.
+
+    Args:
+        replica_group: replicas that hold the same value (default: all).
+        shard_over: over how many of a group the tensors are sharded; 1: not at all (default: over all of a group).
+        sharded_threshold: instead, shard over all of a group where there are at least so many elements and they divide.
+
+    Raises:
+        ValueError: the elements do not divide by the shards, or the replicas of a group do not.
+    """
     if spec.meta_shape:
         return popxl.RemoteBuffer(spec.shape, spec.dtype, entries, spec.meta_shape)
-    shards = shard_over
-    if shards is None:
-        shards = 1 if sharded_threshold is None else shards_of(spec.nelms, sharded_threshold, replica_group)
-    if shards > 1:
-        return popxl.replica_sharded_buffer(spec.shape, spec.dtype, replica_group, shards, entries)
-    return popxl.remote_buffer(spec.shape, spec.dtype, entries)
+    group = replica_group or popxl.gir().replica_grouping()
+    shards = shard_over or group.group_size
+    if sharded_threshold is not None and shard_over is None:
+        shards = shards_of(spec.nelms, sharded_threshold, replica_group)
+    if shards == 1:
+        return popxl.remote_buffer(spec.shape, spec.dtype, entries)
+    if spec.nelms % shards:
+        raise ValueError(f"create_remote_buffer: {spec.nelms} elements cannot be divided over {shards} replicas")
+    return popxl.replica_sharded_buffer(spec.shape, spec.dtype, replica_group, shards, entries)
 
 
 def named_buffers(
@@ -50,32 +61,57 @@ def named_buffers(
     *,
     shard_over_dict: Mapping[str, int] | None = None,
 ) -> NamedRemoteBuffers:
-    """A buffer with ``entries`` entries for each tensor, under its name."""
-    over = dict(shard_over_dict or {})
-    return NamedRemoteBuffers.from_dict(
-        {
-            name: create_remote_buffer(t.spec, entries, None, over.get(name), sharded_threshold=sharded_threshold)
-            for name, t in tensors.to_dict().items()
-        }
-    )
+    """A buffer with ``entries`` entries for each tensor, under its name.
+
+    Args:
+        sharded_threshold: shard over all replicas what has at least so many elements, if they divide.
+        shard_over_dict: over how many replicas a tensor is sharded, by name (default: not at all).
+    """
+    over, made = dict(shard_over_dict or {}), {}
+    for name, tensor in tensors.to_dict().items():
+        shards = over.get(name) or (1 if sharded_threshold is None else None)
+        made[name] = create_remote_buffer(tensor.spec, entries, None, shards, sharded_threshold=sharded_threshold)
+    return NamedRemoteBuffers.from_dict(made)
 
 
 def named_variable_buffers(
     factories: NamedVariableFactories,
     entries: int = 1,
-    sharded_threshold: int | None = None,
+    shard_over_dict: Mapping[str, int] | int | bool = True,
     *,
-    shard_over_dict: Mapping[str, int] | None = None,
+    sharded_threshold: int | None = None,
 ) -> NamedRemoteBuffers:
-    """A buffer with ``entries`` entries for each factory, under its name."""
-    over = dict(shard_over_dict or {})
-    buffers = {}
+    """A buffer with ``entries`` entries for each factory, under its name.
+
+    Args:
+        shard_over_dict: over how many replicas of its group a variable is sharded: for all the same number, or by name.
+            True, and names that are left out: over all of a group. False or 1: not at all.
+        sharded_threshold: instead, shard over all of a group what has at least so many elements, if they divide.
+
+    Raises:
+        ValueError: neither a mapping nor a number nor a bool; a number that is not from 1 to the size of a group;
+            elements that do not divide.
+    """
+    made = {}
     for name, factory in factories.to_dict().items():
         spec = popxl.TensorSpec(factory.shape, factory.dtype, factory.meta_shape)
-        buffers[name] = create_remote_buffer(
-            spec, entries, factory.replica_grouping, over.get(name), sharded_threshold=sharded_threshold
-        )
-    return NamedRemoteBuffers.from_dict(buffers)
+        group = factory.replica_grouping or popxl.gir().replica_grouping()
+        over = None if sharded_threshold is not None else _shards(shard_over_dict, name, group)
+        made[name] = create_remote_buffer(spec, entries, group, over, sharded_threshold=sharded_threshold)
+    return NamedRemoteBuffers.from_dict(made)
+
+
+def _shards(shard_over: Mapping[str, int] | int | bool, name: str, group: ReplicaGrouping) -> int:
+    """Over how many replicas of a group the variable ``name`` is sharded."""
+    if isinstance(shard_over, Mapping):
+        return shard_over.get(name) or group.group_size
+    if isinstance(shard_over, bool):
+        return group.group_size if shard_over else 1
+    if not isinstance(shard_over, int):
+        raise ValueError(f"shard_over_dict is {shard_over!r}; a mapping, a whole number or a bool is needed")
+    if not 1 <= shard_over <= group.group_size:
+        raise ValueError(f"shard_over_dict is {shard_over}; allowed: 1 to the {group.group_size} replicas of a group")
+    return shard_over
 
 
 def _enlarge(buffer: popxl.RemoteBuffer, entries: int) -> None:

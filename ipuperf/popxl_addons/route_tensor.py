@@ -13,7 +13,7 @@ from ipuperf.popxl.handle import wrap
 
 def is_subgraph(parent: popxl.Graph, subgraph: popxl.Graph) -> bool:
     """Whether ``parent`` calls ``subgraph``, directly or through other graphs, or is it."""
-    return subgraph._ir in _ir.below(parent._ir)
+    return subgraph._base in _ir.below(parent._base)
 
 
 def route_tensor_into_graph(
@@ -32,7 +32,7 @@ def route_tensor_into_graph(
             somewhere else too, where there is no such tensor.
         RuntimeError: a graph between is a branch of a conditional, which takes what it is given where it is made.
     """
-    target = (graph or popxl.gcg())._ir
+    target = (graph or popxl.gcg())._base
     start = tensor._ir_tensor.graph
     if target is start:
         return tensor

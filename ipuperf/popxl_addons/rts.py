@@ -14,8 +14,14 @@ from ipuperf.popxl import ReplicaGrouping, ops
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
 from .graph import GraphWithNamedArgs
-from .named_replica_grouping import NamedReplicaGrouping
+from .named_replica_grouping import (
+    NamedReplicaGrouping,
+    get_ild_replica_grouping,
+    get_ild_size_from_popdist,
+    is_cross_ild,
+)
 from .named_tensors import NamedTensors
+from .variable_factory import NamedVariableFactories
 
 DEFAULT_THRESHOLD = 1024
 
@@ -69,17 +75,23 @@ def gather_replica_sharded_tensor(
 
 
 def all_gather_replica_sharded_graph(
-    tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
+    tensors: NamedTensors | NamedVariableFactories,
+    use_io_tiles: bool = False,
+    replica_groups: NamedReplicaGrouping | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers each sharded tensor and passes the others through; and the names of its outputs.
+
+    Args:
+        tensors: tensors, or factories of variables.
+        replica_groups: the replicas that hold a shard each (default: all in an IPU-Link domain).
 
     With ``use_io_tiles`` the tensors come from the I/O tiles: see :func:`gather_replica_sharded_tensor`.
     """
     groups = {n: g.const_rg for n, g in replica_groups.to_dict().items()} if replica_groups is not None else {}
-    return _per_tensor_graph(
+    return per_tensor_graph(
         "all_gather",
         tensors,
-        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name)),
+        lambda name, t: gather_replica_sharded_tensor(t, use_io_tiles, groups.get(name) or get_ild_replica_grouping()),
     )
 
 
@@ -94,23 +106,30 @@ def reduce_replica_sharded_tensor(
     """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same).
 
     Equal groups give a reduce-scatter, others an all-reduce and a slice; a tensor that is below ``threshold`` or does
-    not divide is all-reduced.
+    not divide is all-reduced. A group that spans several IPU-Link domains is reduced within each, where shards are, and
+    then the shards between them.
     """
     reduce_over = replica_group or popxl.gir().replica_grouping()
     shard_over = shard_group or reduce_over
     if shards_of(t.nelms, threshold, shard_over) == 1:
         return ops.collectives.replicated_all_reduce(t, op, reduce_over)
-    if reduce_over == shard_over:
-        return ops.collectives.replicated_reduce_scatter(
-            t, op, reduce_over, configure_output_for_replicated_tensor_sharding=True
+    within = get_ild_replica_grouping(reduce_over)
+    if within == shard_over:
+        t = ops.collectives.replicated_reduce_scatter(
+            t, op, within, configure_output_for_replicated_tensor_sharding=True
         )
-    if reduce_over.group_size > 1:
-        t = ops.collectives.replicated_all_reduce(t, op, reduce_over)
-    return ops.collectives.replica_sharded_slice(t, shard_over)
+    else:
+        if within.group_size > 1:
+            t = ops.collectives.replicated_all_reduce(t, op, within)
+        t = ops.collectives.replica_sharded_slice(t, shard_over)
+    if is_cross_ild(reduce_over):
+        between = popxl.gir().replica_grouping(stride=get_ild_size_from_popdist())
+        t = ops.collectives.replicated_all_reduce(t, op, between)
+    return t
 
 
 def reduce_replica_sharded_graph(
-    tensors: NamedTensors,
+    tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
@@ -118,6 +137,9 @@ def reduce_replica_sharded_graph(
     threshold: int | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
+
+    Args:
+        tensors: tensors, or factories of variables.
 
     With ``use_io_tiles`` each tensor is copied to the I/O tiles, reduced there, and left there.
 
@@ -132,15 +154,17 @@ def reduce_replica_sharded_graph(
             t = ops.io_tile_copy(t)
             return reduce_replica_sharded_tensor(t, op, replica_group, groups.get(name), threshold=threshold)
 
-    return _per_tensor_graph("replica_reduce", tensors, reduced)
+    return per_tensor_graph("replica_reduce", tensors, reduced)
 
 
-def _per_tensor_graph(stem: str, tensors: NamedTensors, fn: Any) -> tuple[GraphWithNamedArgs, list[str]]:
+def per_tensor_graph(
+    stem: str, tensors: NamedTensors | NamedVariableFactories, fn: Any
+) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph with an input per tensor, sorted by name, and ``fn(name, input)`` as its output."""
     graph = popxl.gir().create_empty_graph(stem)
     args: dict[str, popxl.Tensor] = {}
     with graph, popxl.in_sequence(False):
         for name, tensor in zip(*tensors.unpack(), strict=True):
-            args[name] = popxl.graph_input(**tensor.spec, name=tensor.name)
+            args[name] = popxl.graph_input(tensor.shape, tensor.dtype, tensor.name, meta_shape=tensor.meta_shape)
             popxl.graph_output(fn(name, args[name]))
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), list(args)

@@ -5,10 +5,13 @@ Source: popxl-addons: popxl_addons/streams.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ipuperf import popxl
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 S = TypeVar("S", popxl.HostToDeviceStream, popxl.DeviceToHostStream)
 StreamShape = tuple[tuple[int, ...], popxl.dtype]
@@ -20,6 +23,13 @@ class _Streams(Generic[S]):
     def __init__(self, make: Callable[[tuple[int, ...], popxl.dtype, str], S], specs: dict[str, StreamShape]) -> None:
         self._streams: dict[str, S] = {name: make(tuple(shape), dtype, name) for name, (shape, dtype) in specs.items()}
 
+    @classmethod
+    def from_streams(cls, streams: Iterable[S]) -> Self:
+        """The given streams, each under the name of its tensor."""
+        found = cls.__new__(cls)
+        found._streams = {stream.tensor_id: stream for stream in streams}
+        return found
+
     @property
     def streams(self) -> list[S]:
         """The streams, in the order in which they were given."""
@@ -29,8 +39,14 @@ class _Streams(Generic[S]):
         """Names and streams."""
         return iter(self._streams.items())
 
-    def __getitem__(self, key: int | str) -> S:
-        return self.streams[key] if isinstance(key, int) else self._streams[key]
+    @overload
+    def __getitem__(self, key: int | str) -> S: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[S]: ...
+
+    def __getitem__(self, key: int | str | slice) -> S | list[S]:
+        return self._streams[key] if isinstance(key, str) else self.streams[key]
 
     def __getattr__(self, name: str) -> S:
         streams = self.__dict__.get("_streams", {})

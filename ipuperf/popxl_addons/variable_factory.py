@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
+from ipuperf.popxl.arguments import whole
 from ipuperf.popxl.remote_buffer import check_sharding, shard_length
 from ipuperf.popxl.utils import to_numpy
 
@@ -33,10 +35,13 @@ class VariableFactory:
         by_ref: the subgraph changes the variable.
         replica_grouping: replicas that hold the same value (default: all); with several groups one value is drawn per
             group.
-        shard_over: over how many replicas of a group the variable is sharded (None: not).
+        shard_over: over how many replicas of a group the variable is sharded (1: not).
 
     Raises:
-        ValueError: sharding without replicas.
+        ValueError: data that a variable cannot have, a function that needs arguments, or more shards than replicas of a
+            group.
+
+    Source: popxl-addons: popxl_addons/variable_factory.py.
     """
 
     def __init__(
@@ -46,14 +51,14 @@ class VariableFactory:
         name: str = "t",
         by_ref: bool = False,
         replica_grouping: popxl.ReplicaGrouping | None = None,
-        shard_over: int | None = None,
+        shard_over: int = 1,
     ) -> None:
         self.name = name
         self.by_ref = by_ref
         self.data_iter = data_iter
         self._grouping = replica_grouping
         self._ir = popxl.gir() if CONTEXT.builders else None
-        self.shard_over = shard_over
+        self.shard_over = whole(shard_over, f"variable factory {name!r}: shard_over", 1)
         self._wanted = dtype
         self._source = self._values(data_iter)
         self._peeked: np.ndarray | None = self._draw()
@@ -99,11 +104,6 @@ class VariableFactory:
     def _blank(self, kind: str, name: str | None) -> popxl.Tensor:
         return popxl.ops.init(self.shape, self.dtype, name or self.name, kind)
 
-    def _host_data(self) -> np.ndarray:
-        """Data for one variable: one value, or one per replica group."""
-        groups = self._grouping.num_groups if self._grouping is not None else 1
-        return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
-
     @property
     def replica_grouping(self) -> popxl.ReplicaGrouping | None:
         """Replicas that hold the same value: the given ones, else all of the program in which the factory was made.
@@ -117,7 +117,7 @@ class VariableFactory:
     @property
     def replica_sharded(self) -> bool:
         """Whether the variable is sharded over replicas."""
-        return self.shard_over is not None
+        return self.shard_over > 1
 
     @property
     def full_shape(self) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class VariableFactory:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the graph input: the shard's when sharded."""
-        if self.shard_over is None:
+        if not self.replica_sharded:
             return self._full_shape
         return (shard_length(math.prod(self._full_shape), self.shard_over),)
 
@@ -149,20 +149,72 @@ class VariableFactory:
             self.shape, self.dtype, _prefixed(prefix, self.name), by_ref=self.by_ref, meta_shape=self.meta_shape
         )
 
-    def init(self, name: str | None = None) -> popxl.Tensor:
-        """A new variable on chip, in the main graph."""
-        data, label = self._host_data(), name or self.name
-        if self.shard_over is None:
-            return popxl.variable(data, self.dtype, label, replica_grouping=self._grouping)
-        _, shard = popxl.replica_sharded_variable(
-            data, self.dtype, label, replica_grouping=self._grouping, shard_over=self.shard_over
-        )
-        return shard
+    def create_tensor(
+        self,
+        name: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | None = None,
+        read_only_if_exists: bool = False,
+    ) -> popxl.Variable:
+        """A new variable on chip, in the main graph; also that of a sharded factory holds the whole value.
 
-    def init_remote(self, buffer: popxl.RemoteBuffer, entry: int = 0, name: str | None = None) -> popxl.Variable:
-        """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is."""
+        Args:
+            name: default: the factory's.
+            empty: draw no data; the variable begins with zeros.
+            memmap_dir: keep the host's data in the file ``<memmap_dir>/<name>.npy``; see :meth:`next_memmap`.
+        """
+        data = self._host_data(name or self.name, empty, memmap_dir, read_only_if_exists)
+        return popxl.variable(data, self.dtype, name or self.name, replica_grouping=self._grouping)
+
+    def create_remote_tensor(
+        self,
+        buffer: popxl.RemoteBuffer,
+        entry: int = 0,
+        name: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | None = None,
+        read_only_if_exists: bool = False,
+    ) -> popxl.Variable:
+        """A new variable in entry ``entry`` of a remote buffer, sharded when the buffer is (:meth:`create_tensor`)."""
+        data = self._host_data(name or self.name, empty, memmap_dir, read_only_if_exists)
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
-        return make(self._host_data(), buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping)
+        return make(data, buffer, entry, self.dtype, name or self.name, replica_grouping=self._grouping)
+
+    def _host_data(self, name: str, empty: bool, memmap_dir: str | None, read_only: bool) -> np.ndarray:
+        return self.next_memmap(memmap_dir, name, empty, read_only) if memmap_dir else self.next_data(empty)
+
+    def next_data(self, empty: bool = False) -> np.ndarray:
+        """Data for one variable, ``(groups, ...)`` with several replica groups: drawn, or zeros."""
+        if empty:
+            return np.zeros(self._host_shape, self.dtype.as_numpy())
+        groups = self._groups
+        return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
+
+    def next_memmap(
+        self, memmap_dir: str, name: str, empty: bool = False, read_only_if_exists: bool = False
+    ) -> np.ndarray:
+        """Data for one variable in the file ``<memmap_dir>/<name>.npy`` (bare elements, as upstream): that of the
+        file if there is one, else of a new file with :meth:`next_data`. What a session writes back goes into it.
+
+        Args:
+            read_only_if_exists: changes stay in memory where the file was there.
+        """
+        path = Path(memmap_dir) / f"{name}.npy"
+        there = path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode: Any = "w+" if not there else "c" if read_only_if_exists else "r+"
+        data = np.memmap(path, dtype=self.dtype.as_numpy(), shape=self._host_shape, mode=mode)
+        if not there and not empty:
+            np.copyto(data, self.next_data())
+        return data
+
+    @property
+    def _groups(self) -> int:
+        return self._grouping.num_groups if self._grouping is not None else 1
+
+    @property
+    def _host_shape(self) -> tuple[int, ...]:
+        return (self._groups, *self._full_shape) if self._groups > 1 else self._full_shape
 
     def __repr__(self) -> str:
         return upstream_repr(self)
@@ -182,14 +234,29 @@ def _prefixed(prefix: str | None, name: str) -> str:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
-    def init(self, prefix: str | None = None) -> NamedTensors:
-        """A variable of each factory, made in alphabetical order and named by its key."""
-        return self._each(lambda factory, key: factory.init(_prefixed(prefix, key)))
+    def init(
+        self,
+        prefix: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | None = None,
+        read_only_if_exists: bool = False,
+    ) -> NamedTensors:
+        """A variable of each factory, made in alphabetical order and named by its key; see
+        :meth:`VariableFactory.create_tensor`."""
+        options = (empty, memmap_dir, read_only_if_exists)
+        return self._each(lambda factory, key: factory.create_tensor(_prefixed(prefix, key), *options))
 
     def init_remote(
-        self, buffers: DotTree[popxl.RemoteBuffer], entry: int = 0, prefix: str | None = None
+        self,
+        buffers: DotTree[popxl.RemoteBuffer],
+        entry: int = 0,
+        prefix: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | None = None,
+        read_only_if_exists: bool = False,
     ) -> NamedTensors:
-        """A remote variable of each factory, in the buffer of the same name.
+        """A remote variable of each factory, in the buffer of the same name; see
+        :meth:`VariableFactory.create_remote_tensor`.
 
         Raises:
             KeyError: there is no buffer for a factory.
@@ -198,7 +265,10 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         missing = [key for key in self.to_dict() if key not in by_name]
         if missing:
             raise KeyError(f"init_remote: no buffers for {missing}; there are {list(by_name)}")
-        return self._each(lambda factory, key: factory.init_remote(by_name[key], entry, _prefixed(prefix, key)))
+        options = (empty, memmap_dir, read_only_if_exists)
+        return self._each(
+            lambda factory, key: factory.create_remote_tensor(by_name[key], entry, _prefixed(prefix, key), *options)
+        )
 
     def init_zero(self, prefix: str | None = None) -> NamedTensors:
         """A tensor of zeros for each factory, in the current graph."""
@@ -209,10 +279,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
 
     def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
-        made = NamedTensors()
-        for key, factory in sorted(self.to_dict().items(), key=lambda item: item[0].split(".")):
-            made.insert(key, make(factory, key))
-        return made
+        factories = sorted(self.to_dict().items(), key=lambda item: item[0].split("."))
+        return NamedTensors.from_dict({key: make(factory, key) for key, factory in factories})
 
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:
@@ -243,10 +311,14 @@ def add_replica_sharded_variable_input(
 ) -> tuple[popxl.Tensor, VariableFactory]:
     """As :func:`add_variable_input` for an RTS variable: ``data_iter`` gives the whole value, the input is the shard.
 
+    Args:
+        shard_over: over how many replicas of a group (default: all); with one the variable is whole.
+
     Raises:
-        ValueError: one replica only, or ``shard_over`` does not divide the group size.
+        ValueError: ``shard_over`` does not divide the group size.
     """
     group = replica_grouping or popxl.gir().replica_grouping()
     over = shard_over.group_size if isinstance(shard_over, popxl.ReplicaGrouping) else shard_over
-    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping, check_sharding(group, over))
+    shards = check_sharding(group, over) if group.group_size > 1 else 1
+    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping, shards)
     return factory.create_input(), factory

@@ -82,7 +82,7 @@ with ir.main_graph, popxl.in_sequence():
     streams = [popxl.d2h_stream(t.shape, popxl.float32) for t in (info.outputs[0], slope)]
     for stream, t in zip(streams, (info.outputs[0], slope)):
         popxl.ops.host_store(stream, t)
-OPS = {type(op).__name__ for op in graph._ir.ops}
+OPS = {type(op).__name__ for op in graph._base.ops}
 assert OPS >= EXPECTED, OPS
 with popxl.Session(ir, "ipu_hw") as session:
     found = session.run()

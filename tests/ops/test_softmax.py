@@ -97,6 +97,25 @@ def test_loss_gradient_of_one_element_for_unreduced_loss(bench, rng):
     np.testing.assert_allclose(found, 3 * (probs - np.eye(6)[labels]), atol=1e-12)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_labels_of_other_axes_than_the_rows(bench, rng, reduction):
+    """Two sequences with three masked words each: logits (6, 5), labels (2, 3); BERT's pretraining head."""
+    probs = softmax(rng.standard_normal((2, 6, 5)))
+    labels = rng.integers(0, 5, (2, 2, 3)).astype(np.int32)
+    loss, found = bench.run(
+        ops.NlllWithSoftmaxGradDirect, probs, labels, np.ones((2,)), outputs=2, reduction=reduction, ignore_index=0
+    )
+    keep = labels != 0
+    single = -np.log(np.take_along_axis(probs, labels.reshape(2, 6, 1), 2)).reshape(2, 2, 3) * keep
+    wanted = (probs - np.eye(5)[labels.reshape(2, 6)]) * keep.reshape(2, 6, 1)
+    if reduction == "mean":
+        single, wanted = single.sum((1, 2)) / keep.sum((1, 2)), wanted / keep.sum((1, 2)).reshape(2, 1, 1)
+    np.testing.assert_allclose(loss, single, atol=1e-12)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    with pytest.raises(ShapeError, match=r"labels have shape \(5,\); 6 labels are needed for probs \(6, 5\)"):
+        bench.op(ops.NlllWithSoftmaxGradDirect, probs, labels.reshape(2, 6)[:, :5], np.ones((2,)), outputs=2)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_probability_zero_is_clamped(bench, dtype):
     probs, labels = np.array([[[0, 1]]], dtype), np.array([[0]], np.int32)

@@ -37,5 +37,46 @@ def test_overflow_saturates_or_is_nan_and_the_scale_comes_first():
 
 
 def test_other_types_are_refused():
-    with pytest.raises(TypeError, match="allowed: popxl.float8_143, popxl.float8_152"):
+    with pytest.raises(RuntimeError, match="allowed: popxl.float8_143, popxl.float8_152"):
         host_pow2scale_cast_to_fp8(1.0, popxl.float16)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=repr)
+@pytest.mark.parametrize("kind", [popxl.constant, popxl.variable])
+def test_tensors_take_scale_and_overflow(dtype, kind):
+    data = np.array([0.75, -3.0, 1e6], np.float32)
+    for scale, nan in [(0, None), (-2, True), (3, False)]:
+        with popxl.Ir().main_graph:
+            t = kind(data, dtype, log2_scale=scale, nan_on_overflow=nan)
+        expected = host_pow2scale_cast_to_fp8(data, dtype, scale, nan is not False)
+        np.testing.assert_array_equal(t._ir_tensor.data.view(np.uint8), expected.view(np.uint8))
+
+
+def test_scales_are_for_8_bit_floats_and_have_bounds():
+    with popxl.Ir().main_graph:
+        with pytest.raises(RuntimeError, match="log2_scale=1 .*popxl.float8_143"):
+            popxl.variable(1.0, log2_scale=1)
+        with pytest.raises(RuntimeError, match="nan_on_overflow=True"):
+            popxl.constant(1.0, popxl.float16, nan_on_overflow=True)
+        for scale in (-33, 32):
+            with pytest.raises(ValueError, match=f"log2_scale is {scale}; allowed: -32 to 31"):
+                popxl.constant(1.0, popxl.float8_143, log2_scale=scale)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=repr)
+def test_the_scale_of_least_error(dtype):
+    from ipuperf.popxl.fp8_utils import host_fp8_mse_scale, host_fp8_mse_scale_pb
+
+    rng = np.random.default_rng(0)
+    for size, sign in [(2.0**30, -1), (2.0**-24, 1)]:
+        x = (rng.uniform(1, 2, 50) * size).astype(np.float32)
+        error, scale = host_fp8_mse_scale(x, dtype)
+        assert scale * sign > 0
+        assert scale == host_fp8_mse_scale_pb(x, dtype)
+        tried = {}
+        for s in range(-31, 32):
+            cast = host_pow2scale_cast_to_fp8(x, dtype, s, nan_on_overflow=False)
+            tried[s] = np.mean((host_pow2scale_cast_from_fp8(cast, popxl.float64, -s) - x.astype(np.float64)) ** 2)
+        np.testing.assert_allclose(error, min(tried.values()))
+    with pytest.raises(RuntimeError, match="allowed: float16, float32"):
+        host_fp8_mse_scale(np.ones(2, np.int32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_host_load_and_remote_load_cost_two_ops_and_three_tensors(ir: popxl.Ir) 
         ops.remote_load(buffer, 0, "w")
         assert [t.id for t in main.tensors[3:]] == ["offset", "w_init", "w_remote_loaded"]
         assert main.constants[0].dtype is popxl.int32
-    assert [op.type for op in main._ir.ops] == ["Init", "HostLoad", "Init", "RemoteLoad"]
+    assert [op.type for op in main._base.ops] == ["Init", "HostLoad", "Init", "RemoteLoad"]
 
 
 def test_tensors_are_equal_by_identity_and_ir(ir: popxl.Ir) -> None:
@@ -155,8 +156,8 @@ def test_in_sequence_as_context_and_decorator(ir: popxl.Ir) -> None:
     with ir.main_graph:
         spec = popxl.TensorSpec((1,), popxl.float32)
         for graph in (ir.create_graph(plain, spec), ir.create_graph(called, spec)):
-            first, second = graph._ir.ops
-            assert graph._ir.constraints[second] == {first}
+            first, second = graph._base.ops
+            assert graph._base.constraints[second] == {first}
 
 
 @pytest.mark.parametrize("wrong", [None, "no", 2])
@@ -170,7 +171,7 @@ def test_small_results_come_first_without_in_sequence(ir: popxl.Ir) -> None:
         big, small = popxl.variable(np.ones(100, np.float32)), popxl.variable(1.0)
         _ = big + 1
         _ = small * 1
-        assert [op.type for op in schedule(main._ir)] == ["Mul", "Add"]
+        assert [op.type for op in schedule(main._base)] == ["Mul", "Add"]
 
 
 def test_ipu_context_and_mixed_operands(ir: popxl.Ir) -> None:
@@ -372,3 +373,30 @@ def test_a_called_graph_prints_though_nobody_reads_what_it_makes(capfd: pytest.C
     with popxl.Session(ir, "ipu_hw") as session:
         session.run()
     assert capfd.readouterr().err.count("inner (replica 1): [[0. 1.]\n [2. 3.]]") == 1
+
+
+def test_variable_arguments_hold_tensors_only_or_none() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(1)
+        for given in ((x, 5), (5, x)):
+            with pytest.raises(TypeError, match="'rest': a sequence must hold tensors only"):
+                ir.create_graph(lambda *rest: None, *given)
+        with pytest.raises(TypeError, match="'named': a sequence must hold tensors only"):
+            ir.create_graph(lambda **named: None, a=x, b=5)
+
+
+def test_inputs_of_the_main_graph_are_refused_by_the_session() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        popxl.graph_input((2,), popxl.float32, "x")
+    with pytest.raises(RuntimeError, match="inputs of the main graph: x; nothing fills them"):
+        popxl.Session(ir)
+
+
+def test_the_text_of_a_gradient_graph() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        graph = ir.create_graph(lambda x: x * x, popxl.TensorSpec((2,), popxl.float32))
+        text = repr(popxl.transforms.autodiff(graph))
+    assert re.fullmatch(r"GradGraphInfo\[\n  graph=Graph.*expected_inputs=\(.*expected_outputs=\(.*\]", text, re.DOTALL)

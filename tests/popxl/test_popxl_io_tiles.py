@@ -64,6 +64,32 @@ def test_copies_go_back_and_forth() -> None:
             ir.num_io_tiles = 64
 
 
+def test_constants_are_on_the_tiles_of_their_readers() -> None:
+    """Rows from the host fill a remote buffer on the I/O tiles: the loop's counter begins as a constant, which is
+    also read on the compute tiles."""
+    ir = popxl.Ir()
+    ir.num_io_tiles, ir.num_host_transfers = 32, 3
+    with ir.main_graph, popxl.in_sequence(True):
+        h2d = popxl.h2d_stream((8,), popxl.float32)
+        buffer = popxl.remote_buffer((8,), popxl.float32, 3)
+
+        @popxl.io_tiles()
+        def fill(i: popxl.Tensor) -> popxl.Tensor:
+            ops.remote_store(buffer, i, ops.host_load(h2d))
+            return i + 1
+
+        first = popxl.constant(0, popxl.int32)
+        ops.repeat(ir.create_graph(fill, first), 3, first)
+        five = ops.cast(first, popxl.float32) + 5
+        out = popxl.d2h_stream((8,), popxl.float32)
+        for row in range(3):
+            ops.host_store(out, ops.remote_load(buffer, row) * five)
+    data = np.arange(24, dtype=np.float32).reshape(3, 8)
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run({h2d: data})[out], data * 5)
+        assert session.executable.device_program.io_tiles == 32
+
+
 @pytest.mark.parametrize("value", [-1, 2.5, True])
 def test_bad_numbers_of_tiles(value: object) -> None:
     with pytest.raises(ValueError, match=r"num_io_tiles is .*; a whole number of at least 0 is needed"):

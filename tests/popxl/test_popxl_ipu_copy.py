@@ -58,7 +58,7 @@ def test_source_of_variables_and_constants_is_stated() -> None:
 
 
 def test_source_that_cannot_be_found() -> None:
-    with popxl.Ir().main_graph, pytest.raises(ValueError, match="'?lonely.*no producer.*give `source`"):
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="'?lonely.*no producer.*specify `source`"):
         ops.ipu_copy(popxl.variable(1.0, name="lonely"), 1)
 
 
@@ -82,7 +82,7 @@ def test_source_of_a_graph_input() -> None:
             return x.copy_to_ipu(1)
 
         inner = ir.create_graph(reads, popxl.variable(1.0))
-        assert [op.source for op in inner._ir.ops if op.type == "IpuCopy"] == [2]
+        assert [op.source for op in inner._base.ops if op.type == "IpuCopy"] == [2]
 
         called = ir.create_empty_graph("called")
         with called:
@@ -91,7 +91,7 @@ def test_source_of_a_graph_input() -> None:
             ops.call(called, popxl.variable(1.0) + 1)
         with called:
             popxl.graph_output(x.copy_to_ipu(1))
-        assert called._ir.ops[0].source == 3
+        assert called._base.ops[0].source == 3
 
 
 def test_source_is_what_a_called_graph_gives() -> None:
@@ -140,9 +140,9 @@ def test_gradient_graph_is_on_the_ipus_of_the_forward_graph() -> None:
 
         graph = ir.create_graph(forward, popxl.TensorSpec((), popxl.float32))
         info = popxl.transforms.autodiff(graph)
-        places = {op.type: op.ipu for op in info.graph._ir.ops}
+        places = {op.type: op.ipu for op in info.graph._base.ops}
         assert places["IpuCopy"] == 1
-        assert {op.ipu for op in info.graph._ir.ops} == {1, 2}
+        assert {op.ipu for op in info.graph._base.ops} == {1, 2}
         with popxl.ipu(1):
             x = popxl.variable(5.0)
             call = ops.call_with_info(graph, x)
@@ -228,3 +228,12 @@ def test_slices_that_do_not_fit() -> None:
             ops.dynamic_slice(t, index, [0], [5], True)
         with pytest.raises(popxl.errors.popart_exception, match="increment=0.5"):
             ops.increment_mod(index, 0.5, 4)
+
+
+def test_ops_outside_of_any_ipu_need_a_source() -> None:
+    with popxl.Ir().main_graph:
+        with popxl.ipu(None):
+            t = popxl.variable(1) + 1
+        with pytest.raises(ValueError, match="Could not infer the ipu of .*specify `source`"):
+            ops.ipu_copy(t, 1)
+        assert ops.ipu_copy(t, 1, 0).ipu == 1

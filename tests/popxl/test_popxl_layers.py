@@ -152,7 +152,8 @@ def test_create_seeds() -> None:
         (lambda x, w: ops.conv(x, w, padding=(1, 1)), "padding .1, 1.; 4 numbers are needed"),
         (lambda x, w: ops.conv(x, w, pad_type="full"), "pad type 'full'; allowed"),
         (lambda x, w: ops.conv(x, w, partials_types=["double"]), "partials type 'double'"),
-        (lambda x, w: ops.conv_transpose(x, w, output_shape=(3, 3)), "output_shape"),
+        (lambda x, w: ops.conv_transpose(x, w, output_shape=(3,)), "output_shape=.3,."),
+        (lambda x, w: ops.conv_transpose(x, w, output_shape=(9, 9, 3, 3)), "output_shape=.9, 9, 3, 3."),
         (lambda x, w: ops.conv_transpose(x, w, pad_type="same_upper"), "pad_type='same_upper'. is not supported"),
         (lambda x, w: ops.max_pool(x, (2, 2), out_pads=(1, 1)), "max_pool.out_pads="),
         (lambda x, w: ops.average_pool(x, (2, 2), in_dilations=(2, 2)), "average_pool.in_dilations="),
@@ -161,3 +162,28 @@ def test_create_seeds() -> None:
 def test_options_that_do_not_exist(build: Callable[..., object], message: str) -> None:
     with popxl.Ir().main_graph, pytest.raises(ValueError, match=message):
         build(popxl.variable(X), popxl.variable(W))
+
+
+@pytest.mark.parametrize("wanted", [(5, 5), (2, 3, 6, 4), (9, 11)])
+def test_the_shape_of_a_transposed_convolution_can_be_asked_for(wanted: tuple[int, ...]) -> None:
+    """Padding as ONNX has it for ConvTranspose: the larger half at the begin; zeros where the result is smaller."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(2, 4, 3, 3)).astype(np.float32), rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
+    full = torch.nn.functional.conv_transpose2d(torch.tensor(x), torch.tensor(w), stride=2).numpy()  # (2, 3, 7, 6)
+    expected = full
+    for axis, size in zip((2, 3), wanted[-2:]):
+        surplus = expected.shape[axis] - size
+        begin = max(0, surplus) - max(0, surplus) // 2
+        expected = expected.take(range(begin, begin + min(size, full.shape[axis])), axis=axis)
+        missing = [(0, 0)] * 4
+        missing[axis] = (0, max(0, -surplus))
+        expected = np.pad(expected, missing)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        y = ops.conv_transpose(popxl.variable(x), popxl.variable(w), stride=(2, 2), output_shape=wanted)
+        out = popxl.d2h_stream(y.shape, y.dtype)
+        ops.host_store(out, y)
+    assert y.shape == (2, 3, *wanted[-2:])
+    with popxl.Session(ir, "ipu_model") as session:
+        np.testing.assert_allclose(session.run()[out], expected, rtol=1e-5, atol=1e-5)

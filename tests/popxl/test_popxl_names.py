@@ -84,7 +84,7 @@ def test_sums_of_gradients_are_additions_already():
         graph = ir.create_graph(lambda t: t * t + t * t * t, popxl.variable(1.0))
         info = transforms.autodiff(graph)
         assert transforms.decompose_sum(info.graph) == info.graph
-        assert not [op for op in info.graph._ir.ops if len(op.inputs) > 2 and op.type.startswith("Sum")]
+        assert not [op for op in info.graph._base.ops if len(op.inputs) > 2 and op.type.startswith("Sum")]
     with pytest.raises(TypeError, match="popxl.Graph is needed"):
         transforms.decompose_sum(ir)
 

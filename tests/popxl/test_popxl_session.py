@@ -87,6 +87,22 @@ def test_scalars_may_come_with_an_axis_of_one() -> None:
         assert session.run({x: 3.0})[out].shape == ()
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (3, 2, 1), (4, 2, 1, 1)])
+def test_scalars_of_several_transfers_and_replicas(shape: tuple[int, ...]) -> None:
+    ir = popxl.Ir(2)
+    ir.num_host_transfers = 3
+    with ir.main_graph, popxl.in_sequence():
+        h2d, d2h = popxl.h2d_stream((), popxl.float32, "lr"), popxl.d2h_stream((), popxl.float32)
+        for _ in range(3):
+            ops.host_store(d2h, ops.host_load(h2d) + 1)
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run({h2d: data})[d2h], data.reshape(-1, 2)[:3] + 1)
+        for wrong in ((3, 1, 2), (2, 2, 1), (3, 2, 2), (3,)):
+            with pytest.raises(ValueError, match=r"'lr': got shape"):
+                session.run({h2d: np.zeros(wrong, np.float32)})
+
+
 def test_outputs_are_new_in_each_run_unless_given() -> None:
     session, _, x, out = counter_program()
     with session:
@@ -327,8 +343,6 @@ def test_remote_variables() -> None:
         with pytest.raises(ValueError, match="entry 2"):
             popxl.remote_variable(np.ones(2, np.float32), buffer, 2)
         with pytest.raises(ValueError, match="holds"):
-            popxl.remote_variable(np.ones(3, np.float32), buffer, 0)
-        with pytest.raises(ValueError, match="holds"):
             ops.remote_store(buffer, 0, popxl.constant(1.0))
     session = popxl.Session(ir)
     with session:
@@ -448,3 +462,31 @@ def test_a_plain_buffer_learns_its_meta_shape_from_the_first_sharded_variable() 
             popxl.remote_replica_sharded_variable(data.reshape(3, 2), buffer)
     with popxl.Session(ir) as session:
         np.testing.assert_array_equal(session.run()[out], [data, data])
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_remote_variable_that_is_no_entry_of_its_buffer_is_refused_by_the_session(sharded: bool) -> None:
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph:
+        buffer = popxl.remote_buffer((2,), popxl.float32, 2)
+        make = popxl.remote_replica_sharded_variable if sharded else popxl.remote_variable
+        make(np.ones(9, np.float32), buffer, 0, name="v")
+    with pytest.raises(ValueError, match="'v'.*do not give shards of 2" if sharded else r"'v' is \(9,\).*holds \(2,\)"):
+        popxl.Session(ir)
+
+
+def test_sharded_variables_have_the_shape_of_their_value_and_their_shards_have_their_own() -> None:
+    ir = popxl.Ir(replication=2)
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with ir.main_graph:
+        whole, shard = popxl.replica_sharded_variable(data)
+        assert (whole.shape, whole.meta_shape, whole.spec.shape) == ((2, 3), (), (2, 3))
+        assert (shard.shape, shard.meta_shape) == ((3,), (2, 3))
+        buffer = popxl.replica_sharded_buffer((2, 3), popxl.float32)
+        remote = popxl.remote_replica_sharded_variable(data, buffer)
+        assert (remote.shape, remote.meta_shape) == ((2, 3), ())
+        loaded = ops.remote_load(buffer, 0)
+        assert (loaded.shape, loaded.meta_shape) == ((3,), (2, 3))
+    session = popxl.Session(ir)
+    for tensor in (whole, remote):
+        np.testing.assert_array_equal(session.get_tensor_data(tensor), data)

@@ -114,7 +114,7 @@ def test_reshape_errors() -> None:
     with popxl.Ir().main_graph:
         t = popxl.variable(A)
         for shape in ((5, -1), (-1, -1), (-2, 6), (5,)):
-            with pytest.raises(ValueError, match="reshape"):
+            with pytest.raises(ValueError, match="[Rr]eshape"):
                 t.reshape(shape)
 
 
@@ -128,7 +128,7 @@ def test_properties() -> None:
         assert t.ir == ir
         assert t.T.shape == (4, 3)
         assert t.shape_on_host == t.shape_on_replica == (3, 4)
-        with pytest.raises(TypeError):
+        with pytest.raises(ValueError):
             len(popxl.variable(1.0))
         with pytest.raises(TypeError):
             iter(t)  # type: ignore[call-overload]
@@ -180,7 +180,7 @@ def test_host_data_is_copied_and_empty_data_refused() -> None:
 
 def test_variables_only_in_the_main_graph() -> None:
     ir = popxl.Ir()
-    with ir.main_graph, ir.create_empty_graph("g"), pytest.raises(RuntimeError, match="main graph"):
+    with ir.main_graph, ir.create_empty_graph("g"), pytest.raises(ValueError, match="main graph"):
         popxl.variable(1.0)
 
 

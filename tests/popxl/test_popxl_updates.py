@@ -73,6 +73,8 @@ def test_mixed_dtypes() -> None:
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", ["adam", "adamax", "lamb"])
 def test_updaters(name: str, decay: float, corrected: bool) -> None:
+    if name == "adamax" and not corrected:
+        pytest.skip("AdaMax is always corrected")
     m, v, w = T, np.abs(X) + np.float32(0.1), RNG.normal(size=(7,)).astype(np.float32)
     fn = getattr(update, f"{name}_updater")
 
@@ -99,6 +101,8 @@ def test_updater_errors_and_dtypes() -> None:
             update.adam_updater(m, v, weight_decay=0.1)
         with pytest.raises(ValueError, match="beta1 and beta2"):
             update.adam_updater(m, v, time_step=step)
+        with pytest.raises(ValueError, match="AdaMax requires time_step"):
+            update.adamax_updater(m, v)
         assert update.adam_updater(m, v).dtype is popxl.float16
         assert update.adam_updater(m, v, weight=v, weight_decay=0.5).dtype is popxl.float32
 

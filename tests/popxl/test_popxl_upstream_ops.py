@@ -68,7 +68,7 @@ def test_one_op_and_its_value(name, capsys):
     with ir.main_graph:
         found = function(popxl.variable(X, name="x"))
         tensors = found if isinstance(found, (list, tuple)) else [found]
-        made = [op for op in ir.main_graph._ir.ops if op.type not in ("Reshape", "HostStore")]
+        made = [op for op in ir.main_graph._base.ops if op.type not in ("Reshape", "HostStore")]
         assert [op.type for op in made] == [type_]
         streams = [popxl.d2h_stream(t.shape, t.dtype) for t in tensors]
         for stream, tensor in zip(streams, tensors, strict=True):

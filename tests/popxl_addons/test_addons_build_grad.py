@@ -92,7 +92,7 @@ def test_the_derivative_of_the_ops_on_demand() -> None:
         call = graph.bind(factories.init()).call_with_info(x)
         dx, _ = backward.call(dy, args=backward.grad_graph_info.inputs_dict(call))
         stream = addons.host_store(dx)
-        with pytest.raises(RuntimeError, match="differentiated already"):
+        with pytest.raises(RuntimeError, match="already been applied"):
             graph.autodiff()
     with popxl.Session(ir) as session:
         np.testing.assert_allclose(session.run()[stream], DY @ W.T, rtol=1e-4, atol=1e-5)
@@ -120,9 +120,9 @@ def test_it_is_never_left_out_in_silence() -> None:
             graph.autodiff()
         with pytest.raises(ValueError, match="grad_inlining_error should be one of"):
             Scaled(grad_inlining_error="perhaps")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="cannot be cached"):
+        with pytest.raises(ValueError, match="cannot use graph caching"):
             Scaled(cache=True)
-        with pytest.raises(RuntimeError, match="within a `build_grad`"):
+        with pytest.raises(RuntimeError, match="within the `build_graph` method"):
             Scaled().var_grad["w"] = x
 
 
@@ -134,10 +134,10 @@ def broken(**parts: Any) -> addons.Module:
 @pytest.mark.parametrize(
     ("build_grad", "error", "message"),
     [
-        (lambda self, dy: dy @ self.aux["w"].T, ValueError, r"no gradient in var_grad for the variables \['w'\]"),
-        (lambda self, dy: None, ValueError, "0 gradients returned"),
-        (lambda self, dy: (dy, dy), ValueError, "2 gradients returned are too many"),
-        (lambda self, dy: dy, ValueError, "output 0: gradient"),
+        (lambda self, dy: dy @ self.aux["w"].T, ValueError, r"Not all variable gradients .* \['w'\] have none"),
+        (lambda self, dy: None, ValueError, "0 gradients for"),
+        (lambda self, dy: (dy, dy), ValueError, "Too many outputs .* 2 gradients for"),
+        (lambda self, dy: dy, ValueError, "output Tensor at position 0 .* has shape"),
         (lambda self, *dy: dy, TypeError, "fixed number of positional"),
         (lambda self: None, ValueError, "do not match the signature"),
         (lambda self, dy: self.var_grad.__setitem__("v", dy), KeyError, "Not a variable"),

@@ -26,7 +26,9 @@ def test_dictionaries_round_trip(names: list[str]) -> None:
     assert str(tree) == str(tree.to_dict())
     assert DotTree.pack(*tree.unpack()).to_dict() == flat
     assert tree.copy().to_dict() == flat
-    assert len(tree) == len(flat)
+    assert tree.len_flat() == len(flat)
+    assert tree.keys() == list(dict.fromkeys(name.partition(".")[0] for name in flat))
+    assert dict(zip(tree.keys_flat(), tree.values_flat(), strict=True)) == flat
     for name, value in flat.items():
         assert tree[name] == value
         assert name in tree
@@ -36,7 +38,7 @@ def test_dictionaries_round_trip(names: list[str]) -> None:
 def test_access_and_change() -> None:
     tree: DotTree[int] = DotTree(a=DotTree.from_dict({"b": 1}), c=2)
     assert tree.a.b == tree["a.b"] == 1
-    tree.insert("a.d", 3)
+    tree.insert("a.d", 3, overwrite=True)
     tree.c = 5
     assert tree.to_dict() == {"a.b": 1, "a.d": 3, "c": 5}
     assert tree.filter_keys(["a"]).to_dict() == {"a.b": 1, "a.d": 3}
@@ -46,6 +48,8 @@ def test_access_and_change() -> None:
         _ = tree.a
     with pytest.raises(KeyError, match="'x' is not in"):
         tree.pop("x")
+    with pytest.raises(KeyError, match="'x' is not in"):
+        tree.get("x")
 
 
 def test_keys_must_not_repeat() -> None:
@@ -54,8 +58,12 @@ def test_keys_must_not_repeat() -> None:
         tree.insert("a", 2)
     with pytest.raises(KeyError, match="must not repeat"):
         tree.update(DotTree.from_dict({"b.c": 1}))
-    with pytest.raises(KeyError, match="is a value, not a tree"):
+    with pytest.raises(ValueError, match="'a' already exists"):
         tree.insert("a.x", 2)
+    with pytest.raises(ValueError, match="'b' already exists"):
+        tree.insert("b.d", 2)
+    with pytest.raises(KeyError, match="is a value, not a tree"):
+        DotTree.from_dict({"a": 1, "a.x": 2})
     tree.update({"b.d": 3})
     assert tree.to_dict() == {"a": 1, "b.c": 2, "b.d": 3}
     with pytest.raises(ValueError, match="2 names for 1 values"):
@@ -65,7 +73,7 @@ def test_keys_must_not_repeat() -> None:
 def test_a_copy_is_its_own() -> None:
     tree: DotTree[int] = DotTree.from_dict({"a.b": 1})
     other = tree.copy()
-    other.insert("a.c", 2)
+    other.insert("a.c", 2, overwrite=True)
     assert tree.to_dict() == {"a.b": 1}
 
 

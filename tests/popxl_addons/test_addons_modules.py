@@ -117,14 +117,14 @@ def test_print_schedule_and_call_without_binding() -> None:
     with ir.main_graph:
         facts, graph = Linear(4).create_graph(SPEC)
         x = popxl.constant(np.ones((2, 3), np.float32))
-        weight = facts.weight.init("mine")
+        weight = facts.weight.create_tensor("mine")
         (by_position,) = graph.call(x, weight)
         (by_name,) = graph.call(x, args=addons.NamedTensors(weight=weight, other=x))
         info = graph.bind({graph.args.weight: weight}).call_with_info(x)
         assert info.inputs == (x, weight)
         with pytest.raises(ValueError, match="missing"):
             graph.bind().call(x)
-        with pytest.raises(ValueError, match="was not made by autodiff"):
+        with pytest.raises(AttributeError, match="was not made by autodiff"):
             _ = graph.grad_graph_info
     assert "(%1, weight=%2) -> (%3) {" in graph.print_schedule()
     for value in run(ir, by_position, by_name):
@@ -144,11 +144,11 @@ def test_factories_draw_once_per_variable() -> None:
             "iterator": (np.float32(i) for i in range(2)),
         }
         facts = {k: addons.VariableFactory(v, name=k) for k, v in sources.items()}
-        values = {k: [f.init()._ir_tensor.data.item() for _ in range(2)] for k, f in facts.items()}  # type: ignore
+        values = {k: [f.create_tensor()._ir_tensor.data.item() for _ in range(2)] for k, f in facts.items()}  # type: ignore
         assert values == {"function": [0, 1], "array": [7, 7], "iterator": [0, 1]}
         assert [t.id for t in ir.main_graph.variables[:2]] == ["function", "function__t0"]
         with pytest.raises(ValueError, match="exhausted"):
-            facts["iterator"].init()
+            facts["iterator"].create_tensor()
 
 
 def test_factories_of_grouped_variables_draw_per_group() -> None:
@@ -157,7 +157,7 @@ def test_factories_of_grouped_variables_draw_per_group() -> None:
     with ir.main_graph:
         group = ir.replica_grouping(group_size=2)
         factory = addons.VariableFactory(lambda: np.float32(next(numbers)), replica_grouping=group)
-        variable = factory.init()
+        variable = factory.create_tensor()
         assert variable._ir_tensor.data.tolist() == [0, 1]  # type: ignore[attr-defined]
         assert variable.shape == ()
 
@@ -306,8 +306,8 @@ def test_buffers_load_and_store_graphs(spelling: str) -> None:
             )
         kwargs: dict[str, Any] = {
             "threshold": {"sharded_threshold": 8},
-            "shard_over_dict": {"shard_over_dict": {"big": 2}},
-            "factory": {},
+            "shard_over_dict": {"shard_over_dict": {"big": 2, "small": 1}},
+            "factory": {"shard_over_dict": False},
         }[spelling]
         buffers = addons.named_variable_buffers(facts, 1, **kwargs)
         assert (buffers.big.tensor_shape, buffers.big.meta_shape) == ((4,), (8,))
@@ -393,7 +393,7 @@ def test_upstream_import_paths(front_ends: None) -> None:
     assert GradGraphInfo is popxl.transforms.GradGraphInfo
 
 
-@pytest.mark.parametrize("name", ["TaskSession", "AdamOptimizerStep"])
+@pytest.mark.parametrize("name", ["AdamOptimizerStep", "static_sparse_ops"])
 def test_unsupported_names_say_what_there_is(name: str) -> None:
     with pytest.raises(AttributeError, match="is not supported by ipuperf yet; supported: "):
         getattr(addons, name)

@@ -227,7 +227,7 @@ def test_the_main_graph_has_one_call_of_ramps_and_a_loop() -> None:
     # three stages: two cycles of ramp-up, five full ones, two of ramp-down; the last cycle copies nothing
     assert (text.count("(stage_0"), text.count("(stage_1"), text.count("(stage_2")) == (2, 2, 2)
     assert text.count("IpuCopy") == 2 * 3
-    (loop,) = [op for op in pipeline._ir.ops if op.type == "Loop"]
+    (loop,) = [op for op in pipeline._base.ops if op.type == "Loop"]
     assert loop.trip_count == 7 - 2
     body = popxl.Graph._from_ir(loop.callee).print_schedule()
     assert body.index("(stage_0") < body.index("(stage_1") < body.index("(stage_2") < body.index("HostStore")
@@ -247,8 +247,8 @@ def test_backward_graphs_are_on_the_ipu_of_their_forward() -> None:
     net = programs.network(3, recompute=True)
     programs.pipelined(net, 10)
     for ipu, layer in enumerate(net.layers):
-        graphs = [layer.fwd.graph._ir, layer.bwd.grad_graph_info.forward_graph._ir]
-        graphs += layer.bwd.graph._ir.called_graphs()
+        graphs = [layer.fwd.graph._base, layer.bwd.grad_graph_info.forward_graph._base]
+        graphs += layer.bwd.graph._base.called_graphs()
         for graph in graphs:
             assert {op.ipu for op in graph.ops} == {ipu}, graph.name
 

@@ -119,7 +119,7 @@ def resolve_operands(
     from .operands import ensure_tensor
 
     named = {k._ir_tensor: v for k, v in (inputs_dict or {}).items()}
-    parameters = graph._ir.inputs
+    parameters = graph._base.inputs
     unknown = [k.id for k in named if k not in parameters]
     if unknown:
         raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it")
@@ -152,8 +152,8 @@ def call_with_info(
     """
     EFFECTS.given("ops.call_with_info(check_inputs)", check_inputs)
     operands = resolve_operands(graph, inputs, inputs_dict, "call")
-    names = [_output_name(t) for t in graph._ir.outputs]
-    op = create(_k.Call, operands, names, callee=graph._ir)
+    names = [_output_name(t) for t in graph._base.outputs]
+    op = create(_k.Call, operands, names, callee=graph._base)
     assert isinstance(op, _k.Op)
     return CallSiteInfo(op)
 

@@ -140,14 +140,14 @@ def conditional_with_info(
         *_operands(then_branch, then_inputs, then_inputs_dict, "then-branch"),
         *_operands(else_branch, else_inputs, else_inputs_dict, "else-branch"),
     ]
-    then, other = then_branch._ir.outputs, else_branch._ir.outputs
+    then, other = then_branch._base.outputs, else_branch._base.outputs
     if len(then) != len(other):
         raise ValueError(
             f"conditional: graph {then_branch.name!r} has {len(then)} outputs, graph {else_branch.name!r} "
             f"{len(other)}; branches need the same number"
         )
     names = [f"{a.name}_or_{b.name}" for a, b in zip(then, other, strict=True)]
-    op = create(_k.If, operands, names, then_branch=then_branch._ir, else_branch=else_branch._ir)
+    op = create(_k.If, operands, names, then_branch=then_branch._base, else_branch=else_branch._base)
     assert isinstance(op, _k.If)
     return ConditionalSiteInfo(op)
 

@@ -25,6 +25,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         source = ipu_of(t._ir_tensor)
         if source is None:
             raise ValueError(
-                f"ipu_copy: {t!r} has no producer and no reader that tell on which IPU it is; give `source`"
+                f"ipu_copy: Could not infer the ipu of {t!r}, which has no producer and no reader that tell. Please "
+                "specify `source`"
             )
     return emit(_k.IpuCopy, [t], f"{t.name}_c{destination}", source=source, destination=destination)

@@ -79,18 +79,17 @@ def conv_transpose(
 
     Args:
         pad_type: ``not_set`` or ``valid``.
-        output_shape: not supported; the shape follows from the other arguments.
+        output_shape: of the result; the padding then follows from it.
         enable_conv_dithering: without effect.
     """
     _say(
         "conv_transpose",
-        output_shape=tuple(output_shape) or None,
         pad_type=pad_type,
         enable_conv_dithering=_other_than(0, enable_conv_dithering),
     )
     return _conv_transpose(
-        t, weight, stride, padding, dilation, groups, pad_type, output_padding, available_memory_proportions,
-        partials_types,
+        t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape,
+        available_memory_proportions, partials_types,
     )  # fmt: skip
 
 

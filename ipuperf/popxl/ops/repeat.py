@@ -37,14 +37,14 @@ def repeat_with_info(
             f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed"
         )
     operands = resolve_operands(graph, inputs, inputs_dict, "repeat")
-    outputs = graph._ir.outputs
+    outputs = graph._base.outputs
     # upstream makes two tensors per output (the wrapper's and the parent's) and always numbers them
     for _ in outputs:
-        next(graph._ir.ir.clash_counter)
-    names = [f"{t.name}__t{next(graph._ir.ir.clash_counter)}" for t in outputs]
-    graph._ir.ir.take_subgraph_number()  # upstream's wrapper graph
-    graph._ir.ir.take_op_id()  # and the call in it
-    op = create(_k.Loop, operands, names, callee=graph._ir, trip_count=repeat_count)
+        next(graph._base.ir.clash_counter)
+    names = [f"{t.name}__t{next(graph._base.ir.clash_counter)}" for t in outputs]
+    graph._base.ir.take_subgraph_number()  # upstream's wrapper graph
+    graph._base.ir.take_op_id()  # and the call in it
+    op = create(_k.Loop, operands, names, callee=graph._base, trip_count=repeat_count)
     assert isinstance(op, _k.Op)
     return CallSiteInfo(op)
 

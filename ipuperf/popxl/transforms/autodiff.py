@@ -71,6 +71,15 @@ class GradGraphInfo:
         """Forward tensors behind the outputs."""
         return tuple(c.fwd_tensor for c in self.expected_outputs)
 
+    def __repr__(self) -> str:
+        def listed(connections: tuple[ExpectedConnection, ...]) -> str:
+            return "".join(f"\n    {connection!r}," for connection in connections)
+
+        return (
+            f"GradGraphInfo[\n  graph={self.graph!r},\n  expected_inputs=({listed(self.expected_inputs)}),\n  "
+            f"expected_outputs=({listed(self.expected_outputs)})\n]"
+        )
+
     def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
         """For a call of the forward graph: gradient graph input -> forward tensor at that call, without the gradients.
 
@@ -127,11 +136,11 @@ def autodiff(
         IrError (``popart_exception``): an op that changes a tensor in place, an op without gradient, or a required
             gradient that does not exist.
     """
-    known = {g._ir: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
+    known = {g._base: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
     given = set(known)
-    with graph._ir.ir.deep_calls():
+    with graph._base.ir.deep_calls():
         derivative = _k.autodiff(
-            graph._ir,
+            graph._base,
             None if grads_provided is None else [t._ir_tensor for t in grads_provided],
             None if grads_required is None else [t._ir_tensor for t in grads_required],
             known,

@@ -21,6 +21,7 @@ from .batch_serialisation import (
 from .pipelining import pipelined_execution
 from .recomputation import recompute_graph
 from .repeat_graph import repeat_graph
+from .use_fc_pass import disable_fc_pass, enable_fc_pass
 
 __all__ = [
     "RemoteHandle",
@@ -29,6 +30,8 @@ __all__ = [
     "batch_serial_buffer",
     "batch_serialise",
     "batch_serialise_fwd_and_grad",
+    "disable_fc_pass",
+    "enable_fc_pass",
     "pipelined_execution",
     "recompute_graph",
     "repeat_graph",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -16,23 +16,17 @@ from ipuperf.popxl.transforms.autodiff import autodiff as _autodiff
 
 from ..dot_tree import sanitise
 from ..graph import GraphWithNamedArgs
+from ..graph_common import CalledGradients, CalledGraphsGradInfoLike, GraphLike, plain_graph
 from ..named_replica_grouping import NamedReplicaGrouping
 from ..named_tensors import NamedTensors
 from ..variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
-
-GraphLike = GraphWithNamedArgs | popxl.Graph
-InfoLike = GraphWithNamedArgs | GradGraphInfo
-
-
-def _plain(graph: GraphLike) -> popxl.Graph:
-    return graph.graph if isinstance(graph, GraphWithNamedArgs) else graph
 
 
 def gradient_info(
     graph: GraphLike,
     grads_provided: Iterable[popxl.Tensor] | None,
     grads_required: Iterable[popxl.Tensor] | None,
-    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None,
     method: str = "auto",
 ) -> GradGraphInfo:
     """The gradient graph: what the graph's module defines (``build_grad``), or the derivative of its ops.
@@ -47,14 +41,12 @@ def gradient_info(
         return module.create_grad_graph(graph, grads_provided, grads_required).grad_graph_info
     if method == "build_grad":
         raise RuntimeError(
-            f"graph {_plain(graph).name!r}: build_grad is asked for, but no `from_module` is specified that defines it"
+            f"graph {plain_graph(graph).name!r}: build_grad is wanted, but no `from_module` is specified that has it"
         )
-    own = graph.called_graphs_grad_info if isinstance(graph, GraphWithNamedArgs) else {}
-    known = {
-        _plain(fwd): info.grad_graph_info if isinstance(info, GraphWithNamedArgs) else info
-        for fwd, info in {**(called_graphs_grad_info or {}), **own}.items()
-    }
-    info = _autodiff(_plain(graph), grads_provided, grads_required, known)
+    known = CalledGradients(called_graphs_grad_info)
+    if isinstance(graph, GraphWithNamedArgs):
+        known.add_submap(graph.called_graphs_grad_info)
+    info = _autodiff(plain_graph(graph), grads_provided, grads_required, known)
     assert isinstance(info, GradGraphInfo)
     return info
 
@@ -63,7 +55,7 @@ def autodiff(
     graph: GraphLike,
     grads_provided: Iterable[popxl.Tensor] | None = None,
     grads_required: Iterable[popxl.Tensor] | None = None,
-    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
 ) -> GraphWithNamedArgs:
     """The gradient graph of ``graph``; its ``grad_graph_info`` says how to connect it. See :mod:`popxl.transforms`.
 
@@ -99,8 +91,9 @@ def autodiff_with_accumulation(
     graph: GraphWithNamedArgs,
     tensors_to_accumulate_grads: Iterable[popxl.Tensor],
     grads_required: Iterable[popxl.Tensor] | None = None,
-    called_graphs_grad_info: Mapping[GraphLike, InfoLike] | None = None,
+    called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
     replica_groupings: NamedReplicaGrouping | None = None,
+    grads_provided: Iterable[popxl.Tensor] | None = None,
 ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
     """The gradient graph of ``graph`` with a running mean of the gradients of some inputs.
 
@@ -110,13 +103,14 @@ def autodiff_with_accumulation(
     Args:
         grads_required: further inputs whose gradients are outputs (default: none).
         replica_groupings: of the accumulators, by name of the input (default: all replicas).
+        grads_provided: outputs whose gradients are given (default: all).
 
     Returns:
         Factories of counter and accumulators, and the graph.
     """
     accumulate = list(tensors_to_accumulate_grads)
     required = [t for t in grads_required or () if t not in accumulate]
-    info = gradient_info(graph, None, [*required, *accumulate], called_graphs_grad_info)
+    info = gradient_info(graph, grads_provided, [*required, *accumulate], called_graphs_grad_info)
     names = {t: name for name, t in graph.args.to_dict().items()}
     groupings = replica_groupings.to_dict() if replica_groupings is not None else {}
     added = _Accumulators()

@@ -25,7 +25,7 @@ def set_available_memory_proportion_by_ipu(ir: popxl.Ir, proportions: Iterable[f
 
 def set_graph_available_memory_proportion_by_ipu(graph: popxl.Graph, proportions: Iterable[float]) -> None:
     """As :func:`set_available_memory_proportion_by_ipu` for the ops of ``graph`` and of all graphs that it executes."""
-    _set(_ir.below(graph._ir), _checked(proportions))
+    _set(_ir.below(graph._base), _checked(proportions))
 
 
 def _checked(proportions: Iterable[float]) -> Sequence[float]:

@@ -258,7 +258,7 @@ def _mode(io_mode: str, steps: int) -> str:
 
 def _result(transfers: Transfers, phase: _Phase) -> BatchSerialResult:
     """Write the graph; in reports its ops are for what the ops of the called graph are for."""
-    with CONTEXT.phase(transfers.graph.graph._ir.phase):
+    with CONTEXT.phase(transfers.graph.graph._base.phase):
         graph = phase.write()
     return BatchSerialResult(graph, transfers.stored_buffers, phase.inputs)
 

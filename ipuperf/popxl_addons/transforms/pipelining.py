@@ -121,7 +121,7 @@ class StageContext:
             )
         if from_stage == self._stage:
             return activations
-        again = any(op.phase == "recompute" for op in grad_info.graph._ir.ops)
+        again = any(op.phase == "recompute" for op in grad_info.graph._base.ops)
         phase: _ir.Phase = "recompute" if again else "bwd"
         return {
             parameter: t if self._available_in(t._ir_tensor) is None else self._through_stash(t, from_stage, phase)
@@ -153,7 +153,7 @@ def pipelined_execution(steps: int) -> Iterator[StageContext]:
         graph.remove_op_created_hook(handle)
     if not stages.stage_of:
         raise ValueError("pipelined_execution: no op was created inside")
-    build_pipeline(graph._ir, stages.stage_of, steps)
+    build_pipeline(graph._base, stages.stage_of, steps)
 
 
 class Stash(Module):

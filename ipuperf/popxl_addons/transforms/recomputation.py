@@ -72,6 +72,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
         backward = BoundGraph(grad_graph.graph, inputs.gradient).call_with_info()
         for output in backward.outputs:
             popxl.graph_output(output)
-    derivative = _ir.Derivative(info.forward_graph._ir, graph._ir, inputs.connections, list(info._derivative.outputs))
+    outputs = list(info._derivative.outputs)
+    derivative = _ir.Derivative(info.forward_graph._base, graph._base, inputs.connections, outputs)
     args = grad_graph.args.remap(inputs.gradient)
     return GraphWithNamedArgs(graph, args, GradGraphInfo(derivative))

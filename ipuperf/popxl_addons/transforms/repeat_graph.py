@@ -23,7 +23,7 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
         The new graph; ``graph`` itself, unchanged, for a count of at most 1.
 
     Raises:
-        ValueError: ``graph`` gives back what one of its ops makes; TypeError: a count that is no whole number.
+        ValueError: ``graph`` gives back what one of its ops makes, or a count that is no whole number.
 
     Source: popxl-addons: popxl_addons/transforms/repeat_graph.py.
     """
@@ -34,12 +34,12 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     if made:
         raise ValueError(f"repeat_graph({graph.name!r}): its outputs {made} are made in it; repeat a graph without any")
     repeated = graph.ir.create_empty_graph("repeat_graph")
-    images = _copy(graph._ir, repeated._ir)
+    images = _copy(graph._base, repeated._base)
     inner = {wrap(image): wrap(t) for t, image in images.items()}
-    moved = list(graph._ir.ops)
+    moved = list(graph._base.ops)
     with graph, popxl.in_sequence("pass"):
         info = popxl.ops.repeat_with_info(repeated, count, inputs_dict=inner)
-    _take_place(graph._ir, moved, repeated._ir, info)
+    _take_place(graph._base, moved, repeated._base, info)
     return repeated
 
 

@@ -31,7 +31,8 @@ def to_collective_op(op: str) -> str:
     return op
 
 
-def _group(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
+def group_of(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
+    """The grouping that an argument ``group`` stands for; TypeError for anything else."""
     if group is None:
         return context.gir().replica_grouping()
     if isinstance(group, CommGroup):
@@ -43,13 +44,13 @@ def _group(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
 
 def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """The same reduction of ``t`` over the group on each of its replicas."""
-    return emit(_k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir)
+    return emit(_k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=group_of(group)._ir)
 
 
 def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """As :func:`replicated_all_reduce`, in place."""
     return emit(
-        _k.ReplicatedAllReduceInplace, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=_group(group)._ir
+        _k.ReplicatedAllReduceInplace, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=group_of(group)._ir
     )
 
 
@@ -68,7 +69,7 @@ def replicated_reduce_scatter(
     operator = op if op == "local" else to_collective_op(op)
     rts = bool(configure_output_for_replicated_tensor_sharding)
     return emit(
-        _k.ReplicatedReduceScatter, [t], f"{t.name}_reduce_scattered", op=operator, group=_group(group)._ir, rts=rts
+        _k.ReplicatedReduceScatter, [t], f"{t.name}_reduce_scattered", op=operator, group=group_of(group)._ir, rts=rts
     )
 
 
@@ -94,7 +95,7 @@ def replicated_all_gather(t: Tensor, axis: int = 0, group: Group = None, output_
         raise ValueError(f"output_shape {output_shape!r}; allowed: auto, meta_shape, concat, new_axis")
     if output_shape == "auto":
         output_shape = "meta_shape" if t.meta_shape else "concat"
-    over = _group(group)
+    over = group_of(group)
     name = f"{t.name}_all_gathered"
     if output_shape == "meta_shape":
         if not t.meta_shape:
@@ -129,7 +130,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
     Raises:
         ValueError: no such axis, or its length is no multiple of the group size.
     """
-    over = _group(group)
+    over = group_of(group)
     if not -t.rank <= axis < t.rank:
         raise ValueError(f"replicated_slice: axis {axis} of {t.id!r} with {t.rank} axes")
     axis, members = axis % t.rank, over.group_size

@@ -26,10 +26,15 @@ def _updater(
     decay = factors["weight_decay"]
     decays = isinstance(decay, Tensor) or bool(decay)
     if decays and weight is None:
-        raise ValueError(f"{mode} updater: weight_decay={decay!r} needs the weight")
+        raise ValueError(
+            f"{mode} updater: Weight decay requires weight to not be None. It needs the weight: weight_decay={decay!r}"
+        )
     missing = [n for n in ("beta1", "beta2") if n in factors and factors[n] is None]
     if time_step is not None and missing:
-        raise ValueError(f"{mode} updater: bias correction (time_step) needs {' and '.join(missing)}")
+        raise ValueError(
+            f"{mode} updater: Bias correction requires both beta1 and beta2 to not be None. With time_step given, "
+            f"there is no {' and no '.join(missing)}"
+        )
     inputs = [first, second]
     if decays and weight is not None:
         inputs.append(weight)
@@ -84,6 +89,12 @@ def adamax_updater(
     beta1: float | Tensor = 0.9,
     epsilon: float | Tensor = 1e-07,
 ) -> Tensor:
-    """``m' / (v + epsilon) + weight_decay * weight``: ``v`` is an infinity norm and is not corrected."""
+    """``m' / (v + epsilon) + weight_decay * weight``: ``v`` is an infinity norm and is not corrected.
+
+    Raises:
+        ValueError: no ``time_step``: the first moment is always corrected.
+    """
+    if time_step is None:
+        raise ValueError("adamax updater: AdaMax requires time_step to not be None.")
     factors = {"weight_decay": weight_decay, "beta1": beta1, "epsilon": epsilon}
     return _updater("adamax", acc_first_order, acc_second_order, weight, time_step, factors)

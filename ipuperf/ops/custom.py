@@ -1,0 +1,66 @@
+"""The base of ops that users describe in Python, as they describe them to Poplar in C++ (``docs/custom-ops.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ipuperf.ir import IrError
+
+from .base import Environment, Kernel, Op
+from .binding import contiguous
+
+
+class CustomOp(Op):
+    """An op whose value is a plain NumPy function of one replica's operands.
+
+    A subclass has a class attribute ``type`` (the name in schedules and reports) and
+
+    * ``infer()``: the output specs; :meth:`~ipuperf.ops.base.Op.require`, ``floating`` and ``same_dtype`` raise errors;
+    * :meth:`value`;
+    * ``gradient(builder, grads)``, where the op lies between a loss and a tensor that needs a gradient;
+    * ``work()``: what it asks of the machine. An op without it can be run for values by nobody: a figure of time that
+      leaves it out would be wrong.
+
+    All of it is as in every op of ipuperf (:class:`~ipuperf.ops.base.Op`); only ``kernel`` is made here.
+    """
+
+    def value(self, *operands: np.ndarray) -> np.ndarray | Sequence[np.ndarray]:
+        """The results for one replica's operands, which must not be changed.
+
+        fp16 operands come as float32, and results are rounded once to the outputs' types.
+        """
+        raise IrError(f"{self.where()}: {type(self).__name__} has no `value`; docs/custom-ops.md says what it is")
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """:meth:`value` of each replica, checked against the shapes that ``infer`` gave."""
+        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
+        operands, fills = [array for array, _ in bound], [step for _, fill in bound for step in fill]
+
+        def run() -> None:
+            for fill in fills:
+                fill()
+            for replica in range(env.replicas):
+                found = self.value(*(array[replica, ...] for array in operands))
+                results = [found] if isinstance(found, np.ndarray | np.generic) else list(found)
+                self._check_results(results)
+                for target, result in zip(outputs, results, strict=True):
+                    np.copyto(target[replica, ...], result, casting="same_kind")
+
+        return run
+
+    def _check_results(self, results: Sequence[np.ndarray]) -> None:
+        """Raise ``IrError`` unless there is a result of the right shape and kind of type for each output."""
+        if len(results) != len(self.outputs):
+            raise IrError(f"{self.where()}: `value` gave {len(results)} results, `infer` {len(self.outputs)}")
+        for output, result in zip(self.outputs, results, strict=True):
+            if np.shape(result) != output.shape:
+                raise IrError(
+                    f"{self.where()}: `value` gave shape {np.shape(result)} for {output.id!r}, `infer` {output.shape}"
+                )
+            if not np.can_cast(np.asarray(result).dtype, output.dtype.numpy, "same_kind"):
+                raise IrError(
+                    f"{self.where()}: `value` gave {np.asarray(result).dtype} for {output.id!r}, which is "
+                    f"{output.dtype.name}"
+                )

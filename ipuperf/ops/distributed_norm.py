@@ -1,0 +1,174 @@
+"""Layer norm of rows that are split over replicas (custom op of popxl-addons:
+``popxl_addons/ops/layer_norm_distributed``); values as :class:`~ipuperf.ops.group_norm.GroupNormalization` of the whole
+rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import FLOAT32, GradientBuilder, ReplicaGrouping, Tensor, TensorSpec
+from ipuperf.ir.attributes import Attribute, instance
+
+from . import vertices
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .collectives import check_group, over_group
+from .normalisation import (
+    Normalisation,
+    affine,
+    create_gradient,
+    gradient_specs,
+    gradient_work,
+    inverse_deviation,
+    paired_reduction,
+    statistics_dtype,
+)
+from .work import GroupCollective, Reduction, Work
+
+
+def _sum_of_rows(group: ReplicaGrouping, rows: int) -> list[Work]:
+    """The all-reduce of two float32 statistics of each row; none in groups of one."""
+    if group.group_size == 1 or not rows:
+        return []
+    return [GroupCollective("all_reduce", "add", 2 * rows * 4, 2 * rows, FLOAT32, group, None)]
+
+
+class LayerNormDistributed(Normalisation):
+    """``(x - mean) * inv_std * scale + bias`` with the mean and deviation of rows that ``group`` holds in parts.
+
+    Operands ``x [N, H]``, ``scale [H]``, ``bias [H]``: each replica's part. Outputs ``y [N, H]``, ``mean [N]``,
+    ``inv_std_dev [N]`` (for the gradient only). Two all-reduces for the two passes of the statistics; the cost is that
+    of upstream's one, which sums values and squares together.
+    """
+
+    type: ClassVar[str] = "LayerNormDistributed"
+
+    group = Attribute(instance(ReplicaGrouping))
+
+    def movable(self) -> bool:
+        """Other replicas wait for it."""
+        return False
+
+    def infer(self) -> list[TensorSpec]:
+        """y like x, two statistics for each row."""
+        self.check(("x", "scale", "bias"), 2)
+        check_group(self, self.group)
+        x = self.inputs[0]
+        self.require(len(x.shape) == 2, f"x has shape {x.shape}; rank 2 (rows, elements) is needed")
+        saved = TensorSpec(x.shape[:1], statistics_dtype(x.dtype))
+        return [TensorSpec(x.shape, x.dtype), saved, saved]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Mean, then the mean of the squared differences, over all parts; then each part for itself."""
+        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
+        x, scale, bias = (array for array, _ in bound)
+        results = [result_buffer(array, env, slot=3 + i) for i, array in enumerate(outputs)]
+        y, mean, inverse = (array for array, _ in results)
+        squares = env.scratch(x.shape, x.dtype, slot=6)
+        over = partial(_mean_over_group, group=self.group, env=env)
+        steps: list[Step] = [
+            *(step for _, fill in bound for step in fill),
+            *over(x, mean, slot=7),
+            partial(np.subtract, x, mean[..., np.newaxis], y),
+            partial(np.multiply, y, y, squares),
+            *over(squares, inverse, slot=8),
+            *inverse_deviation(inverse, self.epsilon, inverse),
+            partial(np.multiply, y, inverse[..., np.newaxis], y),
+            *affine(y, scale, bias),
+        ]
+        return sequence([*steps, *(step for _, after in results for step in after)])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """One op for all three, from x and the saved statistics."""
+        grad = self.only_y(grads)
+        x, scale = (builder.forward(t) for t in self.inputs[:2])
+        inputs = [x, scale, *(builder.forward(t) for t in self.outputs[1:]), grad]
+        return create_gradient(builder, LayerNormDistributedGrad, inputs, group=self.group)
+
+    def work(self) -> Sequence[Work]:
+        """``poplin::distributedNormStatistics``: sums of values and squares, their all-reduce, then as layer norm
+        (lib/poplin/Norms.cpp)."""
+        x = self.inputs[0].spec
+        dtype, count, rows = x.dtype, x.elements, x.shape[0]
+        if not count:
+            return []
+        row = x.shape[1]
+        return [
+            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            *_sum_of_rows(self.group, rows),
+            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, row),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+            vertices.broadcast_inner("MULTIPLY", dtype, count, row, in_place=True),
+            vertices.broadcast_inner("ADD", dtype, count, row, in_place=True),
+        ]
+
+
+def _mean_over_group(
+    rows: np.ndarray, out: np.ndarray, slot: int, group: ReplicaGrouping, env: Environment
+) -> list[Step]:
+    """Steps for the mean ``(R, N)`` of the rows whose parts ``(R, N, H)`` the group's members hold."""
+    count = max(rows.shape[2] * group.group_size, 1)
+    return [
+        partial(np.add.reduce, rows, 2, None, out),
+        over_group(np.add, out, group, env, slot),
+        partial(np.divide, out, scalar(count, out.dtype), out),
+    ]
+
+
+class LayerNormDistributedGrad(Op):
+    """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
+
+    type: ClassVar[str] = "LayerNormDistributedGrad"
+
+    group = Attribute(instance(ReplicaGrouping))
+
+    def movable(self) -> bool:
+        """Other replicas wait for it."""
+        return False
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale."""
+        return gradient_specs(self)
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over
+        whole rows."""
+        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
+        x, scale, mean, inverse, grad = (array for array, _ in bound)
+        results = [result_buffer(array, env, slot=5 + i) for i, array in enumerate(outputs)]
+        dx, dscale, dbias = (array for array, _ in results)
+        white, work = (env.scratch(x.shape, x.dtype, slot) for slot in (8, 9))
+        first, second = (env.scratch(mean.shape, x.dtype, slot) for slot in (10, 11))
+        over: Callable[..., list[Step]] = partial(_mean_over_group, group=self.group, env=env)
+        steps: list[Step] = [
+            *(step for _, fill in bound for step in fill),
+            partial(np.subtract, x, mean[..., np.newaxis], white),
+            partial(np.multiply, white, inverse[..., np.newaxis], white),
+            partial(np.multiply, grad, white, work),
+            partial(np.add.reduce, work, 1, None, dscale),
+            partial(np.add.reduce, grad, 1, None, dbias),
+            partial(np.multiply, grad, scale[:, np.newaxis], dx),
+            partial(np.multiply, dx, white, work),
+            *over(work, first, slot=12),
+            *over(dx, second, slot=13),
+            partial(np.multiply, white, first[..., np.newaxis], white),
+            partial(np.subtract, dx, second[..., np.newaxis], dx),
+            partial(np.subtract, dx, white, dx),
+            partial(np.multiply, dx, inverse[..., np.newaxis], dx),
+        ]
+        return sequence([*steps, *(step for _, after in results for step in after)])
+
+    def work(self) -> Sequence[Work]:
+        """``poplin::distributedNormStatisticsGradients`` and ``groupNormParamGradients``: layer norm's gradient with an
+        all-reduce of the two sums of each row."""
+        x = self.inputs[0].spec
+        if not x.elements:
+            return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
+        works = gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
+        last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
+        return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

@@ -1,0 +1,98 @@
+"""Rotary position embedding (custom op of popxl-addons: ``popxl_addons/ops/rotary_pos_embed``; RoFormer,
+arXiv:2104.09864)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute
+
+from .base import Environment, Kernel, Op
+from .binding import Step, contiguous, given, result_buffer, sequence
+from .normalisation import fused
+from .work import Copy, Work
+
+
+class RotaryPosEmbed(Op):
+    """Neighbouring elements ``(2 i, 2 i + 1)`` of the last axis, taken as complex numbers, turned by an angle.
+
+    Operands: ``x [batch, sequence, heads, n]``; ``sin`` and ``cos`` ``[1 or batch, sequence, rotary_dim / 2]``.
+    Attribute ``rotary_dim`` (even): elements that are turned; the others stay. The gradient turns back; ``sin`` and
+    ``cos`` have none, as upstream.
+    """
+
+    type: ClassVar[str] = "RotaryPosEmbed"
+    direction: ClassVar[int] = 1
+
+    rotary_dim = Attribute(INTEGER)
+
+    def infer(self) -> list[TensorSpec]:
+        """The spec of x; raises where ranks, sizes or types do not fit."""
+        x, *tables = self.inputs
+        self.floating(*self.inputs)
+        self.same_dtype(*self.inputs)
+        self.require(len(x.shape) == 4, f"x has shape {x.shape}; rank 4 (batch, sequence, heads, n) is needed")
+        if self.rotary_dim % 2 or not 0 < self.rotary_dim <= x.shape[3]:
+            raise IrError(
+                f"{self.where()}: rotary_dim is {self.rotary_dim}; a multiple of 2 up to {x.shape[3]} is needed"
+            )
+        allowed = [(batch, x.shape[1], self.rotary_dim // 2) for batch in dict.fromkeys((1, x.shape[0]))]
+        for name, table in zip(("sin", "cos"), tables, strict=True):
+            self.require(
+                table.shape in allowed, f"{name} has shape {table.shape}; {' or '.join(map(str, allowed))} is needed"
+            )
+        return [x.spec]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """``a cos - b sin`` and ``b cos + a sin`` of each pair; in float32 for fp16."""
+        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
+        (x, sin, cos), out = (array for array, _ in bound), outputs[0]
+        y, after = result_buffer(out, env, slot=3)
+        sin, cos = (table[:, :, :, np.newaxis] for table in (sin, cos))
+        n = self.rotary_dim
+        a, b, turned_a, turned_b = x[..., 0:n:2], x[..., 1:n:2], y[..., 0:n:2], y[..., 1:n:2]
+        part = env.scratch(a.shape, x.dtype, slot=4)
+        first, second = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
+        steps: list[Step] = [
+            *(step for _, fill in bound for step in fill),
+            partial(np.multiply, a, cos, turned_a),
+            partial(np.multiply, b, sin, part),
+            partial(first, turned_a, part, turned_a),
+            partial(np.multiply, b, cos, turned_b),
+            partial(np.multiply, a, sin, part),
+            partial(second, turned_b, part, turned_b),
+        ]
+        if n < x.shape[-1]:
+            steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
+        return sequence([*steps, *after])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient of x, turned back."""
+        tables = [builder.forward(t) for t in self.inputs[1:]]
+        return [builder.op(RotaryPosEmbedGrad, [given(grads), *tables], **self.attributes), None, None]
+
+    def work(self) -> Sequence[Work]:
+        """Two generated expressions over four operands, three operations each, then a copy into the layout of x
+        (``rotary_pos_embedx.cpp``)."""
+        x = self.outputs[0].spec
+        if not x.elements:
+            return []
+        half = x.elements // x.shape[3] * (self.rotary_dim // 2)
+        return [fused("rotary_real", x.dtype, half, 4, 3), fused("rotary_imag", x.dtype, half, 4, 3), Copy(x.bytes)]
+
+
+class RotaryPosEmbedGrad(RotaryPosEmbed):
+    """``(gradient, sin, cos) -> x's gradient``: :class:`RotaryPosEmbed` in the other direction."""
+
+    type: ClassVar[str] = "RotaryPosEmbedGrad"
+    direction: ClassVar[int] = -1
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Turned forward again."""
+        tables = [builder.forward(t) for t in self.inputs[1:]]
+        return [builder.op(RotaryPosEmbed, [given(grads), *tables], **self.attributes), None, None]

@@ -1,0 +1,83 @@
+"""Collectives of tensor parallelism: all-reduces whose operands or gradients are known to be identical, and the
+collectives of replicas that are a stride apart.
+
+Custom ops of popxl-addons (``popxl_addons/ops/replicated_all_reduce_TP``, ``replicated_strided_collectives``). A layer
+whose weights are split over a group of replicas has identical inputs on all of them (forward nothing, backward an
+all-reduce), and a following one gives partial sums (forward an all-reduce, backward nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, IrError, Tensor
+from ipuperf.ir.attributes import FLAG, Attribute, choice
+
+from .base import Environment, Kernel
+from .binding import given
+from .collectives import ReplicatedAllGather, ReplicatedAllReduce, ReplicatedReduceScatter
+from .work import Copy, Work
+
+
+class ReplicatedAllReduceTP(ReplicatedAllReduce):
+    """An all-reduce (sum) whose gradient is one, too, with the two attributes exchanged.
+
+    Attributes:
+        identical_inputs: all members of a group have the same operand, and no sum is wanted: the value is the operand.
+        identical_grad_inputs: all members will have the same gradient, so that the gradient is what arrives.
+
+    Upstream turns an op with ``identical_inputs`` into an identity by a pattern that programs have to ask for
+    (``OpToIdentityPattern``); here it is one from the start.
+    """
+
+    type: ClassVar[str] = "ReplicatedAllReduceTP"
+
+    op = Attribute(choice("add"), "add")
+    identical_inputs = Attribute(FLAG, False)
+    identical_grad_inputs = Attribute(FLAG, False)
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy, or the all-reduce."""
+        if not self.identical_inputs:
+            return super().kernel(inputs, outputs, env)
+        value, out = inputs[0], outputs[0]
+        return lambda: np.copyto(out, value)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The same op of the gradient, with the two attributes exchanged."""
+        grad = given(grads)
+        swapped = {"identical_inputs": self.identical_grad_inputs, "identical_grad_inputs": self.identical_inputs}
+        return [builder.op(type(self), [grad], f"{grad.name}_all_reduce", **{**self.attributes, **swapped})]
+
+    def work(self) -> Sequence[Work]:
+        """A copy of the operand, or an all-reduce of it."""
+        return [Copy(self.inputs[0].spec.bytes)] if self.identical_inputs else super().work()
+
+
+class ReplicatedAllReduceStrided(ReplicatedAllReduceTP):
+    """:class:`ReplicatedAllReduceTP` of popxl-addons' strided collectives; ``op`` may be ``mean``, too."""
+
+    type: ClassVar[str] = "ReplicatedAllReduceStrided"
+
+    op = Attribute(choice("add", "mean"), "add")
+
+
+class ReplicatedReduceScatterStrided(ReplicatedReduceScatter):
+    """A reduce-scatter (``add`` or ``mean``) of popxl-addons' strided collectives; it has no gradient, as upstream."""
+
+    type: ClassVar[str] = "ReplicatedReduceScatterStrided"
+
+    op = Attribute(choice("add", "mean"), "add")
+
+
+class ReplicatedAllGatherStrided(ReplicatedAllGather):
+    """An all-gather of popxl-addons' strided collectives; it has no gradient, as upstream."""
+
+    type: ClassVar[str] = "ReplicatedAllGatherStrided"
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """There is none."""
+        raise IrError(f"{self.where()}: a strided all-gather has no gradient; replicated_all_gather has one")

@@ -1,0 +1,21 @@
+"""The squared norm of a scaled gradient. Semantics of popxl-addons: popxl_addons/ops/grad_reduce_square_add."""
+
+from __future__ import annotations
+
+from ipuperf import ops as _k
+from ipuperf import popxl
+from ipuperf.popxl import Tensor
+from ipuperf.popxl.ops.operands import emit
+
+__all__ = ["grad_reduce_square_add"]
+
+
+def grad_reduce_square_add(t: Tensor, loss_scaling: float | Tensor) -> Tensor:
+    """``sum((t / loss_scaling) ** 2)`` in float32, also of a float16 tensor.
+
+    ``grad_norm = ops.sqrt(grad_reduce_square_add(grad, loss_scaling=64))``
+    """
+    scale = 1 / (loss_scaling * loss_scaling)
+    if not isinstance(scale, Tensor):
+        scale = popxl.constant(scale, popxl.float32)
+    return emit(_k.GradReduceSquareAdd, [t, scale], "grad_reduced")

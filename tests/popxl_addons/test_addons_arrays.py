@@ -1,0 +1,89 @@
+"""Array helpers of popxl.addons, piece by piece with plain indexing; also with one piece or one replica."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ipuperf.popxl_addons.array_munging import (
+    pad_axis,
+    repeat,
+    repeat_axis,
+    repeat_shard,
+    shard,
+    shard2D,
+    split2D,
+    squeeze_safe,
+    tensor_parallel_input,
+    tensor_parallel_output,
+    unshard,
+    unshard2D,
+    unshard_arrays,
+)
+
+WHOLE = np.arange(4 * 6 * 2).reshape(4, 6, 2)
+
+
+@pytest.mark.parametrize(("n", "axis"), [(1, 0), (2, 0), (4, -3), (3, 1), (1, -1), (2, -1)])
+def test_pieces_and_the_whole(n: int, axis: int) -> None:
+    pieces = shard(WHOLE, n, axis)
+    length = WHOLE.shape[axis] // n
+    for i in range(n):
+        np.testing.assert_array_equal(pieces[i], np.take(WHOLE, range(i * length, (i + 1) * length), axis))
+    np.testing.assert_array_equal(unshard(pieces, axis), WHOLE)
+    np.testing.assert_array_equal(unshard_arrays([piece[np.newaxis] for piece in pieces], axis), WHOLE)
+
+
+@pytest.mark.parametrize(("n_1", "n_2", "axis_1", "axis_2"), [(1, 1, 0, 1), (2, 3, 0, 1), (3, 2, 1, -1), (1, 2, 2, 0)])
+def test_pieces_in_two_directions(n_1: int, n_2: int, axis_1: int, axis_2: int) -> None:
+    rows = split2D(WHOLE, n_1, n_2, axis_1, axis_2)
+    assert [len(row) for row in rows] == [n_2] * n_1
+    pieces = shard2D(WHOLE, n_1, n_2, axis_1, axis_2)
+    for number, (i, j) in enumerate(itertools.product(range(n_1), range(n_2))):
+        np.testing.assert_array_equal(pieces[number], rows[i][j])
+    np.testing.assert_array_equal(unshard2D(pieces, n_1, n_2, axis_1, axis_2), WHOLE)
+
+
+def test_pieces_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="3 pieces, 2 x 2 are needed"):
+        unshard2D(WHOLE[:3], 2, 2, 0, 1)
+    with pytest.raises(ValueError, match="same rank"):
+        unshard_arrays([WHOLE, WHOLE[0]], 0)
+    with pytest.raises(IndexError, match="axis 3 is out of range"):
+        shard(WHOLE, 2, 3)
+    with pytest.raises(ValueError, match="longer than 3"):
+        pad_axis(WHOLE, 3, 0)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_repeated(n: int) -> None:
+    assert repeat(WHOLE, n, 1).shape == (4, n, 6, 2)
+    assert repeat_axis(WHOLE, n, -1).shape == (4, 6, 2 * n)
+    for kind in ("contiguous", "strided"):
+        found = repeat_shard(WHOLE, n, 2, 0, kind)  # type: ignore[arg-type]
+        order = [0, 1] * n if kind == "contiguous" else [0] * n + [1] * n
+        np.testing.assert_array_equal(found, np.stack([WHOLE[2 * i : 2 * i + 2] for i in order]))
+
+
+@pytest.mark.parametrize(("tp", "rf"), [(1, 1), (1, 2), (2, 2), (2, 4), (4, 4)])
+@pytest.mark.parametrize("batches", [4, 8])
+def test_what_each_replica_gets(tp: int, rf: int, batches: int) -> None:
+    data = np.random.default_rng(0).normal(size=(batches, 3, 1))
+    found = tensor_parallel_input(data, tp, rf)
+    moved = tensor_parallel_input(data, tp, rf, lambda t, i: t + 100 * i)
+    transfers = batches * tp // rf
+    assert found.shape == (*(n for n in (transfers, rf) if n > 1), 3, 1)
+    for k, replica in itertools.product(range(transfers), range(rf)):
+        wanted = data[k * (rf // tp) + replica // tp]
+        np.testing.assert_array_equal(found.reshape(transfers, rf, 3, 1)[k, replica], wanted)
+        np.testing.assert_array_equal(moved.reshape(transfers, rf, 3, 1)[k, replica], wanted + 100 * (replica % tp))
+    np.testing.assert_array_equal(tensor_parallel_output(found, transfers, tp, rf, (3, 1)), data)
+
+
+def test_only_axes_of_length_one_go() -> None:
+    array = np.zeros((1, 3, 1))
+    assert squeeze_safe(array).shape == (3,)
+    assert squeeze_safe(array, [0, 1]).shape == (3, 1)
+    assert squeeze_safe(array, -1).shape == (1, 3)

@@ -24,8 +24,19 @@ MODULES = (
     "popxl.ops.var_updates",
     "popxl.transforms",
     "popxl_addons",
+    "popxl_addons.array_munging",
+    "popxl_addons.debugging",
+    "popxl_addons.graph_cache",
+    "popxl_addons.layers",
+    "popxl_addons.named_replica_grouping",
+    "popxl_addons.named_tensors",
     "popxl_addons.ops",
+    "popxl_addons.optimizers",
+    "popxl_addons.patterns",
+    "popxl_addons.performance_utils",
+    "popxl_addons.testing_utils",
     "popxl_addons.transforms",
+    "popxl_addons.utils",
 )
 """Modules whose names the guide lists. PopTorch's is left out: some of its names only say why they do not work."""
 
@@ -49,10 +60,12 @@ def names() -> str:
 
 
 def refused() -> str:
-    """Public names of upstream's PopXL that do not work here."""
+    """Public names of upstream's PopXL and addons that do not work here."""
     from ipuperf.popxl.surface import missing
+    from ipuperf.popxl_addons import surface
 
-    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in missing()))
+    found = [*missing(), *surface.missing()]
+    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in found))
 
 
 def trace_tables() -> str:

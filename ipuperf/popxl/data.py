@@ -93,7 +93,7 @@ def _new_variable(
             f"variables can only be created in the main graph, not in {context.gcg().name!r}; use popxl.graph_input or "
             "popxl.constant there"
         )
-    graph = context.gmg()._ir
+    graph = context.gmg()._base
     shape = array.shape[1:] if group.num_groups > 1 else array.shape
     spec = _ir.TensorSpec(tuple(shape), _ir.dtype_of(array))
     if sharded and not shape:
@@ -269,7 +269,7 @@ def constant(
     """A constant of the current graph; for 8-bit floats see :func:`.utils.to_numpy`."""
     wanted = _dtype.as_dtype(dtype) if dtype is not None else None
     array = to_numpy(data, wanted, downcast, True, log2_scale, nan_on_overflow, what=f"constant {name or 't'!r}")
-    return Constant(context.gcg()._ir.constant(array, name=name or "t"))
+    return Constant(context.gcg()._base.constant(array, name=name or "t"))
 
 
 def graph_input(
@@ -287,7 +287,7 @@ def graph_input(
     name = name or "t"
     meta = wholes(meta_shape or (), f"meta_shape of graph input {name!r}", 0)
     spec = _ir.TensorSpec(wholes(shape, f"shape of graph input {name!r}", 0), _dtype.as_dtype(dtype)._ir, meta)
-    return wrap(graph._ir.add_input(spec, name, by_ref=by_ref))
+    return wrap(graph._base.add_input(spec, name, by_ref=by_ref))
 
 
 def graph_output(t: Tensor) -> None:
@@ -295,4 +295,4 @@ def graph_output(t: Tensor) -> None:
     graph = context.gcg()
     if graph == graph.main_graph:
         raise RuntimeError("the main graph has no outputs; use ops.host_store")
-    graph._ir.add_output(t._ir_tensor)
+    graph._base.add_output(t._ir_tensor)

@@ -30,7 +30,6 @@ from . import (
     remote,
     route_tensor,
     rts,
-    seeds,
     streams,
     task_session,
     testing_utils,
@@ -38,14 +37,29 @@ from . import (
     utils,
     variable_factory,
 )
+from .array_munging import (
+    handle_negative_axis,
+    pad_axis,
+    repeat,
+    repeat_axis,
+    repeat_shard,
+    shard,
+    shard2D,
+    split2D,
+    squeeze_safe,
+    tensor_parallel_input,
+    unshard,
+    unshard2D,
+    unshard_arrays,
+)
 from .debugging import print_tensor, print_text
 from .dot_tree import DotTree
 from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache, function
-from .module import Module
+from .module import Module, create_grad_graph_info
 from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensorData, NamedTensors
-from .ops import cross_entropy, cross_entropy_with_grad, host_load, host_store
+from .ops import cross_entropy, cross_entropy_with_grad, fp8_amax_scale, host_load, host_store
 from .performance_utils import (
     evaluate_FLOPs,
     evaluate_ir_FLOPs,
@@ -71,9 +85,9 @@ from .rts import (
     reduce_replica_sharded_tensor,
     replica_sharded_spec,
 )
-from .seeds import seed_variable
+from .seed_variable import seed_variable
 from .streams import InputStreams, OutputStreams
-from .task_session import TaskSession
+from .task_session import TaskSession, write_variables_pb
 from .transforms import (
     RemoteHandle,
     autodiff,
@@ -88,7 +102,7 @@ from .transforms import (
     set_available_memory_proportion_by_ipu,
     set_graph_available_memory_proportion_by_ipu,
 )
-from .utils import OrderedDict, WeightsDict, null_context, timer
+from .utils import OrderedDict, WeightsDict, null_context, suffix_graph_name, timer
 from .variable_factory import (
     NamedVariableFactories,
     VariableFactory,
@@ -126,6 +140,7 @@ __all__ = [
     "batch_serial_buffer",
     "batch_serialise",
     "batch_serialise_fwd_and_grad",
+    "create_grad_graph_info",
     "create_remote_buffer",
     "cross_entropy",
     "cross_entropy_with_grad",
@@ -136,11 +151,13 @@ __all__ = [
     "evaluate_FLOPs",
     "evaluate_ir_FLOPs",
     "format_flops_scientific",
+    "fp8_amax_scale",
     "function",
     "gather_replica_sharded_tensor",
     "graph",
     "graph_cache",
     "graph_common",
+    "handle_negative_axis",
     "host_load",
     "host_store",
     "input_factory",
@@ -156,6 +173,7 @@ __all__ = [
     "null_context",
     "ops",
     "optimizers",
+    "pad_axis",
     "patterns",
     "performance_utils",
     "pipelined_execution",
@@ -166,24 +184,36 @@ __all__ = [
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "remote",
+    "repeat",
+    "repeat_axis",
+    "repeat_shard",
     "replica_sharded_spec",
     "route_tensor",
     "route_tensor_into_graph",
     "rts",
     "seed_variable",
-    "seeds",
     "set_available_memory_proportion_by_ipu",
     "set_graph_available_memory_proportion_by_ipu",
+    "shard",
+    "shard2D",
+    "split2D",
+    "squeeze_safe",
     "store_remote",
     "store_remote_graph",
     "streams",
+    "suffix_graph_name",
     "task_session",
+    "tensor_parallel_input",
     "testing_utils",
     "timer",
     "total_FLOPs",
     "transforms",
+    "unshard",
+    "unshard2D",
+    "unshard_arrays",
     "utils",
     "variable_factory",
+    "write_variables_pb",
 ]
 
 _functions_win(__name__)

@@ -18,6 +18,7 @@ from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
 from .graph import GraphWithNamedArgs
+from .utils import duplicate_items
 
 if TYPE_CHECKING:
     from .module import Module
@@ -205,8 +206,8 @@ def _chosen(
     wrong = [t for t in chosen if t not in among]
     if wrong:
         raise ValueError(f"A Tensor specified in {what} of `fwd_graph` {graph.name!r}: {wrong}")
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {chosen}")
+    if twice := duplicate_items(chosen):
+        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {twice}")
     return chosen
 
 

@@ -16,6 +16,7 @@ from .graph import BoundGraph, GraphWithNamedArgs
 from .graph_cache import GraphCache
 from .graph_common import CalledGradients
 from .named_tensors import NamedTensors
+from .utils import overrides
 from .variable_factory import (
     DataSource,
     NamedVariableFactories,
@@ -143,7 +144,7 @@ class Module(popxl.Module):
     @property
     def implements_grad_graph(self) -> bool:
         """Whether the module defines ``build_grad``."""
-        return type(self).build_grad is not Module.build_grad
+        return overrides(type(self), Module, "build_grad")
 
     def build_grad(self, *grads: Any) -> Any:
         """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""

@@ -35,6 +35,11 @@ _MODEL, _SESSION_INFO, _DATALOADER = "model", "session_info.json", "dataloader.b
 _LOG = logging.getLogger(__name__)
 
 
+def write_variables_pb(session: popxl.Session, weights: Mapping[popxl.Variable, Any]) -> None:
+    """``session.write_variables_data(weights)``; upstream goes past its checks."""
+    session.write_variables_data(weights)
+
+
 class TaskSession(popxl.Session):
     """A session with the streams and the state of a task.
 

@@ -34,6 +34,16 @@ def suffix_graph_name(name: str, suffix: str) -> str:
     return f"{stem}_{suffix}"
 
 
+def overrides(child: type, parent: type, method: str) -> bool:
+    """Whether ``child`` has another ``method`` than ``parent``."""
+    return getattr(child, method) is not getattr(parent, method)
+
+
+def duplicate_items(items: Iterable[K]) -> list[K]:
+    """Those of ``items`` that are there more than once, each once, in order."""
+    return [item for item, count in collections.Counter(items).items() if count > 1]
+
+
 @contextmanager
 def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]:
     """Log how long the block took, in minutes of the run's clock, at level INFO.
@@ -96,4 +106,4 @@ class WeightsDict(MutableMapping[Variable, np.ndarray]):
         return iter(self.dict)
 
 
-__all__ = ["OrderedDict", "WeightsDict", "null_context", "suffix_graph_name", "timer"]
+__all__ = ["OrderedDict", "WeightsDict", "duplicate_items", "null_context", "overrides", "suffix_graph_name", "timer"]

@@ -8,9 +8,10 @@ from ipuperf.popxl.errors import unsupported
 from ipuperf.popxl.package import functions_win
 
 from .cross_entropy import cross_entropy, cross_entropy_with_grad
+from .fp8_amax_scale import fp8_amax_scale
 from .streams import host_load, host_store
 
-__all__ = ["cross_entropy", "cross_entropy_with_grad", "host_load", "host_store"]
+__all__ = ["cross_entropy", "cross_entropy_with_grad", "fp8_amax_scale", "host_load", "host_store"]
 
 functions_win(__name__)
 

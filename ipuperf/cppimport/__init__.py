@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 #: Modules that the vendor's libraries compile (without ``.cpp``), and where their ops are built in.
 BUILT_IN = {
     "crossentropysharded_binding": "popxl_addons.ops.cross_entropy_sharded_loss",
+    "fp8_mse_scale_impl": "popxl_addons.ops.fp8_mse_scale",
     "grad_reduce_square_add_binding": "popxl_addons.ops.grad_reduce_square_add",
     "group_quantize_decompress_binding": "popxl_addons.ops.group_quantize_decompress",
     "layer_norm_distributed_binding": "popxl_addons.ops.layer_norm_distributed",
+    "linear_layout_impl": "popxl_addons.ops.linear_layout",
     "replicated_all_gather_strided_binding": "popxl_addons.ops.replicated_strided_collectives",
     "replicated_all_reduce_TP_binding": "popxl_addons.ops.replicated_all_reduce_TP",
     "replicated_all_reduce_strided_binding": "popxl_addons.ops.replicated_strided_collectives",

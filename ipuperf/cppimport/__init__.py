@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 #: Modules that the vendor's libraries compile (without ``.cpp``), and where their ops are built in.
 BUILT_IN = {
@@ -31,13 +31,13 @@ class CppOpError(ImportError):
     """A program asked for a custom op in C++. An ImportError, so that a program can fall back on its description."""
 
 
-def refuse(fullname: str, file: str = "") -> NoReturn:
-    """Raise the error for the C++ module ``fullname``, whose source is ``file`` when that is known."""
+def refused(fullname: str, file: str = "") -> CppOpError:
+    """The error for the C++ module ``fullname``, whose source is ``file`` when that is known."""
     stem = fullname.rpartition(".")[2]
     what = f"{fullname!r} ({file})" if file else repr(fullname)
     if stem in BUILT_IN:
-        raise CppOpError(f"{what} is C++, which ipuperf does not compile; its op is built in: import {BUILT_IN[stem]}")
-    raise CppOpError(
+        return CppOpError(f"{what} is C++, which ipuperf does not compile; its op is built in: import {BUILT_IN[stem]}")
+    return CppOpError(
         f"{what} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
         "value, gradient and cost, and add it with popxl.custom_ops.custom_op: docs/adding-a-custom-op.md shows how"
     )
@@ -45,29 +45,29 @@ def refuse(fullname: str, file: str = "") -> NoReturn:
 
 def imp(fullname: str, opt_in: bool = False) -> ModuleType:
     """Raises :class:`CppOpError`."""
-    refuse(fullname)
+    raise refused(fullname)
 
 
 def imp_from_filepath(filepath: str | Path, fullname: str | None = None) -> ModuleType:
     """Raises :class:`CppOpError`."""
-    refuse(fullname or Path(filepath).stem, str(filepath))
+    raise refused(fullname or Path(filepath).stem, str(filepath))
 
 
 def build(fullname: str) -> str:
     """Raises :class:`CppOpError`."""
-    refuse(fullname)
+    raise refused(fullname)
 
 
 def build_filepath(filepath: str | Path, fullname: str | None = None) -> str:
     """Raises :class:`CppOpError`."""
-    refuse(fullname or Path(filepath).stem, str(filepath))
+    raise refused(fullname or Path(filepath).stem, str(filepath))
 
 
-def build_all(root_directory: str | Path, **options: Any) -> None:
+def build_all(root_directory: str | Path, **_options: Any) -> None:
     """Raises :class:`CppOpError` for the first module below ``root_directory`` that cppimport would compile."""
     for path in sorted(Path(root_directory).rglob("*.cpp")):
         if is_module(path):
-            refuse(path.stem, str(path))
+            raise refused(path.stem, str(path))
 
 
 def is_module(path: Path) -> bool:

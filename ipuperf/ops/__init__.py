@@ -38,7 +38,7 @@ from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
 from .custom import CustomOp
-from .distributed_norm import LayerNormDistributed, LayerNormDistributedGrad
+from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,

@@ -55,7 +55,9 @@ class LinearFP8(Module):
         self.fp8_scale = metrics[scale_metric]
 
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
-        """``(rows, features in) -> (rows, out_features)``, in the type of x."""
+        """``(rows, features in) -> (rows, out_features)``, in the type of x; ValueError for another rank."""
+        if len(x.shape) != 2:
+            raise ValueError(f"LinearFP8: the input has shape {x.shape}; (rows, features) is needed")
         draw = partial(drawn, (x.shape[-1], self.out_features))
         w = self.add_variable_input("weight", draw, x.dtype, replica_grouping=self.replica_grouping)
         scaled = {}

@@ -98,6 +98,10 @@ class Op:
         nothing, and no other IPU, replica, host or memory outside waits for it."""
         return not self.called_graphs() and not self.modified_inputs() and self.fixed_ipu() is None
 
+    def seen(self) -> bool:
+        """Whether running the op shows even if nobody reads its results (it prints)."""
+        return False
+
     def fixed_ipu(self) -> int | None:
         """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
         return None

@@ -12,6 +12,7 @@ import numpy as np
 
 from ipuperf import ir
 from ipuperf.ops.control import modified_graph_inputs
+from ipuperf.ops.half import OneThread
 
 from . import host
 from .compiler import Code, Compiler
@@ -112,7 +113,7 @@ class Evaluator:
         for stream, writer in self._writers.items():
             outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
             writer.open(outputs[stream])
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), OneThread():
             for step in self._code:
                 step()
         for writer in self._writers.values():

@@ -107,13 +107,13 @@ def _elide(plan: Plan, position: int, op: Op) -> None:
 def dead_ops(plan: Plan, needed: Sequence[bool]) -> set[Op]:
     """Ops of ``plan`` whose results reach no needed output of the graph and that do nothing else.
 
-    Ops that change or alias an operand, read streams or remote buffers (they alias the tensor they fill), call graphs
-    or have no result are never dead.
+    Ops that change or alias an operand, read streams or remote buffers (they alias the tensor they fill), call graphs,
+    print or have no result are never dead.
     """
     wanted = {t for t, need in zip(plan.graph.outputs, needed, strict=True) if need}
     dead: set[Op] = set()
     for op in reversed(plan.order):
-        pure = op.outputs and not (op.modified_inputs() or op.aliases() or op.called_graphs())
+        pure = op.outputs and not (op.modified_inputs() or op.aliases() or op.called_graphs() or op.seen())
         if pure and not any(t in wanted for t in op.outputs):
             dead.add(op)
         else:

@@ -360,6 +360,21 @@ def test_op_created_hooks(ir: popxl.Ir) -> None:
     assert seen == ["Init", "HostLoad"]
 
 
+def test_a_called_graph_prints_though_nobody_reads_what_it_makes(capfd: pytest.CaptureFixture[str]) -> None:
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph:
+        x = popxl.variable(np.arange(4, dtype=np.float32).reshape(2, 2))
+
+        def shown(x: popxl.Tensor) -> popxl.Tensor:
+            ops.print_tensor(x, title="inner", digits=1)
+            return x + 1
+
+        ops.call(ir.create_graph(shown, x), x)
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run()
+    assert capfd.readouterr().err.count("inner (replica 1): [[0. 1.]\n [2. 3.]]") == 1
+
+
 def test_variable_arguments_hold_tensors_only_or_none() -> None:
     ir = popxl.Ir()
     with ir.main_graph:

@@ -110,3 +110,44 @@ def test_a_call_is_counted_once_beside_steps_of_the_io_tiles() -> None:
         session.run()
     operations = session.executable.trace.operations().set_index("type")
     assert operations.loc["ReplicatedReduceScatter", "calls"] == 4
+
+
+def test_a_copy_starts_where_its_operand_is() -> None:
+    ir = popxl.Ir()
+    ir.num_io_tiles = 32
+    with ir.main_graph, popxl.in_sequence(True):
+        buffer = popxl.remote_buffer((8,), popxl.float32, 1)
+        x = popxl.variable(np.arange(8, dtype=np.float32))
+
+        def load() -> popxl.Tensor:
+            with popxl.io_tiles():
+                return ops.remote_load(buffer, 0)
+
+        def to_io(x: popxl.Tensor) -> popxl.Tensor:
+            with popxl.io_tiles():
+                return ops.io_tile_copy(x)
+
+        def to_compute(x: popxl.Tensor) -> popxl.Tensor:
+            return ops.io_tile_copy(x)
+
+        def doubled_and_stored(x: popxl.Tensor) -> None:
+            y = x + x
+            with popxl.io_tiles():
+                ops.remote_store(buffer, 0, ops.io_tile_copy(y))
+
+        def read_then_copied(x: popxl.Tensor) -> tuple[popxl.Tensor, popxl.Tensor]:
+            return ops.call(ir.create_graph(lambda x: x * 2, x), x)[0], ops.io_tile_copy(x)
+
+        (there,) = ops.call(ir.create_graph(to_io, x), x)
+        (back,) = ops.call(ir.create_graph(to_compute, there), there)
+        ops.call(ir.create_graph(doubled_and_stored, back), back)
+        (loaded,) = ops.call(ir.create_graph(load))
+        result = ops.io_tile_copy(loaded)
+        twice, again = ops.call(ir.create_graph(read_then_copied, result), result)
+        d2h = [popxl.d2h_stream((8,), popxl.float32) for _ in range(2)]
+        ops.host_store(d2h[0], twice)
+        ops.host_store(d2h[1], ops.io_tile_copy(again))
+    with popxl.Session(ir, "ipu_hw") as session:
+        out = session.run()
+    np.testing.assert_array_equal(out[d2h[0]], 4 * np.arange(8))
+    np.testing.assert_array_equal(out[d2h[1]], 2 * np.arange(8))

@@ -205,6 +205,42 @@ def test_loops_of_a_gradient_graph_are_backward(mode: Any) -> None:
     assert [found[op] for op in ir._ir.main_graph.ops if op.type == "ScaledAddLhsInplace"] == ["update"]
 
 
+@pytest.mark.parametrize("io", [False, True])
+def test_weights_and_gradients_are_gathered_and_reduced_on_the_tiles_asked_for(io: bool) -> None:
+    """Shards of a weight loaded and gathered, its gradient reduced to shards, a bias whole: two replicas."""
+    ir = popxl.Ir(2)
+    ir.num_io_tiles = 32 if io else 0
+    with ir.main_graph, popxl.in_sequence(True):
+        w = addons.VariableFactory(partial(np.arange, 6, dtype=np.float32), popxl.float32, "w")
+        b = addons.VariableFactory(partial(np.arange, 3, dtype=np.float32), popxl.float32, "b")
+        facts = addons.NamedVariableFactories(w=w, b=b)
+        buffers = addons.named_variable_buffers(facts, shard_over_dict={"w": 2, "b": 1})
+        facts.init_remote(buffers)
+        load, names = addons.load_remote_graph(buffers, use_io_tiles=io)
+        shards = addons.NamedTensors.pack(names, load.call(0))
+        gather, names = addons.all_gather_replica_sharded_graph(
+            addons.NamedTensors.pack(names, load.graph.outputs), use_io_tiles=io
+        )
+        whole = addons.NamedTensors.pack(names, gather.bind(shards).call())
+        assert (whole.w.shape, whole.b.shape) == ((6,), (3,))
+        reduce, names = addons.reduce_replica_sharded_graph(whole, "add", use_io_tiles=io)
+        sums = addons.NamedTensors.pack(names, reduce.bind(whole).call())
+        assert sums.w.shape == (3,)
+        streams = {}
+        for name, t in {"w": whole.w, "b": whole.b, "dw": sums.w, "db": sums.b}.items():
+            streams[name] = popxl.d2h_stream(t.shape, t.dtype, name)
+            ops.host_store(streams[name], ops.io_tile_copy(t) if io and name.startswith("d") else t)
+    collectives = [op for g in ir._ir.all_graphs() for op in g.ops if op.type.startswith("Replicated")]
+    assert {op.tile_set for op in collectives} == {"io" if io else "compute"}
+    with popxl.Session(ir, "ipu_hw") as session:
+        out = {name: session.run()[stream] for name, stream in streams.items()}
+    np.testing.assert_array_equal(out["w"], [np.arange(6)] * 2)
+    np.testing.assert_array_equal(out["b"], [np.arange(3)] * 2)
+    np.testing.assert_array_equal(out["dw"], [[0, 2, 4], [6, 8, 10]])
+    np.testing.assert_array_equal(out["db"], [[0, 2, 4]] * 2)
+    assert check(simulate_session(session, load_machine("pod4"))) == []
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 

@@ -89,11 +89,8 @@ UPSTREAM = {
     }.items()
 }
 
-_FLOAT8 = "products of 8-bit floats (popxl.ops.matmul_pow2scaled) are not supported yet"
-
 #: Upstream modules that cannot be here, with the reason.
 CANNOT = {
-    "popxl_addons.layers.linear_fp8": _FLOAT8,
     "popxl_addons.ops.cross_entropy_sharded_wr_loss": (
         "one op cannot be on several IPUs of a replica; use cross_entropy_sharded_loss over replicas"
     ),

@@ -11,7 +11,9 @@ import torch
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
+from ipuperf.popxl import fp8_utils
 from ipuperf.popxl_addons import layers
+from ipuperf.popxl_addons.layers.linear_fp8 import LinearFP8
 from ipuperf.popxl_addons.utils import WeightsDict
 
 CASES: dict[str, tuple[Callable[[], addons.Module], Callable[[], torch.nn.Module], tuple[int, ...]]] = {
@@ -87,6 +89,47 @@ def test_a_table_gathers_and_adds_up_its_gradients(indices: np.ndarray) -> None:
         found = session.run()
     np.testing.assert_array_equal(found[streams[0]], table.detach().numpy()[indices])
     np.testing.assert_allclose(found[streams[1]], table.grad, rtol=1e-5, atol=1e-6)  # type: ignore[arg-type]
+
+
+def eight_bits(values: np.ndarray, largest: float, margin: int = 0) -> np.ndarray:
+    """``values`` as 8-bit floats with the largest scale that fits less ``margin``, scaled back."""
+    dtype = popxl.float8_143 if largest == 240 else popxl.float8_152
+    scale = int(np.clip(np.floor(np.log2(largest / np.abs(values).max())), -31, 31)) - margin
+    coded = fp8_utils.host_pow2scale_cast_to_fp8(values, dtype, scale)
+    return fp8_utils.host_pow2scale_cast_from_fp8(coded, popxl.float32, -scale)
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=["fp32", "fp16"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_of_8_bit_floats(dtype: popxl.dtype, bias: bool) -> None:
+    rng = np.random.default_rng(5)
+    data, weight, upstream = (rng.normal(size=shape) for shape in ((4, 5), (5, 3), (4, 3)))
+    data, weight, upstream = (t.astype(dtype.as_numpy()).astype(np.float32) for t in (data, weight, upstream))
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, dy = popxl.variable(data, dtype), popxl.variable(upstream, dtype)
+        factories, graph = LinearFP8(3, bias).create_graph(x)
+        backward = addons.autodiff(graph)
+        variables = factories.init()
+        call = graph.bind(variables).call_with_info(x)
+        grads = backward.call(dy, args=backward.grad_graph_info.inputs_dict(call))
+        streams = [addons.host_store(t) for t in (call.outputs[0], *grads)]
+    with popxl.Session(ir) as session:
+        session.write_variables_data({variables.weight: weight.astype(dtype.as_numpy())})
+        value, dx, dw, *db = (session.run()[stream] for stream in streams)
+    x8, w8, dy8 = eight_bits(data, 240), eight_bits(weight, 240), eight_bits(upstream, 57344, 3)
+    for found, wanted in ((value, x8 @ w8), (dx, dy8 @ w8.T), (dw, x8.T @ dy8)):
+        np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=4e-3)  # products are float16
+    assert len(db) == bias
+    for found in db:
+        np.testing.assert_allclose(found, upstream.sum(0), **LIMITS[dtype])
+
+
+def test_scales_and_inputs_of_8_bit_floats() -> None:
+    with pytest.raises(ValueError, match="scale_metric 'mse'; allowed: amax, manual_scale"):
+        LinearFP8(2, scale_metric="mse")
+    with popxl.Ir().main_graph, pytest.raises(ValueError, match="is needed"):
+        LinearFP8(2).create_graph(popxl.TensorSpec((2, 3, 4), popxl.float16))
 
 
 def test_a_seed_is_one_for_each_group() -> None:

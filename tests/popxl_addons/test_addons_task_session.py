@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ class Table(addons.Module):
     """A table in one variable."""
 
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
-        return x + self.add_variable_input("table", np.zeros((2, 3), np.float32), popxl.float32)
+        return x + self.add_variable_input("table", partial(np.zeros, (2, 3)), popxl.float32)
 
 
 def in_files(folder: Path, start: float) -> TaskSession:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from . import is_module, refuse
+from . import is_module, refused
 
 
 class CppFinder(importlib.abc.MetaPathFinder):
@@ -26,7 +26,7 @@ class CppFinder(importlib.abc.MetaPathFinder):
         for folder in sys.path if path is None else path:
             source = Path(folder or ".") / f"{fullname.rpartition('.')[2]}.cpp"
             if source.is_file() and is_module(source):
-                refuse(fullname, str(source))
+                raise refused(fullname, str(source))
         return None
 
 

@@ -14,7 +14,7 @@ from ipuperf.functions.naming import modules
 
 from ..errors import unsupported
 from ..package import functions_win
-from . import collectives, var_updates
+from . import collectives, utils, var_updates
 from .call import CallSiteInfo, call, call_with_info
 from .code_load import remote_code_load
 from .conditional import ConditionalSiteInfo, conditional, conditional_with_info

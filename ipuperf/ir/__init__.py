@@ -25,7 +25,7 @@ from .dtype import (
     DType,
     dtype_of,
 )
-from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
+from .errors import AmbiguityError, ApplicationRuntimeError, CycleError, DTypeError, IrError, ShapeError
 from .graph import Graph, Ir, data_of, derived
 from .op import Op
 from .operators import Operators
@@ -55,6 +55,7 @@ __all__ = [
     "UINT32",
     "UINT64",
     "AmbiguityError",
+    "ApplicationRuntimeError",
     "BuildContext",
     "Builder",
     "Connection",

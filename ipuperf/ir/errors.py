@@ -19,5 +19,9 @@ class AmbiguityError(IrError):
     """An in-place change and another use of the same tensor are not ordered with respect to each other."""
 
 
+class ApplicationRuntimeError(IrError):
+    """A check that a program makes while it runs has failed (Poplar's ``application_runtime_error``)."""
+
+
 class CycleError(IrError):
     """Data flow and ordering constraints of a graph contradict each other."""

@@ -174,25 +174,13 @@ def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, 
 
 
 def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors behind each other along ``axis``.
-
-    Raises:
-        TypeError: tensors of different types.
-    """
-    _same_types(ts)
+    """Tensors behind each other along ``axis``; tensors of different types are a ``MixedTypesError``."""
     return make(_k.Concat, *ts, axis=axis)
 
 
 def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
     """As :func:`concat`, sharing storage with the operands."""
-    _same_types(ts)
     return make(_k.ConcatInplace, *ts, axis=axis)
-
-
-def _same_types(ts: Sequence[Tensor]) -> None:
-    if len({t.dtype.name for t in ts if isinstance(t, Tensor)}) > 1:
-        listed = ", ".join(f"{t.id!r} {t.dtype.name}" for t in ts if isinstance(t, Tensor))
-        raise TypeError(f"All inputs to a concat operation must have the same type: {listed}")
 
 
 def expand_dims(t: Tensor, axis: int = -1) -> Tensor:

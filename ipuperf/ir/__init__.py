@@ -25,7 +25,15 @@ from .dtype import (
     DType,
     dtype_of,
 )
-from .errors import AmbiguityError, ApplicationRuntimeError, CycleError, DTypeError, IrError, ShapeError
+from .errors import (
+    AmbiguityError,
+    ApplicationRuntimeError,
+    CycleError,
+    DTypeError,
+    IrError,
+    MixedTypesError,
+    ShapeError,
+)
 from .graph import Graph, Ir, data_of, derived
 from .op import Op
 from .operators import Operators
@@ -69,6 +77,7 @@ __all__ = [
     "Grouping",
     "Ir",
     "IrError",
+    "MixedTypesError",
     "Op",
     "Operand",
     "Operators",

@@ -15,6 +15,10 @@ class DTypeError(IrError, ValueError):
     """Operand data types do not fit an op's type rule."""
 
 
+class MixedTypesError(DTypeError, TypeError):
+    """As :class:`DTypeError`, where upstream raises a ``TypeError``."""
+
+
 class AmbiguityError(IrError):
     """An in-place change and another use of the same tensor are not ordered with respect to each other."""
 

@@ -122,9 +122,7 @@ def resolve_operands(
     parameters = graph._ir.inputs
     unknown = [k.id for k in named if k not in parameters]
     if unknown:
-        raise ValueError(
-            f"{what} of graph {graph.name!r}: {unknown} are no inputs of it, they are not in the called graph"
-        )
+        raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it: not in the called graph")
     positional = flatten_operands(inputs)
     free = [p for p in parameters if p not in named]
     if len(positional) != len(free):

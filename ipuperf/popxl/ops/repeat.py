@@ -38,7 +38,7 @@ def repeat_with_info(
     outputs = graph._ir.outputs
     if len(outputs) > len(operands):
         raise ValueError(
-            f"To repeat the subgraph {graph.name!r} it needs an input for each output: it has {len(outputs)} outputs and "
+            f"To repeat the subgraph {graph.name!r} it needs an input for each output: {len(outputs)} outputs and "
             f"{len(operands)} inputs"
         )
     # upstream makes two tensors per output (the wrapper's and the parent's) and always numbers them

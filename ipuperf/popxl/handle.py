@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Tensor(_ir.Operators):
     """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
 
-    ``repr`` is ``Tensor[<id> <dtype> <shape>]``, of variables and constants ``Variable[...]`` and ``Constant[...]``
-    (older versions upstream, which some tutorials print, say ``Tensor`` for all).
+    ``repr`` is ``Tensor[<id> <dtype> <shape>]`` for variables and constants too: that is what the tutorials print
+    (upstream of a later age prints ``Variable[...]``).
     """
 
     __iter__ = None
@@ -257,7 +257,7 @@ class Tensor(_ir.Operators):
         return hash((self.id, id(self._ir_tensor.graph.ir)))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}[{self.id} {self.dtype!r} {self.shape}]"
+        return f"Tensor[{self.id} {self.dtype!r} {self.shape}]"
 
 
 class Variable(Tensor):

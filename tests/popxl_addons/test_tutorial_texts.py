@@ -20,7 +20,6 @@ def test_basic_concepts_prints_what_the_document_shows(tutorial: Callable, run_c
     fragments = ("outputs = bound_graph.call(x)\n", "call(graph, x, inputs_dict=")  # prose, not programs
     cells = [c for c in document.cells[:first_mnist] if not c.startswith(fragments)]
     _, printed = run_cells(*cells)
-    printed = printed.replace("Variable[", "Tensor[")  # the document is of the age before variables said so
     expected = [line for o in document.outputs[:5] for line in _plain(o)]
     assert _plain(printed) == expected
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from ipuperf import ops as _k
-from ipuperf.ir import FLOAT16, FLOAT32, DType, Operand, Tensor
+from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, Tensor
 
 from .arranging import padded
 from .making import make
@@ -152,7 +152,8 @@ def conv_transpose(
     options = _plan_options("conv_transpose", available_memory_proportions, partials_types)
     if output_shape:
         attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
-        return _transposed_into(t, weight, tuple(output_shape), tuple(output_padding), attributes)
+        operands = (_k.ConvTranspose, t, weight)
+        return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
     pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(
         _k.ConvTranspose, t, weight,
@@ -162,10 +163,11 @@ def conv_transpose(
 
 
 def _transposed_into(
-    t: Tensor, weight: Tensor, wanted: tuple[int, ...], extra: tuple[int, ...], attributes: dict[str, Any]
+    operands: tuple[Any, ...], wanted: tuple[int, ...], extra: tuple[int, ...], attributes: dict[str, Any]
 ) -> Tensor:
-    """A transposed convolution whose result has the shape ``wanted``; ValueError for another number of axes, or other
-    sizes of batch and channels."""
+    """A transposed convolution (its class, then its operands) whose result has the shape ``wanted``; ValueError for
+    another number of axes, or other sizes of batch and channels."""
+    t, weight = operands[1:3]
     axes = len(t.shape) - 2
     full = (t.shape[0], weight.shape[1] * attributes["groups"])
     if wanted[:-axes] not in ((), full) or len(wanted) < axes:
@@ -179,7 +181,7 @@ def _transposed_into(
         if surplus < 0:
             missing[axis] = (0, -surplus)
         pads.append((max(0, surplus) - max(0, surplus) // 2, max(0, surplus) // 2))
-    found = make(_k.ConvTranspose, t, weight, padding=pads, output_padding=extra or 0, **attributes)
+    found = make(*operands, padding=pads, output_padding=extra or 0, **attributes)
     return padded(found, missing) if missing else found
 
 
@@ -305,3 +307,118 @@ def roi_align(
         spatial_scale=spatial_scale,
         sampling_ratio=sampling_ratio,
     )
+
+
+# -- 8-bit floats ------------------------------------------------------------------------------------------------------
+
+
+def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: DType = FLOAT8_143) -> Tensor:
+    """``t * 2**log2_scale`` as 8-bit floats; what is too large becomes NaN.
+
+    Args:
+        t: float16 or float32.
+        log2_scale: a scalar of int32; its value has to be from -32 to 31 when the program runs.
+        data_type: ``float8_143`` or ``float8_152``.
+
+    Raises:
+        TypeError: other types; ValueError: ``log2_scale`` is no scalar.
+    """
+    _check_scale("pow2scale_cast_to_fp8", log2_scale)
+    if not t.dtype.is_floating_point:
+        raise TypeError(f"pow2scale_cast_to_fp8: {t.id!r} is {t.dtype.name}; allowed: float16, float32")
+    if data_type.category != "float8":
+        raise TypeError(f"pow2scale_cast_to_fp8: data_type {data_type.name}; allowed: float8_143, float8_152")
+    return make(_k.Pow2ScaleThenCast, t, log2_scale, name=f"{t.name}_{data_type.name}", dtype=data_type)
+
+
+def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: DType = FLOAT16) -> Tensor:
+    """``t * 2**log2_scale`` as float16 or float32 of 8-bit floats ``t``; ``log2_scale`` and errors as
+    :func:`pow2scale_cast_to_fp8`."""
+    _check_eight("pow2scale_cast_from_fp8", t)
+    _check_scale("pow2scale_cast_from_fp8", log2_scale)
+    if data_type not in (FLOAT16, FLOAT32):
+        raise TypeError(f"pow2scale_cast_from_fp8: data_type {data_type.name}; allowed: float16, float32")
+    return make(_k.CastThenPow2Scale, t, log2_scale, name=f"{t.name}_{data_type.name}", dtype=data_type)
+
+
+def matmul_pow2scaled(
+    lhs: Tensor, rhs: Tensor, log2_scale: Tensor, available_memory_proportion: float | None = None
+) -> Tensor:
+    """``(lhs @ rhs) * 2**log2_scale`` of 8-bit floats (either format), in float16; see :func:`matmul`.
+
+    Raises:
+        TypeError: other types; ValueError: ``log2_scale`` is no scalar, or shapes do not fit.
+    """
+    _check_eight("matmul_pow2scaled", lhs, rhs)
+    _check_scale("matmul_pow2scaled", log2_scale)
+    share = _plan_options("matmul_pow2scaled", _one(available_memory_proportion), None)
+    return make(_k.MatMulPow2Scaled, lhs, rhs, log2_scale, partials_dtype=FLOAT16, **share)
+
+
+def conv_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    available_memory_proportions: Sequence[float] | None = None,
+) -> Tensor:
+    """A convolution of 8-bit floats times ``2**log2_scale``, in float16; see :func:`conv` and
+    :func:`matmul_pow2scaled`."""
+    _check_eight("conv_pow2scaled", t, weight)
+    _check_scale("conv_pow2scaled", log2_scale)
+    options = _plan_options("conv_pow2scaled", available_memory_proportions, ["half"])
+    pads = _padding("conv_pow2scaled", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    return make(
+        _k.ConvPow2Scaled, t, weight, log2_scale,
+        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
+    )  # fmt: skip
+
+
+def conv_transpose_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    available_memory_proportions: Sequence[float] | None = None,
+) -> Tensor:
+    """A transposed convolution of 8-bit floats times ``2**log2_scale``, in float16; see :func:`conv_transpose` and
+    :func:`matmul_pow2scaled`."""
+    what = "conv_transpose_pow2scaled"
+    _check_eight(what, t, weight)
+    _check_scale(what, log2_scale)
+    options = _plan_options(what, available_memory_proportions, ["half"])
+    attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
+    operands = (_k.ConvTransposePow2Scaled, t, weight, log2_scale)
+    if output_shape:
+        return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
+    pads = _padding(what, pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    return make(*operands, padding=pads, output_padding=tuple(output_padding) or 0, **attributes)
+
+
+def _one(value: float | None) -> list[float] | None:
+    return None if value is None else [value]
+
+
+def _check_eight(what: str, *tensors: Tensor) -> None:
+    """TypeError unless all are 8-bit floats."""
+    for tensor in tensors:
+        if tensor.dtype.category != "float8":
+            raise TypeError(f"{what}: {tensor.id!r} is {tensor.dtype.name}; allowed: float8_143, float8_152")
+
+
+def _check_scale(what: str, log2_scale: Tensor) -> None:
+    """ValueError unless it is a scalar, TypeError unless it is int32."""
+    if log2_scale.shape != ():
+        raise ValueError(f"{what}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; a scalar is needed")
+    if log2_scale.dtype != INT32:
+        raise TypeError(f"{what}: log2_scale {log2_scale.id!r} is {log2_scale.dtype.name}; int32 is needed")

@@ -106,7 +106,7 @@ def _dependents(order: Sequence[Op], sources: Sequence[Tensor]) -> set[Tensor]:
     reached = set(sources)
     for op in order:
         if any(t in reached for t in op.inputs):
-            reached.update(t for t in op.outputs if t.dtype.is_floating_point)
+            reached.update(t for t in op.outputs if t.dtype.category in ("float", "float8"))
     return reached
 
 

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor, phases_of
 from ipuperf.ir.collector import collector_paused
+from ipuperf.machine import MachineError
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
 from ipuperf.ops.control import If, Loop, modified_graph_inputs
 from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.float8 import needed_architecture
 from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
 from ipuperf.ops.work import CallGraph
@@ -326,12 +328,13 @@ def lower(
             None: none do.
 
     Raises:
-        MachineError: the replicas cannot be placed; IrError: an op without a cost model, an operand on another IPU or
-            tile set, an unknown sync pattern, too many I/O tiles.
+        MachineError: the replicas cannot be placed, an op has no vertices on these IPUs; IrError: an op without a cost
+            model, an operand on another IPU or tile set, an unknown sync pattern, too many I/O tiles.
     """
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
     _check_remote(ir, machine)
+    _check_architecture(ir, machine)
     ir.freeze_check()
     with ir.frozen(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
@@ -344,6 +347,16 @@ def lower(
     if strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))
     return program
+
+
+def _check_architecture(ir: Ir, machine: Machine) -> None:
+    """MachineError when an op of the program has no vertices on the machine's IPUs."""
+    wanted = needed_architecture(ir)
+    if wanted is not None and machine.chip.architecture != wanted[1]:
+        raise MachineError(
+            f"{wanted[0].where()}: {machine.name} has IPUs of architecture {machine.chip.architecture}, which compute "
+            f"no 8-bit floats; allowed: {wanted[1]} (presets bow-...)"
+        )
 
 
 def _check_remote(ir: Ir, machine: Machine) -> None:

@@ -15,7 +15,8 @@ from .placement import home_of, reading_ipu, user_ipu, users
 from .supersteps import positions_of, stack
 from .tile_sets import COMPUTE, TileSets
 
-_PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad")
+_PRODUCTS_OF_FLOAT8 = ("MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled")
+_PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_PRODUCTS_OF_FLOAT8)
 
 
 class Places:

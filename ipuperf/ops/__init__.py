@@ -62,6 +62,13 @@ from .elementwise import (
     Where,
 )
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
+from .float8 import (
+    CastThenPow2Scale,
+    ConvPow2Scaled,
+    ConvTransposePow2Scaled,
+    MatMulPow2Scaled,
+    Pow2ScaleThenCast,
+)
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot, TiedGather
 from .grad_reduce import GradReduceSquareAdd

@@ -82,6 +82,9 @@ def spatial_padding() -> Attribute[Padding]:
 class _Convolutional(Op):
     """Base of the passes of a convolution.
 
+    Class attributes:
+        extra_operands: operands behind the two of the convolution.
+
     Attributes:
         strides, dilation: per spatial axis of the forward convolution (default 1; one integer stands for all axes).
         padding: (before, after) per spatial axis of the forward input, in zeros (default none).
@@ -91,6 +94,7 @@ class _Convolutional(Op):
     """
 
     pass_: ClassVar[str]
+    extra_operands: ClassVar[int] = 0
 
     strides = spatial("strides", 1)
     dilation = spatial("dilation", 1)
@@ -111,12 +115,13 @@ class _Convolutional(Op):
 
     def operands(self, count: int) -> None:
         """Check number, types and ranks of the operands, and the attributes that stand for themselves."""
-        found = len(self.inputs)
+        found = len(self.inputs) - self.extra_operands
         self.require(found == count, f"needs {count} operands, got {found}; a bias is added by AddBias")
-        self.same_dtype(*self.inputs)
-        self.floating(*self.inputs)
-        ranks = {len(t.shape) for t in self.inputs}
-        shapes = " and ".join(str(t.shape) for t in self.inputs)
+        operands = self.inputs[:count]
+        self.same_dtype(*operands)
+        self.floating(*operands)
+        ranks = {len(t.shape) for t in operands}
+        shapes = " and ".join(str(t.shape) for t in operands)
         self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
         self.require(ranks.pop() > 2, "a convolution needs at least 1 spatial axis: (N, C, *spatial)")
         self.require(self.groups >= 1, f"groups={self.groups}; a positive integer is needed")
@@ -181,14 +186,14 @@ class Conv(_Convolutional):
 
     def convolution(self) -> works.Convolution:
         """Itself."""
-        x, w = (t.shape for t in self.inputs)
+        x, w = (t.shape for t in self.inputs[:2])
         return self.describe(x[0], (x[1], w[0]), x[2:], w[2:])
 
     def infer(self) -> list[TensorSpec]:
         """``(N, O, *output size)``."""
         self.operands(2)
         conv = self.check()
-        x, w = self.inputs
+        x, w = self.inputs[:2]
         self.require(
             w.shape[1] * conv.groups == x.shape[1],
             f"weights {w.shape} with {conv.groups} groups take {w.shape[1] * conv.groups} input channels; "
@@ -230,14 +235,14 @@ class _InputPass(_Convolutional):
 
     def convolution(self) -> works.Convolution:
         """The forward convolution whose gradient this is."""
-        grad, w = (t.shape for t in self.inputs)
+        grad, w = (t.shape for t in self.inputs[:2])
         return self.describe(grad[0], (w[1] * self.groups, grad[1]), self.size(), w[2:])
 
     def infer(self) -> list[TensorSpec]:
         """``(N, C, *size)``."""
         self.operands(2)
         conv = self.check()
-        grad, w = self.inputs
+        grad, w = self.inputs[:2]
         self.require(w.shape[0] == grad.shape[1], f"gradient {grad.shape} and weights {w.shape} differ in channels")
         self.require(
             grad.shape[2:] == conv.output_size,

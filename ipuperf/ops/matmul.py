@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,10 +33,14 @@ class MatMul(Op):
         output_dtype: type of the result (default: that of the operands).
         available_memory_proportion: share of tile memory the plan may use for temporaries, in (0, 1].
         pass_: fully connected pass, one of :data:`PASSES`; ``fcfwd`` gives ``fcbwd`` and ``fcwu`` gradients.
+
+    Class attributes:
+        extra_operands: operands behind the two of the product.
     """
 
     type = "MatMul"
     operator = "matmul"
+    extra_operands: ClassVar[int] = 0
 
     partials_dtype = Attribute(optional(FLOATING), None)
     output_dtype = Attribute(optional(FLOATING), None)
@@ -44,9 +49,9 @@ class MatMul(Op):
 
     def infer(self) -> list[TensorSpec]:
         """The product's shape by NumPy's rules."""
-        if len(self.inputs) != 2:
+        if len(self.inputs) != 2 + self.extra_operands:
             self.require(False, f"needs 2 operands, got {len(self.inputs)}")
-        lhs, rhs = self.inputs
+        lhs, rhs = self.inputs[:2]
         dtype = self.same_dtype(lhs, rhs)
         self.floating(lhs)
         if not 0 < self._memory() <= 1:
@@ -131,7 +136,7 @@ class MatMul(Op):
     def work(self) -> list[works.Work]:
         """One planned product. Batch axes of both operands are groups; those that only ``lhs`` (``rhs``) has become
         rows (columns), as upstream combines them before planning."""
-        lhs, rhs = self.inputs
+        lhs, rhs = self.inputs[:2]
         a = (1, *lhs.shape) if len(lhs.shape) == 1 else lhs.shape
         b = (*rhs.shape, 1) if len(rhs.shape) == 1 else rhs.shape
         rank = max(len(a), len(b)) - 2

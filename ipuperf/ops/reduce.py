@@ -54,8 +54,8 @@ class Reduce(Op):
         tensor = self.inputs[0]
         if self.needs_float:
             self.floating(tensor)
-        elif tensor.dtype == BOOL:
-            raise DTypeError(f"{self.where()}: {tensor.id!r} is bool; a number type is needed")
+        elif tensor.dtype == BOOL or tensor.dtype.category == "float8":
+            raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; a number type is needed")
         axes = self.axes
         if self.keepdims:
             return [TensorSpec(self.kept_shape(), tensor.dtype)]

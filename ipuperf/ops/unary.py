@@ -281,6 +281,11 @@ class Cast(Op):
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with the new dtype."""
         tensor = self.inputs[0]
+        if "float8" in (tensor.dtype.category, self.dtype.category) and tensor.dtype != self.dtype:
+            raise DTypeError(
+                f"{self.where()}: cast of {tensor.dtype.name} to {self.dtype.name}; 8-bit floats are cast by "
+                "pow2scale_cast_to_fp8 and pow2scale_cast_from_fp8"
+            )
         return [TensorSpec(tensor.shape, self.dtype, tensor.meta_shape)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:

@@ -145,6 +145,8 @@ _POPLAR_NAMES = {
     "int64": "long long",
     "uint64": "unsigned long long",
     "bool": "bool",
+    "float8_143": "quarter",
+    "float8_152": "quarter",
 }
 
 

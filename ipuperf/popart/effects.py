@@ -48,6 +48,7 @@ EFFECTS: dict[str, Effect] = {
     "enablePrefetchDatastreams": _APPLIED,
     "enableInplaceAmbiguityChecking": _APPLIED,
     "dotChecks": _APPLIED,
+    "throwIfLog2ScaleTensorNotInRange": Effect(NO_EFFECT, "a log2_scale out of range is always an error", (True,)),
     "logDir": _APPLIED,
     # refused
     "useHostCopyOps": _ALWAYS,

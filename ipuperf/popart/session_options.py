@@ -134,7 +134,8 @@ def _defaults() -> dict[str, Any]:
     on = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
         decomposeGradSum enableOutlining enableOutliningCopyCostPruning separateCallOpPdfs rearrangeAnchorsOnHost
         enablePrefetchDatastreams compileEngine constantWeights delayVarUpdates enableFullyConnectedPass
-        enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange""".split()
+        enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange
+        throwIfLog2ScaleTensorNotInRange""".split()
     locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
     found = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
     found.update((name, TensorLocationSettings()) for name in locations)

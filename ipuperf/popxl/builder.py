@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ipuperf import ir as _ir
 
 from . import dtypes
-from .pb_ir import Program, plan_options
+from .pb_ir import ConfiguredIr, plan_options
 from .placement import check_places
 from .utils import to_numpy
 
@@ -24,7 +24,7 @@ class Builder(_ir.Builder):
 
     def made(self, op: _ir.Op) -> None:
         """Remember the ops of ``popxl.ipu(None)``."""
-        if _ir.CONTEXT.ipus and op.ipu is None and isinstance(op.graph.ir, Program):
+        if _ir.CONTEXT.ipus and op.ipu is None and isinstance(op.graph.ir, ConfiguredIr):
             op.graph.ir.unplaced.add(op)
 
     def taken(self, op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> Sequence[_ir.Tensor]:

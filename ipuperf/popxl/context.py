@@ -27,6 +27,48 @@ def current_builder() -> Builder:
     return CONTEXT.builders[-1]
 
 
+class Context:
+    """What new ops get from the ``with`` blocks around them, as upstream's functions ask for it; read only."""
+
+    @property
+    def graph(self) -> Graph:
+        """The innermost active graph; RuntimeError when there is none."""
+        return get_current_graph()
+
+    @property
+    def main_graph(self) -> Graph:
+        """The main graph of its Ir."""
+        return get_main_graph()
+
+    @property
+    def ipu_id(self) -> int | None:
+        """The IPU of :func:`ipu` (0 without, None in ``ipu(None)``)."""
+        return CONTEXT.ipus[-1] if CONTEXT.ipus else 0
+
+    @property
+    def io_tile_set(self) -> bool:
+        """Whether new ops are on I/O tiles."""
+        return bool(CONTEXT.tile_sets) and CONTEXT.tile_sets[-1] == "io"
+
+    @property
+    def name_scopes(self) -> list[str]:
+        """The name scopes, outermost first."""
+        return list(CONTEXT.scopes)
+
+    @property
+    def in_sequence(self) -> bool | str | None:
+        """What the innermost :func:`in_sequence` says; None without."""
+        return CONTEXT.modes[-1] if CONTEXT.modes else None
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"popxl's Context has no {name!r}: settings of PopART's native ops are not here")
+
+
+def get_current_context() -> Context:
+    """What is active now."""
+    return Context()
+
+
 def get_current_graph() -> Graph:
     """The innermost active graph; RuntimeError when there is none."""
     from .graph import Graph

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.runtime.effects import tell
 
 from . import context
 from .arguments import whole, wholes
@@ -16,7 +17,7 @@ from .dtypes import dtype as _dtype
 from .handle import Constant, Tensor, Variable, wrap
 from .remote_buffer import RemoteBuffer, check_sharding, shard_length
 from .replica_grouping import ReplicaGrouping
-from .utils import to_numpy
+from .utils import downcast_np_dtypes, to_numpy
 
 RETRIEVAL_MODES = ("one_per_group", "all_replicas")
 
@@ -34,17 +35,44 @@ def _host_array(
     log2_scale: int | None,
     nan_on_overflow: bool | None,
 ) -> np.ndarray:
-    """Host data as array; with several groups the leading axis must run over them. An array that a file is mapped to
-    stays one where its type is that of the variable: what the session writes back goes into the file."""
-    array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, what=f"variable {name!r}")
-    if isinstance(data, np.memmap) and data.dtype == array.dtype:
+    """Host data as array, a memory-mapped one itself; with several groups the leading axis must run over them."""
+    mapped = isinstance(data, np.memmap)
+    if mapped:
+        _check_mapped(data, dtype, name)
+    if mapped and group.is_const:
         array = data
+    else:
+        array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, what=f"variable {name!r}")
+    if mapped and not group.is_const:
+        tell(
+            f"variable {name!r}: you have passed np.memmap data and a non-const replica grouping; the data is copied, "
+            "the file is not written"
+        )
     if group.num_groups > 1 and (array.ndim == 0 or array.shape[0] != group.num_groups):
         raise ValueError(
             f"variable {name!r}: host data has shape {array.shape}; with {group.num_groups} replica groups it must be "
             f"({group.num_groups}, ...)"
         )
     return array
+
+
+def _check_mapped(data: np.memmap, dtype: _dtype | None, name: str) -> None:
+    """ValueError unless a memory-mapped array can be the variable's data as it is."""
+    of = "When passing a memory-mapped NumPy array"
+    if data.dtype in downcast_np_dtypes:
+        raise ValueError(
+            f"{of}, the dtype {dtype} is not supported, as it requires downcasting: variable {name!r}, {data.dtype} to "
+            f"{downcast_np_dtypes[data.dtype]}"
+        )
+    if dtype is not None and _dtype.as_dtype(dtype).as_numpy() != data.dtype:
+        raise ValueError(
+            f"{of}, the `dtype` parameter has to be the array's own or None: variable {name!r}, {dtype} for "
+            f"{data.dtype}"
+        )
+    if not data.flags.c_contiguous:
+        raise ValueError(f"{of}, it must already be in C-ordered layout: variable {name!r} has strides {data.strides}")
+    if data.size == 0:
+        raise ValueError(f"variable {name!r}: empty data of shape {data.shape} cannot live on the IPU")
 
 
 def _new_variable(
@@ -124,7 +152,9 @@ def variable(
     """A variable on chip.
 
     Args:
-        data: initial host data, ``(num_groups, *shape)`` when the grouping has more than one group.
+        data: initial host data, ``(num_groups, *shape)`` when the grouping has more than one group. It is copied,
+            except for a ``numpy.memmap``: that is the variable's host data from now on, and copies from the device
+            write its file (not for a grouping without a constant stride, which is said).
         replica_grouping: replicas with the same value (default: all).
         retrieval_mode: what the host reads: ``one_per_group`` or ``all_replicas``.
         log2_scale, nan_on_overflow: for 8-bit floats, see :func:`.utils.to_numpy`.
@@ -196,9 +226,9 @@ def remote_replica_sharded_variable(
 def _shards_for(group: ReplicaGrouping, elements: int, length: int) -> int:
     """Number of shards of ``length`` elements, as many as fit the group; the group's size when none do (then
     :func:`check_remote_variables` says so)."""
-    check_sharding(group, None)
-    sizes = [n for n in range(group.group_size, 0, -1) if group.group_size % n == 0]
-    return next((n for n in sizes if shard_length(elements, n) == length), group.group_size)
+    most = check_sharding(group, None)
+    sizes = [n for n in range(most, 0, -1) if most % n == 0]
+    return next((n for n in sizes if shard_length(elements, n) == length), most)
 
 
 def replica_sharded_variable(

@@ -43,6 +43,11 @@ EFFECTS = Effects(
         "ops.dynamic_update_(no_overlap)": _NO_OVERLAP,
         "ops.conv(enable_conv_dithering)": _DITHERING,
         "ops.conv_transpose(enable_conv_dithering)": _DITHERING,
+        "ops.conv_pow2scaled(enable_conv_dithering)": _DITHERING,
+        "ops.conv_transpose_pow2scaled(enable_conv_dithering)": _DITHERING,
+        "ops.conv_transpose_pow2scaled(pad_type)": Effect(
+            UNSUPPORTED, "give the padding; allowed: not_set, valid", ("not_set", "valid")
+        ),
         "ops.conv_transpose(pad_type)": Effect(
             UNSUPPORTED, "give the padding; allowed: not_set, valid", ("not_set", "valid")
         ),

@@ -16,7 +16,7 @@ from ipuperf.popdist import replicas_of_one_process
 from .arguments import whole
 from .effects import EFFECTS
 from .graph import Graph
-from .pb_ir import PbIr, Program
+from .pb_ir import ConfiguredIr, PbIr
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tracing import graph_stem, trace
@@ -31,12 +31,12 @@ class Ir:
     """
 
     _ir_cache: ClassVar[weakref.WeakValueDictionary[int, Ir]] = weakref.WeakValueDictionary()
-    _ir: Program
+    _ir: ConfiguredIr
 
     def __init__(self, replication: int | str = 1) -> None:
         if replication == "popdist":
             replication = replicas_of_one_process("popxl.Ir(replication='popdist')")
-        self._ir = Program(whole(replication, "replication factor", 1))
+        self._ir = ConfiguredIr(whole(replication, "replication factor", 1))
         Ir._ir_cache[id(self._ir)] = self
 
     @property
@@ -56,7 +56,7 @@ class Ir:
         """The one handle of ``program``."""
         found = cls._ir_cache.get(id(program))
         if found is None or found._ir is not program:
-            assert isinstance(program, Program)
+            assert isinstance(program, ConfiguredIr)
             found = cls.__new__(cls)
             found._ir = program
             cls._ir_cache[id(program)] = found

@@ -15,7 +15,7 @@ _PARTIALS = {"half": _ir.FLOAT16, "float": _ir.FLOAT32}
 _PRODUCTS = (_k.MatMul, _k.Conv)
 
 
-class Program(_ir.Ir):
+class ConfiguredIr(_ir.Ir):
     """A program with the session options of PopXL.
 
     Attributes:
@@ -88,17 +88,17 @@ class Program(_ir.Ir):
 
 
 def plan_options(op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> dict[str, Any]:
-    """:meth:`Program.plan_options` for a new op of any class; empty for those that are not planned."""
+    """:meth:`ConfiguredIr.plan_options` for a new op of any class; empty for those that are not planned."""
     if not issubclass(op_class, _PRODUCTS):
         return {}
     program = inputs[0].graph.ir
-    return program.plan_options(op_class, inputs[0]) if isinstance(program, Program) else {}
+    return program.plan_options(op_class, inputs[0]) if isinstance(program, ConfiguredIr) else {}
 
 
 class PbIr:
     """``ir._pb_ir``."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ConfiguredIr) -> None:
         self._program = program
 
     def getSessionOptions(self) -> SessionOptions:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
-from .pb_ir import Program
+from .pb_ir import ConfiguredIr
 
 
 class Place(NamedTuple):
@@ -61,7 +61,7 @@ def _made_at(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
     callees = op.called_graphs()
     if not callees:
         program = op.graph.ir
-        unplaced = isinstance(program, Program) and op in program.unplaced
+        unplaced = isinstance(program, ConfiguredIr) and op in program.unplaced
         return Place(None if unplaced else op.ipu or 0, _result_set(op))
     index = op.outputs.index(tensor)
     outputs = callees[0].outputs

@@ -140,12 +140,15 @@ def replica_sharded_buffer(
 
 
 def check_sharding(group: ReplicaGrouping, shard_over: int | None) -> int:
-    """The number of shards; ValueError when it is not possible, NotImplementedError for irregular groups."""
-    if group._ir.replicas < 2:
+    """The number of shards (default: as many as there are replicas one stride apart, the group size of regular groups);
+    ValueError when it is not possible."""
+    if group.num_replicas < 2:
         raise ValueError(
             "replicated tensor sharding needs a replication factor above 1; set ir.replication_factor first"
         )
-    shards = group.group_size if shard_over is None else whole(shard_over, "shard_over")
-    if shards < 1 or group.group_size % shards:
-        raise ValueError(f"shard_over={shards} does not divide the group size {group.group_size}")
+    size = group.const_rg.group_size
+    shards = size if shard_over is None else whole(shard_over, "shard_over")
+    if shards < 1 or size % shards:
+        of = "" if group.is_const else " of const_rg"
+        raise ValueError(f"shard_over={shards} does not divide the group size {size}{of}")
     return shards

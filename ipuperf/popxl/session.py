@@ -129,10 +129,17 @@ class Session:
         self._mark_in_sync(True)
 
     def weights_to_host(self) -> None:
-        """Copy all variables to the host, when a run has happened since the last copy."""
+        """Copy all variables to the host, when a run has happened since the last copy. Memory-mapped files are written.
+
+        Raises:
+            ValueError: the session is not attached.
+        """
         self._require_attached("weights_to_host")
         if self._device_newer:
             self.executable.evaluator.store_variables()
+            for variable in self._variables:
+                if isinstance(variable.data, np.memmap):
+                    variable.data.flush()
             self._mark_in_sync(True)
 
     def _mark_in_sync(self, in_sync: bool) -> None:
@@ -142,7 +149,8 @@ class Session:
             variable.in_sync = in_sync
 
     def get_tensor_data(self, tensor: Tensor) -> np.ndarray:
-        """The host's data of a variable or constant: a view, brought up to date when the session is attached.
+        """The host's data of a variable or constant: a view (of a memory-mapped variable the array itself), brought up
+        to date when the session is attached.
 
         Raises:
             TypeError: another tensor; ValueError: a tensor of another program.
@@ -158,7 +166,8 @@ class Session:
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
-        return {t: t._ir_tensor.data[...] for t in found}  # type: ignore[attr-defined]
+        held = {t: t._ir_tensor.data for t in found}  # type: ignore[attr-defined]
+        return {t: data if isinstance(data, np.memmap) else data[...] for t, data in held.items()}
 
     def write_variable_data(self, tensor: Variable, data: Any) -> None:
         """Set a variable on the host and, when attached, on the device. See :meth:`write_variables_data`."""
@@ -168,8 +177,8 @@ class Session:
         """Set several variables, with one copy to the device.
 
         Raises:
-            TypeError: not a variable; ValueError: wrong shape or dtype; NotImplementedError: a variable whose
-                retrieval mode is ``all_replicas``.
+            TypeError: not a variable, or wrong dtype (64-bit data that fits 32 bits is narrowed); ValueError: wrong
+                shape; NotImplementedError: a variable whose retrieval mode is ``all_replicas``.
         """
         checked = [(t, self._checked_data(t, value)) for t, value in data.items()]
         if self._attached:
@@ -185,7 +194,7 @@ class Session:
         self._check_owner(tensor)
         if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
             raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")
-        array = self._in_dtype(value, tensor.dtype.as_numpy(), f"variable {tensor.id!r}")
+        array = self._in_dtype(value, tensor.dtype.as_numpy(), f"variable {tensor.id!r}", error=TypeError)
         if array.shape != tensor.shape_on_host:
             raise ValueError(f"variable {tensor.id!r}: got shape {array.shape}, expected {tensor.shape_on_host}")
         return array
@@ -196,7 +205,10 @@ class Session:
 
     def _require_attached(self, what: str) -> None:
         if not self._attached:
-            raise RuntimeError(f"{what}: the session is not attached to a device; use `with session:`")
+            raise ValueError(
+                f"{what}: the session is not attached to a device. Must be attached to device before calling a runtime "
+                "function: use `with session:`"
+            )
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
@@ -240,8 +252,7 @@ class Session:
             New arrays per output stream, with the same leading axes.
 
         Raises:
-            RuntimeError: outside of the session's context.
-            ValueError: missing or unexpected streams, wrong shape or dtype.
+            ValueError: outside of the session's context, missing or unexpected streams, wrong shape or dtype.
         """
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs, downcast_inputs)
@@ -326,15 +337,19 @@ class Session:
         return found == leading and (one or rest == slices)
 
     @staticmethod
-    def _in_dtype(value: Any, wanted: np.dtype, what: str, downcast: bool = True) -> np.ndarray:
+    def _in_dtype(
+        value: Any, wanted: np.dtype, what: str, downcast: bool = True, error: type[Exception] = ValueError
+    ) -> np.ndarray:
         """Host data as an array of ``wanted``: that type, or its 64-bit counterpart when the values fit.
 
         Raises:
-            ValueError: another type, or integers that do not fit.
+            error: another type; ValueError: integers that do not fit.
         """
+        if wanted.names and isinstance(value, np.ndarray) and value.dtype == wanted:
+            return value
         array = host_array(value, what)
         if wanted not in (array.dtype, downcast_np_dtypes.get(array.dtype) if downcast else None):
-            raise ValueError(f"{what}: got dtype {array.dtype.name}, expected {wanted.name}")
+            raise error(f"{what}: got dtype {array.dtype.name}, expected {wanted.name}")
         return converted(array, wanted, what)
 
     def _validate_run_outputs(self, outputs: Mapping[Any, np.ndarray]) -> None:

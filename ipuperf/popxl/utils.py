@@ -117,3 +117,11 @@ def table_to_string(rows: list[list[Any]], delimiter: str = "  ") -> str:
     """Rows of cells as left-aligned columns."""
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(delimiter.join(str(c).ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("host_pow2scale_cast_to_fp8", "host_pow2scale_cast_from_fp8"):  # where older versions have them
+        from . import fp8_utils
+
+        return getattr(fp8_utils, name)
+    raise AttributeError(f"module 'popxl.utils' has no attribute {name!r}")

@@ -13,7 +13,7 @@ EFFECTS = Effects(
     {
         "transforms.disable_fc_pass(ir)": Effect(NO_DIFFERENCE, "products are planned one by one anyway"),
         "transforms.enable_fc_pass(ir)": Effect(NO_EFFECT, "products are planned one by one, not as layers"),
-        "cross_entropy_sharded_loss(available_memory_proportion)": Effect(
+        "ops.cross_entropy_sharded_loss.cross_entropy_sharded_loss(available_memory_proportion)": Effect(
             NO_EFFECT, "the slices and updates of one class for each sample run in one pass", (0.4,)
         ),
         "patterns.apply_pre_alias_patterns(level)": Effect(

@@ -224,7 +224,8 @@ class Module(popxl.Module):
         """A named input of the graph being built, with a factory for its variable.
 
         Args:
-            data_iter: initial data, a function that returns it, or an iterable.
+            data_iter: a function that returns the data of a variable, or an iterable of data; see
+                :class:`VariableFactory`.
             by_ref: the graph changes the variable.
             overwrite: replace an input of the same name; a dotted name may lead into names that are there.
 

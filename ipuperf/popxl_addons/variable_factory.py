@@ -21,15 +21,16 @@ from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensors
 
 DataSource = Any
-"""Host data, a function without arguments that returns it, or an iterable of it."""
+"""A function without arguments that returns host data, an iterable of host data, or one number."""
 
 
 class VariableFactory:
-    """Makes one variable per :meth:`init`, and the graph input that stands for it.
+    """Makes variables, one per call of :meth:`create_tensor`, and the graph input that stands for them.
 
     Args:
-        data_iter: host data (the same each time), a function that returns it, or an iterable. The first value is drawn
-            at once, to know the shape, and used by the first ``init``.
+        data_iter: a function that returns host data, an iterable of it (of an array or a list each row is the data of
+            one variable, as upstream), or one number, the same each time. The first value is drawn at once, to know the
+            shape, and is that of the first variable.
         dtype: type of the variable (default: of the data, 64-bit types narrowed).
         name: name of input and variable.
         by_ref: the subgraph changes the variable.
@@ -70,11 +71,7 @@ class VariableFactory:
         if callable(source):
             while True:
                 yield _called(source)
-        elif isinstance(source, Iterator) or (
-            isinstance(source, Iterable)
-            and not isinstance(source, (np.ndarray, list, tuple))
-            and not hasattr(source, "shape")
-        ):
+        elif isinstance(source, Iterable) and getattr(source, "shape", None) != ():
             yield from source
         else:
             while True:

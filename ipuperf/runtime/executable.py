@@ -7,7 +7,7 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,9 @@ import numpy as np
 
 from ipuperf.ir import Ir, Stream
 from ipuperf.lowering import NO_MERGING, CollectiveMerging, ipus_per_replica
+from ipuperf.ops.float8 import needed_architecture
 from ipuperf.runtime.clock import active_clock
-from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, RunSettings, current_settings
+from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 
-def choose_machine(machine: str | Machine | None, replicas: int, ipus: int) -> Machine:
+def choose_machine(
+    machine: str | Machine | None, replicas: int, ipus: int, candidates: Sequence[str] = AUTO_MACHINES
+) -> Machine:
     """The machine to simulate.
 
     Args:
-        machine: a machine, the name of a preset or path of a file, or None / ``auto``: the smallest of
-            :data:`~ipuperf.runtime.settings.AUTO_MACHINES` with enough IPUs.
+        machine: a machine, the name of a preset or path of a file, or None / ``auto``: the smallest of ``candidates``
+            with enough IPUs.
 
     Raises:
         MachineError: unknown machine, or the replicas do not fit (the message says what would).
@@ -43,7 +46,7 @@ def choose_machine(machine: str | Machine | None, replicas: int, ipus: int) -> M
     elif machine is not None and machine != AUTO:
         found = load_machine(machine)
     else:
-        for name in AUTO_MACHINES:
+        for name in candidates:
             found = load_machine(name)
             try:
                 found.place(replicas, ipus)
@@ -91,7 +94,8 @@ class Executable:
         self.name = name
         self.runs = 0
         wanted = self.settings.machine if machine is None else machine
-        self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir))
+        candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
+        self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
         self.settings.executables.append(self)
 
     # -- the two halves --------------------------------------------------------------------------------------------

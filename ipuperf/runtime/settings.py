@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64")
 """Machines that ``auto`` chooses from, smallest first."""
+AUTO_IPU21_MACHINES = ("bow-1", "bow-pod4", "bow-pod16", "bow-pod64")
+"""The same for programs with ops of 8-bit floats, which IPUs of architecture ``ipu2`` do not have."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,8 @@ def _default(front_end: str, argument: str) -> Any:
     module = f"ipuperf.{front_end}" + (".python" if path.startswith("ipu.") else "")
     found: Any = importlib.import_module(module)
     for part in path.split("."):
-        found = getattr(found, part)
+        known = not isinstance(found, ModuleType) or part in vars(found)
+        found = getattr(found, part) if known else importlib.import_module(f"{found.__name__}.{part}")
     parameter = inspect.signature(found).parameters.get(name)
     return inspect.Parameter.empty if parameter is None else parameter.default
 

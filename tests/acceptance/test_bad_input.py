@@ -219,7 +219,7 @@ def test_a_name_instead_of_a_stream() -> None:
 
 def test_a_run_outside_of_the_sessions_context() -> None:
     program = Doubling()
-    refused(lambda: program.session.run({program.x: ONES}), RuntimeError, "not attached", "with session")
+    refused(lambda: program.session.run({program.x: ONES}), ValueError, "not attached", "with session")
 
 
 # -- remote buffers ----------------------------------------------------------------------------------------------------

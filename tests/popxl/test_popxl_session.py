@@ -120,7 +120,7 @@ def test_outputs_are_new_in_each_run_unless_given() -> None:
 
 def test_run_needs_the_context() -> None:
     session, _, x, _ = counter_program()
-    with pytest.raises(RuntimeError, match="with session"):
+    with pytest.raises(ValueError, match="with session"):
         session.run({x: np.ones(2, np.float32)})
     assert not session.is_attached
 
@@ -423,7 +423,6 @@ def test_variables_of_irregular_groups() -> None:
         ops.add_(v, 1.0)
         for refused in (
             lambda: ops.collectives.replicated_all_reduce(v, group=group),
-            lambda: popxl.replica_sharded_variable(np.ones((2, 8), np.float32), replica_grouping=group),
             lambda: group.stride,
         ):
             with pytest.raises(NotImplementedError, match="no constant stride"):

@@ -93,3 +93,42 @@ def test_wide_inputs_can_be_refused():
         session.run({stream: np.ones(2)})
         with pytest.raises(ValueError, match="got dtype float64"):
             session.run({stream: np.ones(2)}, downcast_inputs=False)
+
+
+def test_the_context_says_where_ops_go():
+    ir = popxl.Ir()
+    context = popxl.context.get_current_context()
+    with pytest.raises(RuntimeError, match="no graph"):
+        _ = context.graph
+    with ir.main_graph, popxl.ipu(1), popxl.io_tiles(), popxl.name_scope("a"), popxl.in_sequence():
+        assert (context.graph, context.main_graph) == (ir.main_graph, ir.main_graph)
+        assert (context.ipu_id, context.io_tile_set, context.name_scopes, context.in_sequence) == (1, True, ["a"], True)
+    assert (context.ipu_id, context.io_tile_set, context.in_sequence) == (0, False, None)
+    with pytest.raises(AttributeError, match="_get_op_settings"):
+        context._get_op_settings("op")
+
+
+def test_checks_of_operands():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        graph = ir.create_empty_graph()
+        one, unplaced = popxl.variable(0) + 0, popxl.variable(0)
+        with popxl.ipu(1):
+            other = popxl.variable(0) + 0
+        with popxl.io_tiles():
+            away = popxl.variable(0) + 0
+        check = ops.utils.check_tensor_ipu_and_tile_set
+        check(a=one, b=one, c=unplaced)
+        with pytest.raises(ValueError, match="different IPUs: a on 0, b on 1"):
+            check(a=one, b=other, c=unplaced)
+        with pytest.raises(ValueError, match="different tile sets: a on compute, b on io"):
+            check(a=one, b=away)
+        ops.utils.check_in_graph(ir.main_graph, a=one)
+        with pytest.raises(ValueError, match="a .* is of graph 'main', not of 'graph_subgraph"):
+            ops.utils.check_in_graph(graph, a=one)
+
+
+def test_older_places_of_host_casts():
+    assert popxl.utils.host_pow2scale_cast_to_fp8 is popxl.fp8_utils.host_pow2scale_cast_to_fp8
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = popxl.utils.nothing

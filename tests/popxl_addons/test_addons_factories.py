@@ -73,7 +73,7 @@ def test_a_sharded_factory_makes_whole_variables_and_sharded_inputs() -> None:
         assert (whole.shape, whole.meta_shape) == ((8,), ())
         buffer = addons.create_remote_buffer(shard.spec)
         remote = factory.create_remote_tensor(buffer)
-        assert (remote.shape, remote.meta_shape) == ((4,), (8,))
+        assert (remote.shape, buffer.tensor_shape, buffer.meta_shape) == ((8,), (4,), (8,))
         gathered = ops.collectives.replicated_all_gather(ops.remote_load(buffer, 0), group=group)
         stream = addons.host_store(gathered)
     with popxl.Session(ir) as session:

@@ -141,11 +141,15 @@ def test_factories_draw_once_per_variable() -> None:
         sources = {
             "function": lambda: np.float32(next(numbers)),
             "array": np.float32(7),
+            "rows": np.array([3, 4], np.float32),
+            "list": [np.float32(5), 6.0],
             "iterator": (np.float32(i) for i in range(2)),
         }
         facts = {k: addons.VariableFactory(v, name=k) for k, v in sources.items()}
         values = {k: [f.create_tensor()._ir_tensor.data.item() for _ in range(2)] for k, f in facts.items()}  # type: ignore
-        assert values == {"function": [0, 1], "array": [7, 7], "iterator": [0, 1]}
+        assert values == {
+            "function": [0, 1], "array": [7, 7], "rows": [3, 4], "list": [5, 6], "iterator": [0, 1],
+        }  # fmt: skip
         assert [t.id for t in ir.main_graph.variables[:2]] == ["function", "function__t0"]
         with pytest.raises(ValueError, match="exhausted"):
             facts["iterator"].create_tensor()
@@ -302,7 +306,7 @@ def test_buffers_load_and_store_graphs(spelling: str) -> None:
             if spelling == "factory":
                 add = addons.add_replica_sharded_variable_input
             facts = addons.NamedVariableFactories(
-                big=add("big", data)[1], small=addons.add_variable_input("small", np.float32(1.0))[1]
+                big=add("big", lambda: data)[1], small=addons.add_variable_input("small", np.float32(1.0))[1]
             )
         kwargs: dict[str, Any] = {
             "threshold": {"sharded_threshold": 8},

@@ -196,7 +196,7 @@ def test_memory_by_ipu_goes_to_products_and_convolutions() -> None:
             d @ d
     products = [op for g in ir._ir.all_graphs() for op in g.ops if op.type == "MatMul"]
     addons.set_graph_available_memory_proportion_by_ipu(graph, [0.3])
-    assert {op.attributes["available_memory_proportion"] for op in graph._ir.ops} == {0.3}
+    assert {op.attributes["available_memory_proportion"] for op in graph._base.ops} == {0.3}
     assert products[0].attributes["available_memory_proportion"] == 0.9
     addons.set_available_memory_proportion_by_ipu(ir, [0.1, 0.2])
     assert [op.attributes["available_memory_proportion"] for op in products] == [0.1, 0.2, 0.1, 0.1]

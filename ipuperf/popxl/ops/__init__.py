@@ -14,7 +14,7 @@ from ipuperf.functions.naming import modules
 
 from ..errors import unsupported
 from ..package import functions_win
-from . import collectives, var_updates
+from . import collectives, utils, var_updates
 from .call import CallSiteInfo, call, call_with_info
 from .code_load import remote_code_load
 from .conditional import ConditionalSiteInfo, conditional, conditional_with_info
@@ -26,7 +26,9 @@ from .layers import (
     average_pool,
     batch_norm_inference,
     conv,
+    conv_pow2scaled,
     conv_transpose,
+    conv_transpose_pow2scaled,
     dynamic_slice,
     dynamic_update,
     dynamic_update_,

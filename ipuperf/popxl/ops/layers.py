@@ -22,6 +22,8 @@ _onehot = lifted(selection.onehot)
 _topk = lifted(selection.topk)
 _conv = lifted(products.conv)
 _conv_transpose = lifted(products.conv_transpose)
+_conv_pow2scaled = lifted(products.conv_pow2scaled)
+_conv_transpose_pow2scaled = lifted(products.conv_transpose_pow2scaled)
 _average_pool = lifted(products.average_pool)
 _max_pool = lifted(products.max_pool)
 _batch_norm_inference = lifted(networks.batch_norm_inference)
@@ -90,6 +92,53 @@ def conv_transpose(
     return _conv_transpose(
         t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape,
         available_memory_proportions, partials_types,
+    )  # fmt: skip
+
+
+@whole_arguments
+def conv_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
+    """See :func:`ipuperf.functions.products.conv_pow2scaled`; ``enable_conv_dithering`` is without effect."""
+    _say("conv_pow2scaled", enable_conv_dithering=_other_than(0, enable_conv_dithering))
+    return _conv_pow2scaled(
+        t, weight, log2_scale, stride, padding, dilation, groups, pad_type, available_memory_proportions
+    )
+
+
+@whole_arguments
+def conv_transpose_pow2scaled(
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: PadType = "not_set",
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
+    """See :func:`ipuperf.functions.products.conv_transpose_pow2scaled` and :func:`conv_transpose`."""
+    _say(
+        "conv_transpose_pow2scaled",
+        pad_type=pad_type,
+        enable_conv_dithering=_other_than(0, enable_conv_dithering),
+    )
+    return _conv_transpose_pow2scaled(
+        t, weight, log2_scale, stride, padding, dilation, groups, pad_type, output_padding, output_shape,
+        available_memory_proportions,
     )  # fmt: skip
 
 

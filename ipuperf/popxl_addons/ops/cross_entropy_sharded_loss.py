@@ -42,7 +42,10 @@ def cross_entropy_sharded_loss(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"`reduction` is {reduction!r}; allowed: mean, sum, none")
     names = ["cross_entropy_sharded_out", "cross_entropy_sharded_soft_max_out"]
-    EFFECTS.given("cross_entropy_sharded_loss(available_memory_proportion)", available_memory_proportion)
+    EFFECTS.given(
+        "ops.cross_entropy_sharded_loss.cross_entropy_sharded_loss(available_memory_proportion)",
+        available_memory_proportion,
+    )
     loss, _ = emit_all(_k.CrossEntropySharded, [logits, indices], names, group=group_of(replica_grouping)._ir)
     if ignore_index is None:
         return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)

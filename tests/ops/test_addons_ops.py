@@ -1,4 +1,4 @@
-"""Costs and edges of the vendor's custom ops; their values as programs: `tests/popxl_addons/test_addons_custom_ops.py`."""
+"""Costs and edges of the vendor's custom ops; their values: `tests/popxl_addons/test_addons_custom_ops.py`."""
 
 from __future__ import annotations
 

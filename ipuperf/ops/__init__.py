@@ -38,7 +38,7 @@ from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from .cumsum import CumSum
 from .custom import CustomOp
-from .distributed_norm import LayerNormDistributed, LayerNormDistributedGrad
+from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,
@@ -69,6 +69,7 @@ from .float8 import (
     MatMulPow2Scaled,
     Pow2ScaleThenCast,
 )
+from .fp8_scale import Fp8Scale
 from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot, TiedGather
 from .grad_reduce import GradReduceSquareAdd
@@ -78,6 +79,7 @@ from .group_quantize import GroupQuantizeDecompress
 from .histogram import Histogram
 from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
+from .layouts import LinearLayout
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
 from .median import ReduceMedian, ReduceMedianGrad

@@ -1,4 +1,4 @@
-"""The base of ops that users describe in Python, as they describe them to Poplar in C++ (``docs/custom-ops.md``)."""
+"""The base of ops that users describe in Python: what is C++ on the device (``docs/adding-a-custom-op.md``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class CustomOp(Op):
 
         fp16 operands come as float32, and results are rounded once to the outputs' types.
         """
-        raise IrError(f"{self.where()}: {type(self).__name__} has no `value`; docs/custom-ops.md says what it is")
+        raise IrError(
+            f"{self.where()}: {type(self).__name__} has no `value`; docs/adding-a-custom-op.md says what it is"
+        )
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """:meth:`value` of each replica, checked against the shapes that ``infer`` gave."""

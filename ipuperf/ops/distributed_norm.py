@@ -37,7 +37,7 @@ def _sum_of_rows(group: ReplicaGrouping, rows: int) -> list[Work]:
     return [GroupCollective("all_reduce", "add", 2 * rows * 4, 2 * rows, FLOAT32, group, None)]
 
 
-class LayerNormDistributed(Normalisation):
+class DistributedLayerNorm(Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with the mean and deviation of rows that ``group`` holds in parts.
 
     Operands ``x [N, H]``, ``scale [H]``, ``bias [H]``: each replica's part. Outputs ``y [N, H]``, ``mean [N]``,
@@ -87,7 +87,7 @@ class LayerNormDistributed(Normalisation):
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         inputs = [x, scale, *(builder.forward(t) for t in self.outputs[1:]), grad]
-        return create_gradient(builder, LayerNormDistributedGrad, inputs, group=self.group)
+        return create_gradient(builder, DistributedLayerNormGrad, inputs, group=self.group)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatistics``: sums of values and squares, their all-reduce, then as layer norm
@@ -120,7 +120,7 @@ def _mean_over_group(
     ]
 
 
-class LayerNormDistributedGrad(Op):
+class DistributedLayerNormGrad(Op):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
 
     type: ClassVar[str] = "LayerNormDistributedGrad"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.ir import float8
+from ipuperf.ops.fp8_scale import least_error_scale
 
 from . import dtypes
 from .utils import checked_scale, host_array
@@ -59,14 +60,7 @@ def host_fp8_mse_scale(src: np.ndarray, dtype: dtypes.dtype = dtypes.float8_143)
     kind, data = _format(dtype)._ir, host_array(src, "src")
     if data.dtype not in (np.float16, np.float32):
         raise RuntimeError(f"src is {data.dtype}; allowed: float16, float32")
-    exact = data.astype(np.float64)
-    errors = {}
-    for scale in range(-31, 32):
-        cast = float8.decoded(float8.encoded(exact, kind, scale), kind).astype(np.float64)
-        errors[scale] = float(np.mean(np.square(np.ldexp(cast, -scale) - exact)))
-    least = min(errors.values())
-    best = [scale for scale, error in errors.items() if error == least]
-    return least, best[len(best) // 2]
+    return least_error_scale(data, kind)
 
 
 def host_fp8_mse_scale_pb(src: np.ndarray, dtype: dtypes.dtype = dtypes.float8_143) -> int:

@@ -25,6 +25,9 @@ from .variable_factory import (
     add_variable_input,
 )
 
+#: Tensors of a graph, or a function of the graph that gives them; None: the default.
+ChosenTensors = Iterable[popxl.Tensor] | Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None
+
 
 class Module(popxl.Module):
     """Base of layers and models: define ``build``, which adds variable inputs and ops to the current graph.
@@ -161,11 +164,15 @@ class Module(popxl.Module):
         module: Module,
         name: str | None = None,
         autodiff: Literal["auto", "build_grad", "autodiff", "none"] = "auto",
+        grads_provided: ChosenTensors = None,
+        grads_required: ChosenTensors = None,
     ) -> Callable[..., tuple[popxl.Tensor, ...]]:
         """A function that makes a graph of ``module`` and calls it in the graph being built.
 
         Its variables appear under ``name`` (default: the class). Its gradient graph is made too where ``autodiff`` says
-        so (``auto``: when the module defines ``build_grad``) and used when this module's graph is differentiated.
+        so (``auto``: when the module defines ``build_grad``) and used when this module's graph is differentiated;
+        ``grads_provided`` and ``grads_required`` are those of :func:`popxl_addons.autodiff`, or functions of the graph
+        that is made which give them.
         """
 
         def call(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
@@ -174,7 +181,10 @@ class Module(popxl.Module):
             self.called_graphs_grad_info.update(graph.called_graphs_grad_info)
             outputs = len(graph.graph.outputs)
             if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
-                self.called_graphs_grad_info.add(graph, graph.autodiff(method=autodiff))
+                provided, required = (
+                    wanted(graph) if callable(wanted) else wanted for wanted in (grads_provided, grads_required)
+                )
+                self.called_graphs_grad_info.add(graph, graph.autodiff(provided, required, method=autodiff))
             return graph.bind(variables).call(*args, **kwargs)[:outputs]
 
         return call

@@ -94,8 +94,6 @@ CANNOT = {
     "popxl_addons.ops.cross_entropy_sharded_wr_loss": (
         "one op cannot be on several IPUs of a replica; use cross_entropy_sharded_loss over replicas"
     ),
-    "popxl_addons.ops.fp8_mse_scale": "a C++ op that counts exponents of 8-bit floats; use fp8_amax_scale",
-    "popxl_addons.ops.linear_layout": "the simulator itself lays tensors out over the tiles",
     "popxl_addons.ops.static_sparse_ops": "products of popsparse, whose plans are not modelled; use popxl.ops.matmul",
 }
 

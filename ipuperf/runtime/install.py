@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "tensorflow")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "tensorflow")
 _PACKAGE = "ipuperf"
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",

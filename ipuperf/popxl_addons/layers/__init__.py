@@ -10,8 +10,9 @@ from .group_norm import GroupNorm
 from .layer_norm import LayerNorm
 from .layer_norm_distributed import LayerNormDistributed
 from .linear import Linear
+from .linear_fp8 import LinearFP8
 from .linear_gq import LinearGQ
 
-__all__ = ["Conv2D", "Embedding", "GroupNorm", "LayerNorm", "LayerNormDistributed", "Linear", "LinearGQ"]
+__all__ = ["Conv2D", "Embedding", "GroupNorm", "LayerNorm", "LayerNormDistributed", "Linear", "LinearFP8", "LinearGQ"]
 
 functions_win(__name__)

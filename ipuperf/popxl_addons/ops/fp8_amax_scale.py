@@ -1,32 +1,32 @@
-"""How far a tensor can be scaled before it is cast to 8-bit floats.
-
-Source: popxl-addons: popxl_addons/ops/fp8_amax_scale.py.
-"""
+"""Scales of 8-bit floats by the largest element. Semantics of popxl-addons: popxl_addons/ops/fp8_amax_scale.py."""
 
 from __future__ import annotations
 
 from ipuperf import popxl
-from ipuperf.popxl import ops
+from ipuperf.popxl import Tensor, ops
 
-#: The largest 8-bit floats.
-LARGEST = {popxl.float8_143: 240.0, popxl.float8_152: 57344.0}
-#: Scales that the device has: -31 to 31.
-BOUND = 31
+from .fp8_utils import FpDef, float8_143_def, float8_152_def
+
+__all__ = ["fp8_amax_scale"]
 
 
-def fp8_amax_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> popxl.Tensor:
-    """The power of two by which the largest magnitude of ``src`` can be multiplied and still fit ``dtype``: int32,
-    shape (), from -31 to 31. Worked out in float32.
+def definition_of(dtype: popxl.dtype, src: Tensor) -> FpDef:
+    """The format ``dtype``.
 
     Raises:
         RuntimeError: ``src`` is neither float16 nor float32; ValueError: ``dtype`` is no 8-bit float.
     """
     if src.dtype not in (popxl.float16, popxl.float32):
-        raise RuntimeError(f"fp8_amax_scale: {src.id!r} is {src.dtype}; allowed: popxl.float16, popxl.float32")
-    if dtype not in LARGEST:
-        raise ValueError(f"fp8_amax_scale: dtype is {dtype!r}; allowed: popxl.float8_143, popxl.float8_152")
-    power = ops.floor(ops.log2(LARGEST[dtype] / ops.cast(ops.max(ops.abs(src)), popxl.float32)))
-    return ops.cast(ops.clip(power, -BOUND, BOUND), popxl.int32)
+        raise RuntimeError(f"src {src.id!r}: dtype {src.dtype} is not supported; allowed: float16, float32")
+    formats = {popxl.float8_143: float8_143_def, popxl.float8_152: float8_152_def}
+    if dtype not in formats:
+        raise ValueError(f"dtype {dtype} is not supported; allowed: popxl.float8_143, popxl.float8_152")
+    return formats[dtype]
 
 
-__all__ = ["fp8_amax_scale"]
+def fp8_amax_scale(src: Tensor, dtype: popxl.dtype = popxl.float8_143) -> Tensor:
+    """The largest ``log2_scale`` (int32, -31 to 31) with which no element of ``src`` is too large for ``dtype``; worked
+    out in float32."""
+    most = definition_of(dtype, src).max_value
+    scale = ops.floor(ops.log2(most / ops.cast(ops.max(ops.abs(src)), popxl.float32)))
+    return ops.cast(ops.clip(scale, -31, 31), popxl.int32)

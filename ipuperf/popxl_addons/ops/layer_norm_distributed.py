@@ -19,4 +19,4 @@ def layer_norm_distributed(
     """``t`` ``(N, H)`` normalised over the rows that the group's replicas hold together, times ``w`` plus ``b``
     ``(H,)``; each replica has its H elements of all three."""
     names = ["outputs", "mean", "std"]
-    return emit_all(_k.LayerNormDistributed, [t, w, b], names, group=group_of(group)._ir, epsilon=epsilon)[0]
+    return emit_all(_k.DistributedLayerNorm, [t, w, b], names, group=group_of(group)._ir, epsilon=epsilon)[0]

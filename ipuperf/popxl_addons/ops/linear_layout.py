@@ -1,5 +1,15 @@
-"""An upstream module that cannot be here; importing it says why."""
+"""A tensor spread linearly over the tiles. Semantics of popxl-addons: popxl_addons/ops/linear_layout."""
 
-from ..surface import refuse
+from __future__ import annotations
 
-refuse(__name__)
+from ipuperf import ops as _k
+from ipuperf.popxl import Tensor
+from ipuperf.popxl.arguments import whole
+from ipuperf.popxl.ops.operands import emit
+
+__all__ = ["linear_layout"]
+
+
+def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
+    """``t`` in linear layout, with a multiple of ``bs`` elements on each tile."""
+    return emit(_k.LinearLayout, [t], "linear_layout", grain=whole(bs, "linear_layout: bs", 1))

@@ -1,0 +1,44 @@
+"""Copies that only change on which tiles a tensor lies (custom op of popxl-addons:
+``popxl_addons/ops/linear_layout``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGER, Attribute
+
+from .base import Environment, Kernel, Op
+from .work import Copy, Work
+
+
+class LinearLayout(Op):
+    """The operand, spread over the tiles in order, each with a multiple of ``grain`` elements (attribute). The copy is
+    charged; the result's layout is the linear one of every copy here, whatever the grain. No gradient, as upstream."""
+
+    type: ClassVar[str] = "LinearLayout"
+
+    grain = Attribute(INTEGER, 1)
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        if self.grain < 1:
+            raise IrError(f"{self.where()}: the grain is {self.grain}; a number of at least 1 is needed")
+        return [self.like(self.inputs[0])]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A copy."""
+        return partial(np.copyto, outputs[0], inputs[0])
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """There is none."""
+        raise IrError(f"{self.where()}: a change of layout has no gradient")
+
+    def work(self) -> Sequence[Work]:
+        """A copy of the operand; nothing for an empty one."""
+        size = self.inputs[0].spec.bytes
+        return [Copy(size)] if size else []

@@ -16,9 +16,11 @@ import numpy as np
 from ipuperf.ir import DTypeError, IrError, Phase, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, optional
 
-from . import vertices
+from . import half, vertices
 from .base import Environment, Kernel, Op
-from .blocks import Coefficients, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
+from .binding import sequence
+from .blocks import Bound, Coefficients, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
+from .half import Step
 from .update_vertices import fused_cycles, scaled_add_cycles, type_names
 from .work import Copy, Vertices, Work
 
@@ -175,6 +177,9 @@ class Accumulate(_Update):
     moving_average         f t + (1-f) X                               fused expression
     moving_average_square  f t + (1-f) X X                             fused expression
     ====================== =========================================== ===========================
+
+    A half accumulator makes ``X``, ``f`` and ``1-f`` of a moving average halves (popx/op/accumulatex.cpp); the sum is
+    rounded once.
     """
 
     type: ClassVar[str] = "Accumulate"
@@ -223,6 +228,8 @@ class Accumulate(_Update):
             return lambda r: (1.0, factor(r))
         if self.kind == "mean":
             return lambda r: (factor(r) / (factor(r) + 1.0), 1.0 / (factor(r) + 1.0))
+        if inputs[0].dtype == np.float16:
+            return lambda r: (float(np.float16(factor(r))), float(np.float16(1.0 - factor(r))))
         return lambda r: (factor(r), 1.0 - factor(r))
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -232,7 +239,16 @@ class Accumulate(_Update):
         target = inputs[0]
         if self.inputs[0].dtype.is_integer:
             return lambda: np.add(target, inputs[1], out=target)
-        return bind_weighted_sum(target, target, inputs[1], self._coefficients(inputs), static, square, _scratch(env))
+        value, before = self._in_type_of(target, inputs[1], env)
+        add = bind_weighted_sum(target, target, value, self._coefficients(inputs), static, square, _scratch(env))
+        return sequence([*before, add])
+
+    def _in_type_of(self, target: np.ndarray, value: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
+        """The value in the type of the accumulator, where the fused expressions cast it."""
+        if not self.kind.startswith("moving_average") or target.dtype != np.float16 or value.dtype == np.float16:
+            return value, []
+        cast = env.scratch(value.shape, np.float16, 8)
+        return cast, [half.copy(cast, value)]
 
     def work(self) -> Sequence[Work]:
         """The vertices of the table above."""
@@ -422,6 +438,8 @@ class AdamUpdater(_Update):
     ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and
     ``v' = v / (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
 
+    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); the rest is in float32.
+
     Cost: the increment of the step, then one fused expression over all operands.
     """
 
@@ -504,19 +522,44 @@ class AdamUpdater(_Update):
         decay = self.reader("weight_decay", inputs, 0.0)
         step = inputs[self.step_index] if self.has_step else None
         root = self.mode != "adamax"
+        corrected = self._corrected_half([b for b, *_ in bound], size, env) if m.dtype == np.float16 else None
 
         def run() -> None:
             if step is not None:
                 np.add(step, 1, out=step, casting="unsafe")
-            for piece, tmp, extra in bound:
+            for number, (piece, tmp, extra) in enumerate(bound):
                 for fill in piece.fill:
                     fill()
                 r, (po, pm, pv, pw) = piece.replica, piece.views
-                _adam_piece(po, pm, pv, pw, tmp, extra, *corrections(r), epsilon(r), decay(r), root)
+                c1, c2 = corrections(r)
+                if corrected is not None:
+                    c1 = corrected(number, c1)
+                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(r), decay(r), root)
                 for rounding in piece.round:
                     rounding()
 
         return run
+
+    def _corrected_half(
+        self, bound: Sequence[Bound], size: int, env: Environment
+    ) -> Callable[[int, float], float] | None:
+        """What corrects the first moment of a piece in half precision, ``half(m / half(c1))``, and leaves 1 to correct;
+        None without time step."""
+        if not self.has_step:
+            return None
+        narrow, rounds = env.scratch((size,), np.float16, 8), list[tuple[np.ndarray, Step, Step]]()
+        for _, wide, *_ in (piece.views for piece in bound):
+            part = temporary(narrow, wide)
+            rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
+
+        def correct(number: int, c1: float) -> float:
+            wide, to_half, to_float = rounds[number]
+            np.divide(wide, scalar(np.float16(c1)), out=wide)
+            to_half()
+            to_float()
+            return 1.0
+
+        return correct
 
     def work(self) -> Sequence[Work]:
         """The increment of the time step, if there is one, and one fused expression over all operands."""

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -170,11 +171,11 @@ class TaskSession(popxl.Session):
         model = folder / _MODEL
         model.mkdir(parents=True, exist_ok=True)
         for name, data in state.items():
-            mapped = memory_mapped_file(data)
+            mapped = memory_map(data)
             if mapped is None:
                 np.savez(model / f"{name}.npz", **{name: data})  # type: ignore[arg-type]  # a tensor may be called so
             else:
-                shutil.copyfile(mapped, model / mapped.name)
+                shutil.copyfile(_file(mapped), model / _file(mapped).name)
         if self.dataloader is not None:
             self.dataloader.save(str(folder / _DATALOADER))
         (folder / _SESSION_INFO).write_text(json.dumps(self.session_state), encoding="utf-8")
@@ -189,21 +190,17 @@ class TaskSession(popxl.Session):
 
     def _load(self, folder: Path, report_missing: ReportMissingMethods, skip_memmap: bool) -> None:
         information = json.loads((folder / _SESSION_INFO).read_text(encoding="utf-8"))
-        files = {path.stem: path for path in (folder / _MODEL).glob("*.npz")}
-        state = self.get_named_tensors_data().to_dict()
-        mapped = {name: found for name, data in state.items() if (found := memory_mapped_file(data)) is not None}
-        _report_missing(files, state.keys() - mapped.keys(), report_missing)
+        found = {path.stem: partial(_array, path, path.stem) for path in (folder / _MODEL).glob("*.npz")}
+        variables, skipped = self.state.to_dict(), set()
+        for name, data in self.get_named_tensors_data().to_dict().items():
+            mapped = memory_map(data)
+            if mapped is not None and skip_memmap:
+                skipped.add(name)
+            elif mapped is not None and (saved := folder / _MODEL / _file(mapped).name).exists():
+                found[name] = partial(_mapped_array, saved, mapped, data.shape)
+        _report_missing(found, variables.keys() - skipped, report_missing)
         _report_missing(information, self.session_state, report_missing)
-        variables = self.state.to_dict()
-        data: dict[Any, np.ndarray] = {}
-        for name in variables:
-            if name in files:
-                with np.load(files[name]) as loaded:
-                    data[variables[name]] = loaded[name]
-            elif name in mapped and not skip_memmap:
-                saved = folder / _MODEL / mapped[name].name
-                data[variables[name]] = np.load(saved, mmap_mode="r")
-        self.write_variables_data(data)
+        self.write_variables_data({variables[name]: found[name]() for name in variables if name in found})  # type: ignore[misc]
         if self.dataloader is not None:
             self.dataloader.resume(filename=str(folder / _DATALOADER))
         self.session_state = information
@@ -230,15 +227,31 @@ def initialise_memmap_dir_from_checkpoint(checkpoint_dir: str, memmap_dir: str) 
         shutil.copyfile(file, Path(memmap_dir) / file.name)
 
 
-def memory_mapped_file(data: np.ndarray) -> Path | None:
+def memory_map(data: np.ndarray) -> np.memmap | None:
     """The file that ``data`` is mapped from, flushed; None for data in memory."""
-    base: Any = data
+    found, base = None, data
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.filename is not None:
-            base.flush()
-            return Path(base.filename)
-        base = base.base
-    return None
+            found = base
+        base = base.base  # type: ignore[assignment]
+    if found is not None:
+        found.flush()
+    return found
+
+
+def _file(mapped: np.memmap) -> Path:
+    return Path(str(mapped.filename))
+
+
+def _array(file: Path, name: str) -> np.ndarray:
+    """The array of a file of a checkpoint."""
+    with np.load(file) as loaded:
+        return loaded[name]
+
+
+def _mapped_array(file: Path, mapped: np.memmap, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of a checkpoint's copy of a mapped file."""
+    return np.memmap(file, mapped.dtype, "r", mapped.offset, mapped.shape).reshape(shape)
 
 
 def _report_missing(given: Iterable[str], wanted: Iterable[str], method: ReportMissingMethods) -> None:

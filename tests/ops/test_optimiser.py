@@ -160,6 +160,19 @@ def test_scale_and_zero(dtype):
     assert AccumulatorZero.type == "AccumulatorScale"
 
 
+@pytest.mark.parametrize("square", [False, True])
+def test_moving_average_of_a_half_accumulator(square):
+    """``X``, ``f`` and ``1 - f`` are halves; the sum is rounded once."""
+    t, x = normal(5, 7, dtype=np.float16), normal(5, 7)
+    kind = "moving_average_square" if square else "moving_average"
+    found = apply(Accumulate, [t, x], kind=kind, factor=0.9)[1][0]
+    half = x.astype(np.float16).astype(np.float64)
+    keep, add = float(np.float16(0.9)), float(np.float16(1 - 0.9))
+    wanted = keep * t.astype(np.float64) + add * (half**2 if square else half)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, rtol=2**-11 * 1.01)
+
+
 def test_copy_var_update():
     t, x = normal(4), normal(4)
     out, after = apply(CopyVarUpdate, [t, x])
@@ -171,9 +184,12 @@ def test_copy_var_update():
 
 
 def reference(m, v, w, step, mode, beta1, beta2, epsilon, decay):
+    """In float64; a half moment is corrected in half."""
+    if step is not None:
+        correction = 1 - beta1**step
+        m = m / np.float16(correction) if m.dtype == np.float16 else m.astype(np.float64) / correction
     m, v = m.astype(np.float64), v.astype(np.float64)
     if step is not None:
-        m = m / (1 - beta1**step)
         v = v if mode == "adamax" else v / (1 - beta2**step)
     out = m / ((v if mode == "adamax" else np.sqrt(v)) + epsilon)
     return out if w is None else out + decay * w

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
 from ipuperf.popxl import ops
-from ipuperf.popxl_addons.task_session import TaskSession, initialise_memmap_dir_from_checkpoint, memory_mapped_file
+from ipuperf.popxl_addons.task_session import TaskSession, initialise_memmap_dir_from_checkpoint, memory_map
 
 
 def adding(start: float = 0.0, names: tuple[str, ...] = ("a", "b"), **kwargs: Any) -> TaskSession:
@@ -136,15 +137,48 @@ def test_a_dataloader_saves_and_resumes(caplog: pytest.LogCaptureFixture) -> Non
     assert "position in the data" in caplog.text
 
 
-def test_memory_mapped_files_are_found(tmp_path: Path) -> None:
+class Table(addons.Module):
+    """A table in one variable."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        return x + self.add_variable_input("table", partial(np.zeros, (2, 3)), popxl.float32)
+
+
+def in_files(folder: Path, start: float) -> TaskSession:
+    """A session whose state is a mapped file in ``folder``, filled with ``start``."""
+    folder.mkdir(exist_ok=True)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        facts, _ = Table().create_graph(popxl.TensorSpec((2, 3), popxl.float32))
+        state = facts.init("model", memmap_dir=str(folder))
+        ops.var_updates.accumulate_(state.table, popxl.constant(np.full((2, 3), start, np.float32)))
+    session = TaskSession([], [], state, ir=ir)
+    with session:
+        session.run()
+    return session
+
+
+def test_mapped_variables_are_saved_as_files(tmp_path: Path) -> None:
+    session = in_files(tmp_path / "maps", 4)
+    session.save_checkpoint(str(tmp_path / "saved"))
+    assert [p.name for p in (tmp_path / "saved" / "model").iterdir()] == ["model.table.npy"]
+    other = in_files(tmp_path / "others", 7)
+    other.load_checkpoint(str(tmp_path / "saved"), "error", skip_memmap=True)
+    assert values(other) == {"table": [[7.0] * 3] * 2}
+    other.load_checkpoint(str(tmp_path / "saved"), "error")
+    assert values(other) == {"table": [[4.0] * 3] * 2}
+    assert np.fromfile(tmp_path / "others" / "model.table.npy", np.float32).tolist() == [4] * 6
+    initialise_memmap_dir_from_checkpoint(str(tmp_path / "saved"), str(tmp_path))
+    assert np.fromfile(tmp_path / "model.table.npy", np.float32).tolist() == [4] * 6
+    (tmp_path / "saved" / "model" / "model.table.npy").unlink()
+    with pytest.raises(ValueError, match=r"State keys not in checkpoint: \['table'\]"):
+        other.load_checkpoint(str(tmp_path / "saved"), "error")
+
+
+def test_views_of_mapped_files_are_found(tmp_path: Path) -> None:
     mapped = np.lib.format.open_memmap(tmp_path / "w.npy", "w+", np.float32, (3, 4))
-    assert memory_mapped_file(mapped[1:].T) == tmp_path / "w.npy"
-    assert memory_mapped_file(np.ones(3)) is None
-    (tmp_path / "model").mkdir()
-    (tmp_path / "w.npy").rename(tmp_path / "model" / "w.npy")
-    (tmp_path / "new").mkdir()
-    initialise_memmap_dir_from_checkpoint(str(tmp_path), str(tmp_path / "new"))
-    assert np.load(tmp_path / "new" / "w.npy").shape == (3, 4)
+    assert memory_map(mapped[1:].T) is mapped
+    assert memory_map(np.ones(3)) is None
 
 
 class _Artifacts(types.ModuleType):

@@ -174,7 +174,7 @@ def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, 
 
 
 def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors behind each other along ``axis``."""
+    """Tensors behind each other along ``axis``; tensors of different types are a ``MixedTypesError``."""
     return make(_k.Concat, *ts, axis=axis)
 
 

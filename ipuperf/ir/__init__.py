@@ -25,7 +25,15 @@ from .dtype import (
     DType,
     dtype_of,
 )
-from .errors import AmbiguityError, CycleError, DTypeError, IrError, ShapeError
+from .errors import (
+    AmbiguityError,
+    ApplicationRuntimeError,
+    CycleError,
+    DTypeError,
+    IrError,
+    MixedTypesError,
+    ShapeError,
+)
 from .graph import Graph, Ir, below, data_of, derived
 from .op import Op
 from .operators import Operators
@@ -55,6 +63,7 @@ __all__ = [
     "UINT32",
     "UINT64",
     "AmbiguityError",
+    "ApplicationRuntimeError",
     "BuildContext",
     "Builder",
     "Connection",
@@ -68,6 +77,7 @@ __all__ = [
     "Grouping",
     "Ir",
     "IrError",
+    "MixedTypesError",
     "Op",
     "Operand",
     "Operators",

@@ -15,8 +15,16 @@ class DTypeError(IrError, ValueError):
     """Operand data types do not fit an op's type rule."""
 
 
+class MixedTypesError(DTypeError, TypeError):
+    """As :class:`DTypeError`, where upstream raises a ``TypeError``."""
+
+
 class AmbiguityError(IrError):
     """An in-place change and another use of the same tensor are not ordered with respect to each other."""
+
+
+class ApplicationRuntimeError(IrError):
+    """A check that a program makes while it runs has failed (Poplar's ``application_runtime_error``)."""
 
 
 class CycleError(IrError):

@@ -81,7 +81,8 @@ class Binary(Op):
         if len(self.inputs) != 2:
             self.require(False, f"needs 2 operands, got {len(self.inputs)}")
         dtype = self.same_dtype(*self.inputs)
-        if self.allowed != "any" and ((dtype == BOOL) != (self.allowed == "bool") or dtype.category == "float8"):
+        wrong = self.allowed != "any" and (dtype == BOOL) != (self.allowed == "bool")
+        if wrong or dtype.category == "float8":
             allowed = "bool" if self.allowed == "bool" else "a number type"
             raise DTypeError(f"{self.where()}: operands are {dtype.name}; {allowed} is needed")
         out = self.broadcast(*self.inputs)

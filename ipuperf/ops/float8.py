@@ -19,7 +19,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import FLOAT16, INT8, INT32, DType, DTypeError, GradientBuilder, Ir, IrError, Tensor, TensorSpec, float8
+from ipuperf.ir import (
+    FLOAT16,
+    INT8,
+    INT32,
+    ApplicationRuntimeError,
+    DType,
+    DTypeError,
+    GradientBuilder,
+    Ir,
+    IrError,
+    Tensor,
+    TensorSpec,
+    float8,
+)
 from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
@@ -61,10 +74,11 @@ class Float8Op(Op):
         """``log2_scale`` of each replica, shaped to stand beside arrays of ``rank`` axes.
 
         Raises:
-            IrError: a value outside of -32 to 31 (upstream: ``throwIfLog2ScaleTensorNotInRange``).
+            ApplicationRuntimeError: a value outside of -32 to 31 (upstream: ``throwIfLog2ScaleTensorNotInRange``).
         """
         if array.size and not (array.min() in SCALES and array.max() in SCALES):
-            raise IrError(f"{self.where()}: log2_scale is {array.tolist()}; allowed: {SCALES[0]} to {SCALES[-1]}")
+            allowed = f"{SCALES[0]} to {SCALES[-1]}"
+            raise ApplicationRuntimeError(f"{self.where()}: log2_scale is {array.tolist()}; allowed: {allowed}")
         return array.reshape(-1, *([1] * (rank - 1)))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

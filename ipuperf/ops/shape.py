@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, IrError, MixedTypesError, Tensor, TensorSpec
 from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, one_or_many, optional
 
 from . import vertices
@@ -359,7 +359,12 @@ class Concat(Op):
 
     def infer(self) -> list[TensorSpec]:
         """Shapes must agree except along the axis."""
-        dtype = self.same_dtype(*self.inputs)
+        dtype = self.inputs[0].dtype
+        if any(t.dtype != dtype for t in self.inputs):
+            listed = ", ".join(f"{t.id!r} {t.dtype.name}" for t in self.inputs)
+            raise MixedTypesError(
+                f"{self.where()}: All inputs to a concat operation must have the same type: {listed}; cast them first"
+            )
         first = self.inputs[0].shape
         axis = self.axis
         for tensor in self.inputs:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipuperf.ir import ApplicationRuntimeError as poplar_application_runtime_error
 from ipuperf.ir import IrError as popart_exception
 from ipuperf.version import __version__ as _version
 
 from .devices import DeviceInfo, DeviceManager
 from .enums import (
     AccumulateOuterFragmentSchedule,
+    DataType,
     DeviceConnectionType,
     DeviceSelectionCriterion,
     DeviceType,
@@ -42,6 +44,7 @@ def versionString() -> str:
 __all__ = [
     "AccumulateOuterFragmentSchedule",
     "AccumulateOuterFragmentSettings",
+    "DataType",
     "DeviceConnectionType",
     "DeviceInfo",
     "DeviceManager",
@@ -62,6 +65,7 @@ __all__ = [
     "TileSet",
     "VirtualGraphMode",
     "popart_exception",
+    "poplar_application_runtime_error",
     "versionString",
 ]
 

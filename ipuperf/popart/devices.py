@@ -39,6 +39,10 @@ class DeviceInfo:
         self.isAttached = True
         return True
 
+    def tryAttachUntilTimeout(self) -> bool:
+        """As :meth:`attach`: there is nothing to wait for."""
+        return self.attach()
+
     def detach(self) -> None:
         """The device is given back."""
         self.isAttached = False

@@ -108,3 +108,27 @@ class DeviceSelectionCriterion(IntEnum):
 
     First = 0
     Random = 1
+
+
+class DataType(IntEnum):
+    """Element types."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    INT32 = 4
+    INT64 = 5
+    UINT32 = 6
+    UINT64 = 7
+    BOOL = 8
+    FLOAT = 9
+    FLOAT16 = 10
+    BFLOAT16 = 11
+    FLOAT8_143 = 12
+    FLOAT8_152 = 13
+    DOUBLE = 14
+    COMPLEX64 = 15
+    COMPLEX128 = 16
+    STRING = 17
+    UNDEFINED = 18

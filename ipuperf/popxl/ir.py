@@ -21,6 +21,8 @@ from .replica_grouping import ReplicaGrouping, grouping_from_assignment
 from .streams import DeviceToHostStream, HostToDeviceStream
 from .tracing import graph_stem, trace
 
+_CHECKS = "POPART_DOT_CHECKS"
+
 
 class Ir:
     """A program: a main graph, subgraphs, variables, streams.
@@ -139,7 +141,8 @@ class Ir:
         """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
 
         Where the environment variable ``POPART_DOT_CHECKS`` (names, ``:`` between them) or the session option
-        ``dotChecks`` names checks, others than these and ``ALL`` write nothing.
+        ``dotChecks`` is set, only checks that they name write something (``ALL``: all; case does not matter). Otherwise
+        this sets ``dotChecks`` to ``ALL``. A session makes one more checkpoint, ``Final``.
 
         Args:
             save_dir: default: the session option ``logDir``, else the current folder. Kept for later checks.
@@ -147,8 +150,15 @@ class Ir:
         options = self._ir.options
         if save_dir is not None:
             options.keep("logDir", str(save_dir))
-        wanted = {*options.dotChecks, *filter(None, os.environ.get("POPART_DOT_CHECKS", "").split(":"))}
-        if wanted and not {check, "ALL"} & wanted:
+        if not options.dotChecks and _CHECKS not in os.environ:
+            options.keep("dotChecks", {"ALL"})
+        self._checkpoint(check)
+
+    def _checkpoint(self, check: str) -> None:
+        """:meth:`dot_checkpoint` for a check that is wanted."""
+        options = self._ir.options
+        wanted = {name.upper() for name in (*options.dotChecks, *os.environ.get(_CHECKS, "").split(":"))}
+        if not {check.upper(), "ALL"} & wanted:
             return
         folder = Path(options.logDir or ".")
         folder.mkdir(parents=True, exist_ok=True)

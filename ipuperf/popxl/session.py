@@ -87,6 +87,7 @@ class Session:
         with ir._ir.deep_calls():
             check_entries(ir._ir)
             check_remote_order(ir._ir)
+        ir._checkpoint("Final")
         self.executable = Executable(ir._ir, name=_caller(), prefetch_depth=ir._ir.options.prefetch_depth)
         ir._seal()
         self._variables = ir._ir.variables()
@@ -162,7 +163,7 @@ class Session:
         found = list(tensors)
         for tensor in found:
             if not isinstance(tensor, (Variable, Constant)):
-                raise TypeError(f"{tensor!r} has no data: only variables and constants have; store to a host stream")
+                raise TypeError(f"{tensor!r} is not of type Constant or Variable; store it to a host stream instead")
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
@@ -190,7 +191,8 @@ class Session:
 
     def _checked_data(self, tensor: Variable, value: Any) -> np.ndarray:
         if not isinstance(tensor, Variable):
-            raise TypeError(f"{tensor!r} is not a variable")
+            name = getattr(tensor, "id", repr(tensor))
+            raise TypeError(f"Tensor {name} is not of type Variable; only variables are written by the host")
         self._check_owner(tensor)
         if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
             raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")

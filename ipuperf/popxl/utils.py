@@ -119,9 +119,17 @@ def table_to_string(rows: list[list[Any]], delimiter: str = "  ") -> str:
     return "\n".join(delimiter.join(str(c).ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows)
 
 
+_CASTS = {
+    "host_pow2scale_cast_to_fp8": "host_pow2scale_cast_to_fp8",
+    "host_pow2scale_then_cast": "host_pow2scale_cast_to_fp8",
+    "host_pow2scale_cast_from_fp8": "host_pow2scale_cast_from_fp8",
+    "host_cast_then_pow2scale": "host_pow2scale_cast_from_fp8",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("host_pow2scale_cast_to_fp8", "host_pow2scale_cast_from_fp8"):  # where older versions have them
+    if name in _CASTS:  # where, and how, older versions have them
         from . import fp8_utils
 
-        return getattr(fp8_utils, name)
+        return getattr(fp8_utils, _CASTS[name])
     raise AttributeError(f"module 'popxl.utils' has no attribute {name!r}")

@@ -400,3 +400,24 @@ def test_the_text_of_a_gradient_graph() -> None:
         graph = ir.create_graph(lambda x: x * x, popxl.TensorSpec((2,), popxl.float32))
         text = repr(popxl.transforms.autodiff(graph))
     assert re.fullmatch(r"GradGraphInfo\[\n  graph=Graph.*expected_inputs=\(.*expected_outputs=\(.*\]", text, re.DOTALL)
+
+
+def test_operands_of_a_repeat_that_do_not_fit() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(1)
+        graph = ir.create_graph(lambda a, b: (a + 1, b + 2), x, x)
+        wide = ir.create_graph(lambda a: (a + 1, a + 2), x)
+        for build, words in [
+            (lambda: ops.repeat(graph, 2, x, x, x), "^Too many inputs have been provided"),
+            (lambda: ops.repeat(graph, 2, x), "^Not enough inputs have been provided.*missing"),
+            (
+                lambda: ops.repeat(graph, 2, x, x, inputs_dict={graph.inputs[0]: x}),
+                "^Graph input tensor is specified twice",
+            ),
+            (lambda: ops.repeat(graph, 2, x, inputs_dict={x: x}), "not in the called graph"),
+            (lambda: ops.repeat(graph, -1, x, x), "^Repeat count must be >= 0.*-1"),
+            (lambda: ops.repeat(wide, 2, x), "^To repeat the subgraph.*2 outputs and 1 inputs"),
+        ]:
+            with pytest.raises(ValueError, match=words):
+                build()

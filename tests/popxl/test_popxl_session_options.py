@@ -214,12 +214,25 @@ def test_the_rest_of_the_native_object_is_refused() -> None:
         ir._pb_ir.getAllGraphs()
 
 
-def test_checkpoints_of_the_options(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("names", "written"), [("", []), ("FINAL", ["Final"]), ("A:b", ["a", "b"]), ("ALL", "Fab")])
+@pytest.mark.parametrize("of_environment", [False, True])
+def test_checkpoints(tmp_path, monkeypatch: pytest.MonkeyPatch, names: str, written: str, of_environment: bool) -> None:
+    monkeypatch.setenv("POPART_DOT_CHECKS", names if of_environment else "")
     ir, options = _options()
     options.logDir = str(tmp_path)
-    options.dotChecks = {"a"}
+    if not of_environment:
+        options.dotChecks = set(names.split(":"))
     ir.dot_checkpoint("a")
     ir.dot_checkpoint("b")
-    monkeypatch.setenv("POPART_DOT_CHECKS", "c:d")
-    ir.dot_checkpoint("d")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a_main.dot", "d_main.dot"]
+    popxl.Session(ir)
+    found = sorted(p.name.removesuffix("_main.dot") for p in tmp_path.iterdir())
+    assert found == (["Final", "a", "b"] if written == "Fab" else written)
+
+
+def test_checkpoints_without_options_are_all_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POPART_DOT_CHECKS", raising=False)
+    ir, options = _options()
+    ir.dot_checkpoint("a", tmp_path / "new")
+    assert (options.dotChecks, options.logDir) == ({"ALL"}, str(tmp_path / "new"))
+    popxl.Session(ir)
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["Final_main.dot", "a_main.dot"]

@@ -130,5 +130,6 @@ def test_checks_of_operands():
 
 def test_older_places_of_host_casts():
     assert popxl.utils.host_pow2scale_cast_to_fp8 is popxl.fp8_utils.host_pow2scale_cast_to_fp8
+    assert popxl.utils.host_cast_then_pow2scale is popxl.fp8_utils.host_pow2scale_cast_from_fp8
     with pytest.raises(AttributeError, match="'nothing'"):
         _ = popxl.utils.nothing

@@ -192,3 +192,20 @@ def test_integers_accumulate_without_a_factor():
     np.testing.assert_array_equal(found, [5, 6, 7])
     with popxl.Ir().main_graph, pytest.raises(IrError, match="without a factor"):
         ops.var_updates.accumulate_(popxl.variable(1), popxl.variable(2), 0.5)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_scaled_sums_of_integers_have_no_factors(dtype: type) -> None:
+    x, y = np.array([1, 2], dtype), np.array([3, 4], dtype)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        v, w = popxl.variable(x), popxl.variable(y)
+        plain = ops.scaled_add(v, w)
+        stream = popxl.d2h_stream(plain.shape, plain.dtype)
+        ops.host_store(stream, plain)
+        ops.scaled_add_(v, w)
+        with pytest.raises(popxl.errors.popart_exception, match="floating-point"):
+            ops.scaled_add(v, w, 2.0)
+    with popxl.Session(ir, "ipu_model") as session:
+        assert session.run()[stream].tolist() == [4, 6]
+    assert session.get_tensor_data(v).tolist() == [4, 6]

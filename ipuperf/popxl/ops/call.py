@@ -122,14 +122,16 @@ def resolve_operands(
     parameters = graph._base.inputs
     unknown = [k.id for k in named if k not in parameters]
     if unknown:
-        raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it")
+        raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it: not in the called graph")
     positional = flatten_operands(inputs)
     free = [p for p in parameters if p not in named]
     if len(positional) != len(free):
         missing = [p.id for p in free[len(positional) :]]
         hint = f"; missing: {missing}" if missing else ""
+        twice = "Graph input tensor is specified twice" if len(positional) <= len(parameters) else ""
+        problem = "Not enough inputs have been provided" if missing else twice or "Too many inputs have been provided"
         raise ValueError(
-            f"{what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that "
+            f"{problem}: {what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that "
             f"inputs_dict does not give{hint}"
         )
     given = iter(positional)

@@ -33,11 +33,14 @@ def repeat_with_info(
     """
     EFFECTS.given("ops.repeat_with_info(check_inputs)", check_inputs)
     if repeat_count < 0:
-        raise ValueError(
-            f"repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; a number of at least 0 is needed"
-        )
+        raise ValueError(f"Repeat count must be >= 0: repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}")
     operands = resolve_operands(graph, inputs, inputs_dict, "repeat")
     outputs = graph._base.outputs
+    if len(outputs) > len(operands):
+        raise ValueError(
+            f"To repeat the subgraph {graph.name!r} it needs an input for each output: {len(outputs)} outputs and "
+            f"{len(operands)} inputs"
+        )
     # upstream makes two tensors per output (the wrapper's and the parent's) and always numbers them
     for _ in outputs:
         next(graph._base.ir.clash_counter)

@@ -103,17 +103,18 @@ def reduce_replica_sharded_tensor(
     *,
     threshold: int | None = None,
 ) -> popxl.Tensor:
-    """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same).
+    """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same, within
+    an IPU-Link domain).
 
     Equal groups give a reduce-scatter, others an all-reduce and a slice; a tensor that is below ``threshold`` or does
     not divide is all-reduced. A group that spans several IPU-Link domains is reduced within each, where shards are, and
     then the shards between them.
     """
     reduce_over = replica_group or popxl.gir().replica_grouping()
-    shard_over = shard_group or reduce_over
+    shard_over = shard_group or get_ild_replica_grouping(reduce_over)
     if shards_of(t.nelms, threshold, shard_over) == 1:
         return ops.collectives.replicated_all_reduce(t, op, reduce_over)
-    within = get_ild_replica_grouping(reduce_over)
+    within = reduce_over if is_cross_ild(shard_over) else get_ild_replica_grouping(reduce_over)
     if within == shard_over:
         t = ops.collectives.replicated_reduce_scatter(
             t, op, within, configure_output_for_replicated_tensor_sharding=True
@@ -122,10 +123,11 @@ def reduce_replica_sharded_tensor(
         if within.group_size > 1:
             t = ops.collectives.replicated_all_reduce(t, op, within)
         t = ops.collectives.replica_sharded_slice(t, shard_over)
-    if is_cross_ild(reduce_over):
-        between = popxl.gir().replica_grouping(stride=get_ild_size_from_popdist())
-        t = ops.collectives.replicated_all_reduce(t, op, between)
-    return t
+    domains = reduce_over.group_size // within.group_size
+    if domains == 1:
+        return t
+    between = popxl.gir().replica_grouping(stride=get_ild_size_from_popdist(), group_size=domains)
+    return ops.collectives.replicated_all_reduce(t, op, between)
 
 
 def reduce_replica_sharded_graph(

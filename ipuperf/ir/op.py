@@ -69,15 +69,13 @@ class Op:
         self.id = op_id
         self.inputs: list[Tensor] = list(inputs)
         self.outputs: list[Tensor] = []
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = dict(attributes) if settled else {}
         self.ipu: int | None = None
         self.tile_set = "compute"
         self.scope = ""
         self.location = location
         self.phase: Phase | None = None
-        if settled:
-            self.attributes.update(attributes)
-        elif attributes or self.declared:
+        if not settled and (attributes or self.declared):
             give(self, attributes)
 
     # -- rules that subclasses state -------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ def _fullest_ipus(trace: Trace, name: str) -> list[int]:
     return sorted(ipus, key=lambda ipu: (-int(total[liveness["ipu"] == ipu].max()), ipu))
 
 
-def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> None:
+def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> int:
+    """The curves of one IPU; how many program steps it has."""
     step, always, other = _curve(trace, ipu)
     base = always if always_live else np.zeros_like(always)
     if always_live:
@@ -74,8 +75,8 @@ def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> None:
     peak = f"peak {(base + other)[top]:,.4g} MB"
     peak += f" ({always[top]:,.4g} always live, {other[top]:,.4g} not)" if always_live else " not always live"
     axes.set_title(f"IPU {ipu}: {peak} at step {step[top]:,}", fontsize=9, loc="left")
-    axes.set_xlim(step[0], step[-1])
     axes.set_ylim(0, float((base + other).max()) * 1.12 or 1.0)
+    return int(step[-1])
 
 
 def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, always_live: bool) -> None:
@@ -126,9 +127,10 @@ def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = Tru
     shown = [ipu] if ipu is not None else sorted(every[:MAX_IPUS])
     figure = Figure(figsize=(11, 1.2 + 2.0 * len(shown) + (1.0 if len(shown) == 1 else 0)), layout="constrained")
     panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, number in zip(panels, shown, strict=True):
-        _draw_one(axes, traces, number, always_live)
+    steps = [_draw_one(axes, traces, number, always_live) for axes, number in zip(panels, shown, strict=True)]
+    for axes in panels:
         _finish(axes)
+    panels[-1].set_xlim(0, max(steps))
     panels[-1].set_xlabel("program step")
     left_out = f", the {len(shown)} fullest of {len(every)} IPUs" if len(shown) < len(every) and ipu is None else ""
     figure.suptitle(f"Liveness by program step{left_out}", fontsize=10)

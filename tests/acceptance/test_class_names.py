@@ -10,7 +10,7 @@ import ipuperf
 
 #: Names that users know from PyTorch, TensorFlow, PopXL or PopTorch, and what the front ends' classes stand for.
 UPSTREAM = set(
-    """Adam Attribute Block Call CommGroupType Constant DeviceConnectionType Graph Ir LayerNormDistributed Liveness
+    """Adam Attribute Block Call CommGroupType Constant DeviceConnectionType Graph Ir Liveness
     MeanReductionStrategy Module Optimizer Options Phase ReductionType RemoteBuffer ReplicaGrouping Session Stream
     SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from ipuperf.validation import Case, predict, problem, read_cases
+
+
+@pytest.fixture(autouse=True)
+def _front_ends(installed_front_ends: Callable[[], Any]) -> Iterator[None]:
+    """Predictions install the front ends."""
+    with installed_front_ends():
+        yield
 
 
 def profile() -> Case:

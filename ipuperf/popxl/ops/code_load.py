@@ -30,4 +30,4 @@ def remote_code_load(graph: Graph, destination: str) -> None:
             f"remote_code_load of graph {graph.name!r}: destination {destination!r} is not supported; allowed: "
             "executable"
         )
-    create(_k.RemoteCodeLoad, [], [], code=graph._ir)
+    create(_k.RemoteCodeLoad, [], [], code=graph._base)

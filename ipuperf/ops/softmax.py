@@ -406,7 +406,9 @@ class NlllWithSoftmaxGradDirect(_Loss):
         """Check that there are as many labels as rows."""
         rows = math.prod(probs.shape[:-1])
         self.require(
-            self.labels == rows, f"labels have shape {labels.shape}; {rows} labels are needed for probs {probs.shape}"
+            self.labels == rows,
+            f"labels have shape {labels.shape}; {probs.shape[:-1]} is needed for probs {probs.shape}, or {rows} labels "
+            "in other axes",
         )
 
     def infer(self) -> list[TensorSpec]:

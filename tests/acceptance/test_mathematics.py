@@ -292,17 +292,21 @@ def test_adam_in_fp32_equals_numpy(corrected: bool, decay: float) -> None:
 
 
 def adam_reference(start: Named, images: np.ndarray, labels: np.ndarray) -> Named:
-    """The tutorial's Adam: first moment and updater in fp16, second moment in fp32, bias corrected."""
+    """The tutorial's Adam: first moment and updater in fp16, second moment in fp32, bias corrected; what makes up the
+    first moment, and its correction, in fp16 too."""
+    keep, add = np.float16(0.9).astype(np.float64), np.float16(0.1).astype(np.float64)
     weights = {name: w.astype(np.float64) for name, w in start.items()}
     first_moment = {name: np.zeros_like(w, np.float16) for name, w in start.items()}
     second_moment = {name: np.zeros_like(w, np.float64) for name, w in start.items()}
     for step in range(1, len(images) + 1):
         _, grads = loss_and_gradients(weights, images[step - 1], labels[step - 1])
         for name, grad in grads.items():
-            first_moment[name] = (0.9 * first_moment[name].astype(np.float64) + 0.1 * grad).astype(np.float16)
+            gradient = grad.astype(np.float16).astype(np.float64)
+            first_moment[name] = (keep * first_moment[name].astype(np.float64) + add * gradient).astype(np.float16)
             second_moment[name] = 0.999 * second_moment[name] + 0.001 * grad**2
             root = np.sqrt(second_moment[name] / (1 - 0.999**step)) + 1e-5
-            updater = (first_moment[name].astype(np.float64) / (1 - 0.9**step) / root).astype(np.float16)
+            corrected = first_moment[name] / np.float16(1 - 0.9**step)
+            updater = (corrected.astype(np.float64) / root).astype(np.float16)
             weights[name] -= 1e-3 * updater.astype(np.float64)
     return weights
 

@@ -112,7 +112,7 @@ def test_labels_of_other_axes_than_the_rows(bench, rng, reduction):
         single, wanted = single.sum((1, 2)) / keep.sum((1, 2)), wanted / keep.sum((1, 2)).reshape(2, 1, 1)
     np.testing.assert_allclose(loss, single, atol=1e-12)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
-    with pytest.raises(ShapeError, match=r"labels have shape \(5,\); 6 labels are needed for probs \(6, 5\)"):
+    with pytest.raises(ShapeError, match=r"labels have shape \(5,\); \(6,\) is needed for probs .*, or 6 labels in"):
         bench.op(ops.NlllWithSoftmaxGradDirect, probs, labels.reshape(2, 6)[:, :5], np.ones((2,)), outputs=2)
 
 

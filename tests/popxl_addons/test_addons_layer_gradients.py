@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
@@ -15,6 +14,11 @@ from ipuperf.popxl import fp8_utils
 from ipuperf.popxl_addons import layers
 from ipuperf.popxl_addons.layers.linear_fp8 import LinearFP8
 from ipuperf.popxl_addons.utils import WeightsDict
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
 
 CASES: dict[str, tuple[Callable[[], addons.Module], Callable[[], torch.nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: layers.Linear(3), lambda: torch.nn.Linear(5, 3), (4, 5)),

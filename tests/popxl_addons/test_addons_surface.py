@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
@@ -100,6 +99,7 @@ def test_strides_that_leave_the_domain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", [popxl.float32, popxl.float16])
 def test_a_module_runs_on_host_data(dtype: popxl.dtype) -> None:
+    torch = pytest.importorskip("torch")
     linear, data = torch.nn.Linear(4, 2), np.random.default_rng(0).normal(size=(3, 4))
     (found,) = testing_utils.run_module(
         layers.Linear(2),

@@ -33,6 +33,7 @@ INDEX_BYTES = 4
 LEAST_INDICES = 32
 
 #: Cycles in which a worker divides integers: there is no instruction for it, so 32 steps of shift, compare, subtract.
+#: Assumed, knowing that the published gathers in two stages leave about 90 (``docs/accuracy.md``).
 DIVISION = 96
 
 #: From so many parts of the rows on, the slices of an update are rearranged before they are broadcast.

@@ -32,7 +32,7 @@ from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
 from ipuperf.ops.work import CallGraph, ReadCondition
 
-from . import branches
+from . import branches, lookups  # noqa: F401 (lookups registers how its works are lowered)
 from .alike import Known
 from .code_loading import write_transfers
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
@@ -230,11 +230,20 @@ class Lowering(Places):
                 made.before.setdefault(self.home(inner), []).extend(copies)
 
     def copy_carried(self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph) -> None:
-        """Copies of loop-carried values at the end of a trip."""
+        """Copies of loop-carried values at the end of a trip: into a clone of the result, as another value of the loop
+        may be an alias of it, then to where the body reads it (PopART popx/op/loopx.cpp); over the exchange when
+        result and input lie differently."""
         for inner, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
             self.check_carried(op, inner, result)
             after = made.after_trip.setdefault(self.home(inner), [])
-            after += self.on_tiles(inner, on_tile_copy(op_id, result, body.layouts[inner], self.machine))
+            given, wanted = body.layouts[result], body.layouts[inner]
+            copies = on_tile_copy(op_id, result, given, self.machine)
+            if given == wanted:
+                copies += on_tile_copy(op_id, result, wanted, self.machine)
+            else:
+                name = f"{op.type}/carried {inner.name}"
+                copies += local_copy(op_id, name, wanted, inner.dtype.size, self.machine)
+            after += self.on_tiles(inner, copies)
 
     def on_tiles(self, tensor: Tensor, steps: list[Step]) -> list[Step]:
         """Steps that run on the tile set where ``tensor`` lies."""

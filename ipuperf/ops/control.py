@@ -208,8 +208,8 @@ class Loop(_Control):
     remaining inputs are the same in every iteration, unless they are by reference and changed inside. Carried inputs
     are always by value: the changed value is the output. There is no gradient, as upstream.
 
-    Cost: a copy of the operands passed by value, the callee ``trip_count`` times, a copy of the carried values for each
-    trip.
+    Cost: a copy of the operands passed by value, the callee ``trip_count`` times, two copies of the carried values for
+    each trip (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them).
     """
 
     type: ClassVar[str] = "Loop"

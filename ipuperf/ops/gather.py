@@ -23,7 +23,7 @@ from .axes import axis_of, wrapped
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
-from .work import Vertices, Work
+from .work import Lookup, TableUpdate, Vertices, Work
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -47,15 +47,14 @@ def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
     before the indices, as popops plans it for few indices), so n / e indices, k of them for each worker; each worker
     passes over the o other ones.
     """
-    vector, cost = MULTI_SLICE_VECTORS[min(dtype.size, 4)]
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         held = np.asarray(elements, dtype=np.int64)
         part = np.maximum(vertices.ceil_div(held, max(indices, 1)), 1)
         offsets = vertices.ceil_div(held, part)
         mine = vertices.ceil_div(offsets, chip.workers)
-        thread = 30 + mine * (19 + vertices.ceil_div(part, vector) * cost) + (offsets - mine) * 8
-        return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
+        taken = multi_slice_cycles(part, mine, offsets - mine, dtype.size, chip.workers)
+        return np.where(held > 0, taken, 0).astype(np.int64)
 
     return Vertices(f"popops::MultiSlice<{vertices.poplar_type(dtype)}>", indices * width, cycles)
 
@@ -68,19 +67,32 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int, operatio
     of the table has e = ceil(n / rows) elements of each slice; the indices are assumed to hit all rows alike, and k of
     those that hit the tile's rows fall to each worker.
     """
-    fixed, per_index, atom = (38, 11, 1) if dtype.size >= 4 else (37, 13, 2)
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         held = np.asarray(elements, dtype=np.int64)
         part = np.maximum(vertices.ceil_div(held, max(rows, 1)), 1)
         hits = vertices.ceil_div(indices * np.minimum(vertices.ceil_div(held, part), rows), max(rows, 1))
         mine = vertices.ceil_div(hits, chip.workers)
-        loop = np.where(part % atom == 0, 3 * (part // atom - 1), 20 * part)
-        thread = fixed + mine * (per_index + loop) + (indices - mine) * 5
-        return np.where(held > 0, chip.workers * thread, 0).astype(np.int64)
+        taken = multi_update_cycles(part, mine, indices - mine, dtype.size, chip.workers)
+        return np.where(held > 0, taken, 0).astype(np.int64)
 
     name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},{operation}>"
     return Vertices(name, rows * width, cycles, 2 * indices * width)
+
+
+def multi_slice_cycles(part: np.ndarray, found: np.ndarray, passed: np.ndarray, size: int, workers: int) -> np.ndarray:
+    """Tile cycles of a MultiSlice vertex whose slowest worker copies ``found`` slices of ``part`` elements of ``size``
+    bytes and passes over ``passed`` indices that lie on other tiles (PerformanceEstimation.cpp:39-205)."""
+    vector, cost = MULTI_SLICE_VECTORS[min(size, 4)]
+    return workers * (30 + found * (19 + vertices.ceil_div(part, vector) * cost) + passed * 8)
+
+
+def multi_update_cycles(part: np.ndarray, found: np.ndarray, passed: np.ndarray, size: int, workers: int) -> np.ndarray:
+    """Tile cycles of a ScaledMultiUpdateOp vertex whose slowest worker adds ``found`` slices of ``part`` elements of
+    ``size`` bytes and passes over ``passed`` indices of other rows (PerformanceEstimation.cpp:39-205)."""
+    fixed, per_index, atom = (38, 11, 1) if size >= 4 else (37, 13, 2)
+    loop = np.where(part % atom == 0, 3 * (part // atom - 1), 20 * part)
+    return workers * (fixed + found * (per_index + loop) + passed * 5)
 
 
 # -- indices -----------------------------------------------------------------------------------------------------------
@@ -220,13 +232,13 @@ class Gather(Indexed):
         return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
 
     def work(self) -> list[Work]:
-        """One MultiSlice compute set; with ``zero_out_of_range`` also a mask and a product with it
+        """A planned lookup; with ``zero_out_of_range`` also a mask and a product with it
         (PopART popx/op/gatherx.cpp)."""
         out, index = self.outputs[0].spec, self.inputs[1].spec
         if not out.elements:
             return []
-        before, _, after, count = self.sizes
-        works: list[Work] = [multi_slice(out.dtype, count * self.group_size, before * after)]
+        before, size, after, count = self.sizes
+        works: list[Work] = [Lookup(size, before * after, count, out.dtype, self.group_size)]
         return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
 
 
@@ -327,17 +339,16 @@ class GatherGrad(Indexed):
         return [builder.op(Gather, inputs, **named), None]
 
     def work(self) -> list[Work]:
-        """Zeros, then one MultiUpdateAdd compute set (PopART popx/op/gatherx.cpp)."""
+        """Zeros, then a planned update by addition (PopART popx/op/gatherx.cpp)."""
         grad, index = (t.spec for t in self.inputs)
-        out, rows = self.outputs[0].spec, self.size * self.group_size
+        out, groups = self.outputs[0].spec, self.group_size
         if not out.elements:
             return []
-        works: list[Work] = [vertices.fill(out.dtype, out.elements)]
         if not grad.elements:
-            return works
-        if self.zero_out_of_range:
-            works += _mask_work(index, grad)
-        works.append(multi_update_add(out.dtype, index.elements, rows, out.elements // rows))
+            return [vertices.fill(out.dtype, out.elements)]
+        works: list[Work] = _mask_work(index, grad) if self.zero_out_of_range else []
+        width = out.elements // (self.size * groups)
+        works.append(TableUpdate(self.size, width, index.elements // groups, out.dtype, groups, cleared=True))
         if self.padding_idx is not None:
             works.append(vertices.fill(out.dtype, out.elements // self.size))
         return works

@@ -20,8 +20,8 @@ from .axes import axis_of
 from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .elementwise import Equal, Where, zero
-from .gather import Indexed, bind_indices, check_indices, multi_slice, multi_update_add, raw_contiguous
-from .work import Work
+from .gather import Indexed, bind_indices, check_indices, multi_update_add, raw_contiguous
+from .work import Lookup, TableUpdate, Work
 
 #: By reduction: how updates are combined, what stands in the table before the first one, and popops' name of it.
 COMBINED: dict[str, tuple[np.ufunc, float, str]] = {
@@ -147,6 +147,10 @@ class ScatterReduce(Indexed):
             return start
         operation = COMBINED.get(self.reduction, COMBINED["sum"])[2]
         sizes = _update_sizes(self.index_shape() or (), out, self.axis, count)
+        if self.reduction == "sum":
+            given_start = start if len(self.inputs) == 3 else []
+            indices, rows, width = sizes
+            return [*given_start, TableUpdate(rows, width, indices, out.dtype, cleared=not given_start)]
         works: list[Work] = [*start, multi_update_add(out.dtype, *sizes, operation)]
         if len(self.inputs) == 3 or self.reduction not in ("max", "min"):
             return works
@@ -317,10 +321,10 @@ class ScatterReduceGrad(Indexed):
         return sequence(steps)
 
     def work(self) -> list[Work]:
-        """One MultiSlice compute set."""
+        """A planned lookup."""
         out, axis = self.outputs[0].spec, self.axis
         index = broadcast_index(out.shape, self.inputs[1].shape, axis) or ()
         if not out.elements:
             return []
-        count, _, width = _update_sizes(index, self.inputs[0].spec, axis, out.elements)
-        return [multi_slice(out.dtype, count, width)]
+        count, rows, width = _update_sizes(index, self.inputs[0].spec, axis, out.elements)
+        return [Lookup(rows, width, count, out.dtype)]

@@ -13,8 +13,8 @@ from ipuperf.ir import IrError, Phase, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
 from .base import Environment, Kernel
-from .gather import Indexed, bind_indices, check_indices, multi_update_add
-from .work import Work
+from .gather import Indexed, bind_indices, check_indices
+from .work import TableUpdate, Work
 
 
 class SparseAccumulate(Indexed):
@@ -77,9 +77,9 @@ class SparseAccumulate(Indexed):
         target[...] = np.moveaxis(table, 0, self.axis)
 
     def work(self) -> Sequence[Work]:
-        """One MultiUpdateAdd of the slices."""
+        """A planned update by addition of the slices."""
         target, indices = self.inputs[0].spec, self.inputs[2].spec
         rows = target.shape[self.axis]
         if not target.elements or not indices.elements:
             return []
-        return [multi_update_add(target.dtype, math.prod(indices.shape), rows, target.elements // rows)]
+        return [TableUpdate(rows, target.elements // rows, math.prod(indices.shape), target.dtype)]

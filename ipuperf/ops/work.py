@@ -188,6 +188,40 @@ class SliceVertices(Work):
 
 
 @dataclass(frozen=True)
+class Lookup(Work):
+    """``indices`` slices of a table of ``entries`` x ``width`` elements, in each of ``groups`` (popops ``multiSlice``);
+    the planner splits table and indices over the tiles.
+
+    ``available_memory_proportion``: share of a tile's memory that temporary data of the plan may take.
+    """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
+
+    entries: int
+    width: int
+    indices: int
+    dtype: DType
+    groups: int = 1
+    available_memory_proportion: float = 0.6
+
+
+@dataclass(frozen=True)
+class TableUpdate(Lookup):
+    """``indices`` slices combined into the table by ``operation`` (popops ``multiUpdateAdd``).
+
+    ``cleared``: the table is a result, filled with the operation's start value first.
+    """
+
+    operation: str = "ADD"
+    cleared: bool = False
+
+    @property
+    def flops(self) -> int:
+        """An operation for each element of the slices, and a multiplication with the scale."""
+        return 2 * self.groups * self.indices * self.width
+
+
+@dataclass(frozen=True)
 class Copy(Work):
     """Bytes of the result that must be moved between tiles or rearranged on a tile (transpose, concat, slice copy)."""
 

@@ -144,14 +144,15 @@ def stream_triad(case: Case, machine: Machine, *, elements: int) -> Benchmark:
 
 
 def tile_copy(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A copy of so many bytes within each tile (the carried value of a loop); counts the copy and its launch."""
+    """A copy of so many bytes within each tile (the carried value of a loop, copied twice in each trip); counts the
+    copy and its launch."""
     ir = Ir()
     body = ir.create_graph("body")
     shape = (machine.chip.tiles * bytes // 4,)
     body.add_output(Builder(body).op(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], "y"))
-    trips = 4
+    trips, times = 4, 8
     Builder(ir.main_graph).create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
-    return Benchmark(ir, float(trips * bytes), "bandwidth", counted="poplar::Memcpy", launched=True, times=trips)
+    return Benchmark(ir, float(times * bytes), "bandwidth", counted="poplar::Memcpy", launched=True, times=times)
 
 
 def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
@@ -161,6 +162,48 @@ def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
     x = _variable(ir, "x", (rows, bytes // 4), FLOAT32)
     Builder(ir.main_graph).create(ops.Transpose, [x], ["y"], permutation=(1, 0))
     return Benchmark(ir, float(rows * bytes), "bandwidth", counted="exchange")
+
+
+def _repeated(ir: Ir, body: Graph, result: Tensor, operands: list[Tensor], trips: int) -> Benchmark:
+    """``body`` so many times in one run; counts one trip. The inputs of the body: the result of the trip before, the
+    operands (both carried by the loop), constants."""
+    before, *inner = body.inputs
+    carried = inner[: len(operands)]
+    for tensor in (result, *carried):
+        body.add_output(tensor)
+    given = [_variable(ir, "start", before.shape, before.dtype), *operands]
+    given += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in inner[len(operands) :]]
+    names = [f"last_{tensor.name}" for tensor in (result, *carried)]
+    Builder(ir.main_graph).create(ops.Loop, given, names, callee=body, trip_count=trips)
+    return Benchmark(ir, float(trips), "rate", times=trips)
+
+
+def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
+    """``indices`` rows of a table of ``rows`` x ``width``, so many times in one run; table, indices and result are
+    carried by the loop."""
+    data, _ = PRECISIONS[case.precision]
+    ir = Ir()
+    body = ir.create_graph("body")
+    operands: list[Tensor] = [_variable(ir, "table", (rows, width), data), _variable(ir, "index", (indices,), INT32)]
+    body.add_input(TensorSpec((indices, width), data), "before")
+    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in operands]
+    return _repeated(ir, body, Builder(body).op(ops.Gather, inner, "found", axis=0), operands, trips)
+
+
+def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
+    """``indices`` slices of ``width`` added up into ``rows`` zeros, so many times in one run; slices, indices and
+    result are carried by the loop. The sums are added to the zeros that they were meant for, as PopTorch does unless it
+    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    data, _ = PRECISIONS[case.precision]
+    ir = Ir()
+    body = ir.create_graph("body")
+    slices, index = _variable(ir, "slices", (indices, width), data), _variable(ir, "index", (indices,), INT32)
+    table = TensorSpec((rows, width), data)
+    body.add_input(table, "before")
+    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in (slices, index)]
+    builder, zeros = Builder(body), body.add_input(table, "zeros")
+    sums = builder.op(ops.ScatterReduce, inner, "sums", axis=0, axis_size=rows)
+    return _repeated(ir, body, builder.op(ops.AddLhsInplace, [sums, zeros], "total"), [slices, index], trips)
 
 
 def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
@@ -252,6 +295,8 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
             stream_triad,
             tile_copy,
             tile_exchange,
+            repeated_gather,
+            repeated_scatter_add,
             host_to_device,
             device_to_host,
             trivial_multiply,

@@ -331,7 +331,7 @@ def test_loop_over_several_ipus(built):
         assert isinstance(loops[0].body.steps[0], CallStep)
         assert len(leaves(program, ipu, InterIpuCopy)) == 6
     carried = [step.name for step in program.ipus[0].steps[0].body.steps[1:]]
-    assert carried == ["poplar::Memcpy32"]  # on IPU 0
+    assert carried == ["poplar::Memcpy32"] * 2  # on IPU 0: into a clone, and from it
     assert len(program.ipus[1].steps[0].body.steps) == 1
     trace = simulate(program, POD4)
     assert check(trace) == []

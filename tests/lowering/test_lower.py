@@ -142,7 +142,11 @@ def test_loop_becomes_a_repeat():
     main.create(ops.Loop, [a], ["y"], callee=sub, trip_count=5)
     lowered = lower(program, GC200)
     assert any(isinstance(s, Repeat) and s.count == 5 for s in lowered.ipus[0].steps)
-    assert [s.name.partition("::")[2][:6] for s in lowered.walk()] == ["Binary", "Memcpy"] * 5  # carried values
+    assert [s.name.partition("::")[2][:6] for s in lowered.walk()] == [
+        "Binary",
+        "Memcpy",
+        "Memcpy",
+    ] * 5  # carried values
 
 
 def test_operand_by_value_that_the_callee_changes_is_copied_first():

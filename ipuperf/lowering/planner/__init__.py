@@ -11,6 +11,8 @@ a fully connected layer in training are planned jointly when that is cheaper for
 Lowering asks with works (:mod:`.works`), people with plain arguments (:mod:`.arguments`); what else there was beside a
 plan is searched when asked (:mod:`.alternatives`).
 
+Lookups and updates of tables by indices have a planner of their own (:mod:`.embedding`).
+
 Simplifications (``docs/accuracy.md``): of the numbers of serial passes those near to the best power of two are tried,
 with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
 """

@@ -32,10 +32,6 @@ INDEX_BYTES = 4
 #: Indices that lie on one tile at least (popops createIndicesTensor).
 LEAST_INDICES = 32
 
-#: Cycles in which a worker divides integers: there is no instruction for it, so 32 steps of shift, compare, subtract.
-#: Assumed, knowing that the published gathers in two stages leave about 90 (``docs/accuracy.md``).
-DIVISION = 96
-
 #: From so many parts of the rows on, the slices of an update are rearranged before they are broadcast.
 REARRANGED_SPLIT = 4
 
@@ -132,7 +128,7 @@ def _candidates(planned: _Planned) -> None:
     planned.elementwise(numbered, min(lying, plan.second_indices))
     planned.exchange("positions", 2 * lying * INDEX_BYTES)
     each = -(-lying // chip.workers)
-    planned.compute("popops::map<unsigned int>", chip.workers * (20 + each * (DIVISION + 2 * 3)))
+    planned.compute("popops::map<unsigned int>", chip.workers * (20 + each * (chip.division_cycles + 2 * 3)))
     second = plan.second_indices
     bytes_in = plan.row_split * second * plan.columns * planned.size + second * INDEX_BYTES
     planned.exchange("candidates", plan.groups * bytes_in)

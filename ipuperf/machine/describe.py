@@ -132,6 +132,7 @@ def _chip_rows(chip: Chip) -> list[tuple[str, str]]:
         ("exchange", f"{exchange}, {chip.exchange_setup_cycles} cycles per phase"),
         ("sync", f"internal {chip.sync_cycles}, external {chip.external_sync_cycles} cycles"),
         ("launch", f"{chip.launch_cycles} cycles per compute set"),
+        ("integer division", f"{chip.division_cycles} cycles of a worker"),
         ("AMP units", amp),
     ]
 

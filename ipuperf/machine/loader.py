@@ -262,6 +262,7 @@ def _chip(reader: _Reader) -> Chip:
         sync_cycles=reader.cycles("chip.sync", clock),
         external_sync_cycles=reader.cycles("chip.external_sync", clock),
         launch_cycles=reader.cycles("chip.launch", clock),
+        division_cycles=reader.cycles("chip.integer_division", clock),
         memcpy_bytes_per_cycle=reader.whole("chip.memcpy_rate"),
         amp_units_f16_f16=reader.whole("chip.amp_units_f16_f16"),
         amp_units_f16_f32=reader.whole("chip.amp_units_f16_f32"),

@@ -68,8 +68,8 @@ class Chip:
     ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
     of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
     host; ``launch_cycles`` is what a tile spends in each compute set on launching its workers, before their vertices
-    run. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and partials of type P,
-    ``amp_unit_bytes`` the weights that one of them holds.
+    run, ``division_cycles`` what dividing integers takes a worker. ``amp_units_A_P`` counts the AMP units in use for
+    inputs of type A and partials of type P, ``amp_unit_bytes`` the weights that one of them holds.
     A variable's piece on a tile takes whole multiples of ``alignment_bytes``; ``copy_setup_cycles`` is the set-up of an
     on-tile copy; ``rearrangement`` and ``code`` say what rearranging operands and having code on a tile cost.
     """
@@ -89,6 +89,7 @@ class Chip:
     sync_cycles: int
     external_sync_cycles: int
     launch_cycles: int
+    division_cycles: int
     memcpy_bytes_per_cycle: int
     amp_units_f16_f16: int
     amp_units_f16_f32: int

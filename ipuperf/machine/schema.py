@@ -41,6 +41,7 @@ FIGURES: Mapping[str, str] = {
     "chip.sync": "latency",
     "chip.external_sync": "latency",
     "chip.launch": "latency",
+    "chip.integer_division": "latency",
     "chip.memcpy_rate": "rate",
     "chip.amp_units_f16_f16": "count",
     "chip.amp_units_f16_f32": "count",

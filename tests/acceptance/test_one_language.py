@@ -20,7 +20,6 @@ CREATE = {"create", "create_at"}
 #: Files that call ``Graph.create``, beside the op maker itself, and why.
 CALLS_OF_GRAPHS = {
     "ipuperf/ir/graph.py": "Graph.create is Graph.create_at, at the line of the user's program",
-    "ipuperf/ops/norms.py": "gradients of norms that are written before the library is there",
     "ipuperf/poptorch/aten_lowering.py": "the lowering of a traced PyTorch module, which becomes a builder",
     "ipuperf/poptorch/update_rules.py": "update rules of PyTorch's optimisers, which become functions",
 }

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Tensor(_ir.Operators):
     """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
 
-    ``repr`` is ``Tensor[<id> <dtype> <shape>]`` for variables and constants too: that is what the tutorials print
-    (upstream of a later age prints ``Variable[...]``).
+    ``repr`` is ``Tensor[<id> <dtype> <shape>]``, that of a variable ``Variable[...]`` (the tutorials' texts are older
+    and print ``Tensor[...]`` for both).
     """
 
     __iter__ = None
@@ -257,7 +257,7 @@ class Tensor(_ir.Operators):
         return hash((self.id, id(self._ir_tensor.graph.ir)))
 
     def __repr__(self) -> str:
-        return f"Tensor[{self.id} {self.dtype!r} {self.shape}]"
+        return f"{type(self).__name__}[{self.id} {self.dtype!r} {self.shape}]"
 
 
 class Variable(Tensor):

@@ -18,6 +18,8 @@ from types import ModuleType
 
 FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "tensorflow")
 _PACKAGE = "ipuperf"
+_STAND_INS = {"test_util": "ipuperf.popart.test_util"}
+"""Modules beside PopART that a program gets where it has none of its own."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart and poptorch are here",
@@ -77,12 +79,16 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         )
 
 
-class _NotProvidedFinder(importlib.abc.MetaPathFinder):
-    """Stands last in ``sys.meta_path`` and says, where nothing else found a module of PopART, what there is of it."""
+class _LastFinder(importlib.abc.MetaPathFinder):
+    """Stands last in ``sys.meta_path``: finds stand-ins for modules that nothing else found, and says what there is of
+    PopART where a part of it is asked for that is not here."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in _STAND_INS and "popart" in installed_names():
+            name = _STAND_INS[fullname]
+            return importlib.machinery.ModuleSpec(fullname, _AliasLoader(name), origin=f"ipuperf: {name}")
         package, dot, _ = fullname.partition(".")
         if dot and package in _IN_PART:
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)
@@ -114,7 +120,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     if finder is None:
         finder = AliasFinder()
         sys.meta_path.insert(0, finder)
-        sys.meta_path.append(_NotProvidedFinder())
+        sys.meta_path.append(_LastFinder())
     for name in new:
         taken_out = _take_out(name)
         if name not in known:
@@ -142,8 +148,12 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
             _take_out(name)
             for displaced in [known for known in finder.displaced if known.partition(".")[0] == name]:
                 sys.modules[displaced] = finder.displaced.pop(displaced)
+    if "popart" not in finder.targets:
+        for name, ours in _STAND_INS.items():
+            if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
+                del sys.modules[name]
     if not finder.targets:
-        sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _NotProvidedFinder)]
+        sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
 
 
 def installed_names() -> dict[str, str]:

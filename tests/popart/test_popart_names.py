@@ -71,3 +71,25 @@ def test_a_session_takes_a_device() -> None:
     with popxl.Session(ir, popart.DeviceManager().createCpuDevice()) as session:
         session.run()
         assert session.get_tensor_data(x) == 4.0
+
+
+def test_the_helper_beside_the_vendors_tests_runs_them_on_the_simulated_machine() -> None:
+    from ipuperf.popart import test_util as helper
+
+    @helper.requires_ipu
+    def needs(numIPUs: int) -> int:
+        return numIPUs
+
+    @helper.requires_ipu_model
+    def runs(value: int) -> int:
+        return value
+
+    with use_settings(RunSettings("pod4")):
+        assert runs(3) == 3
+        assert needs(numIPUs=4) == 4
+        with helper.create_test_device(2) as device:
+            assert (device.numIpus, device.isAttached) == (2, True)
+        assert helper.ipu_available(4)
+        assert not helper.ipu_available(8)
+        with pytest.raises(IrError, match="8"):
+            needs(numIPUs=8)

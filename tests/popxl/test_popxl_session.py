@@ -489,3 +489,19 @@ def test_sharded_variables_have_the_shape_of_their_value_and_their_shards_have_t
     session = popxl.Session(ir)
     for tensor in (whole, remote):
         np.testing.assert_array_equal(session.get_tensor_data(tensor), data)
+
+
+def test_an_all_gather_takes_its_group_as_second_argument_as_before_popart_3_2() -> None:
+    ir = popxl.Ir(4)
+    with ir.main_graph:
+        x = popxl.h2d_stream((1,), popxl.float32)
+        pairs = ir.replica_grouping(group_size=2)
+        t = ops.collectives.replicated_all_gather(ops.host_load(x), pairs)
+        assert t.shape == (2,)
+        out = popxl.d2h_stream(t.shape, t.dtype)
+        ops.host_store(out, t)
+        with pytest.raises(ValueError, match="two groups"):
+            ops.collectives.replicated_all_gather(t, pairs, group=pairs)
+    with popxl.Session(ir) as session:
+        results = session.run({x: np.arange(4, dtype=np.float32).reshape(4, 1)})
+    np.testing.assert_array_equal(results[out], [[0, 1], [0, 1], [2, 3], [2, 3]])

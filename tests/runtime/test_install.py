@@ -192,3 +192,28 @@ def test_poptorch_without_pytorch_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert b"PopTorch programs need PyTorch: pip install 'ipuperf[torch]'" in done.stderr
+
+
+def test_a_program_without_a_test_util_of_its_own_finds_a_stand_in_while_popart_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "test_util", raising=False)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("test_util")
+    install(["popart"], force=True)
+    try:
+        ours = importlib.import_module("test_util")
+        assert ours is importlib.import_module("ipuperf.popart.test_util")
+    finally:
+        uninstall(["popart"])
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("test_util")
+
+    (tmp_path / "test_util.py").write_text("OWN = True\n")
+    importlib.invalidate_caches()
+    install(["popart"], force=True)
+    try:
+        assert importlib.import_module("test_util").OWN
+    finally:
+        uninstall(["popart"])
+        del sys.modules["test_util"]

@@ -79,18 +79,25 @@ def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
 
 
 @whole_arguments
-def replicated_all_gather(t: Tensor, axis: int = 0, group: Group = None, output_shape: str = "auto") -> Tensor:
+def replicated_all_gather(
+    t: Tensor, axis: int | ReplicaGrouping | CommGroup = 0, group: Group = None, output_shape: str = "auto"
+) -> Tensor:
     """The tensors of all replicas of the group, on each of them. The gradient is the replica's own part of its own
     gradient: nothing is summed over the group.
 
     Args:
-        axis: for ``concat`` and ``new_axis``: where the replicas' tensors are put together.
+        axis: for ``concat`` and ``new_axis``: where the replicas' tensors are put together. A group may stand here
+            too, as before PopART 3.2, where ``group`` was the second argument.
         output_shape: ``meta_shape`` (undo sharding), ``concat``, ``new_axis``, or ``auto``: the first when ``t`` is
             sharded, else ``concat``.
 
     Raises:
-        ValueError: another ``output_shape``; ``meta_shape`` of a tensor that is not sharded.
+        ValueError: another ``output_shape``; ``meta_shape`` of a tensor that is not sharded; two groups.
     """
+    if isinstance(axis, ReplicaGrouping | CommGroup):
+        if group is not None:
+            raise ValueError(f"replicated_all_gather: two groups, {axis} in place of the axis and {group}")
+        group, axis = axis, 0
     if output_shape not in ("auto", "meta_shape", "concat", "new_axis"):
         raise ValueError(f"output_shape {output_shape!r}; allowed: auto, meta_shape, concat, new_axis")
     if output_shape == "auto":

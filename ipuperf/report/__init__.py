@@ -20,12 +20,18 @@ from ipuperf.report.pipeline import (
 )
 from ipuperf.report.split import time_split_figure
 from ipuperf.report.staging import folder_kept
+from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
+from ipuperf.report.waiting import OWNERS, Waits, waits
 
 __all__ = [
+    "OWNERS",
     "PARTS",
     "PIPELINE_PARTS",
+    "TIME_PARTS",
+    "StepTime",
+    "Waits",
     "breakdown",
     "breakdown_cycles",
     "critical_ipu",
@@ -36,12 +42,14 @@ __all__ = [
     "pipeline_split",
     "pipeline_timeline_figure",
     "save_figure",
+    "step_time",
     "summary_text",
     "tile_memory_figure",
     "time_split_figure",
     "timeline_figure",
     "to_chrome_json",
     "to_perfetto",
+    "waits",
     "weight_update_windows",
     "write_report",
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
+from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import MAX_SLICES, to_perfetto
 from ipuperf.report.staging import staged
 from ipuperf.report.step_time import step_time
@@ -35,6 +36,10 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def _text(trace: Trace, path: Path) -> None:
     path.write_text(summary_text(trace), encoding="utf-8")
+
+
+def _page(trace: Trace, path: Path) -> None:
+    path.write_text(report_page(trace), encoding="utf-8")
 
 
 def _json(trace: Trace, path: Path) -> None:
@@ -90,6 +95,7 @@ class View:
 
 
 VIEWS: tuple[View, ...] = (
+    View("report.html", "everything below in one page for a browser, offline", _page),
     View("summary.txt", "summary in words", _text),
     View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),

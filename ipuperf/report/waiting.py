@@ -56,7 +56,7 @@ _ROUNDS = 6
 
 
 @dataclass(frozen=True)
-class _Line:
+class IpuLine:
     """What one IPU does: between ``edges[n]`` and ``edges[n + 1]`` it does ``does[n]``, of which ``spent`` holds the
     cycles up to each edge (a column for each of :data:`_DOES`); ``step`` is the row of table ``steps`` (-1: none)."""
 
@@ -136,7 +136,7 @@ def waits(trace: Trace, run: int | None = None) -> Waits:
         ValueError: no such run, or a trace of nothing. TraceError: more slices than can be expanded at once.
     """
     window, rows = run_instances(trace, run)
-    lines = _lines(trace, rows, window)
+    lines = ipu_lines(trace, rows, window)
     begins, ends, blamed, step = [], [], [], []
     bubbles = {replica: _bubbles(trace, replica, window) for replica in {line.replica for line in lines}}
     for line in lines:
@@ -172,7 +172,7 @@ def _does(trace: Trace) -> np.ndarray:
     return codes
 
 
-def _lines(trace: Trace, rows: np.ndarray, window: Window) -> list[_Line]:
+def ipu_lines(trace: Trace, rows: np.ndarray, window: Window) -> list[IpuLine]:
     """What each IPU does in the window, by replica and IPU. Of lanes that overlap, the lowest that does something
     counts."""
     instances, steps, codes = trace.columns("instances"), trace.columns("steps"), _does(trace)
@@ -195,11 +195,13 @@ def _lines(trace: Trace, rows: np.ndarray, window: Window) -> list[_Line]:
             does[covered], at[covered] = codes[step[row]][covered], step[row][covered]
         spent = np.zeros((len(edges), len(_DOES)), dtype=np.int64)
         spent[np.arange(1, len(edges)), does] = np.diff(edges)
-        result.append(_Line(replica, ipu, edges, does, at, np.cumsum(spent, axis=0)))
+        result.append(IpuLine(replica, ipu, edges, does, at, np.cumsum(spent, axis=0)))
     return result
 
 
-def _blame(line: _Line, others: Sequence[_Line], begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _blame(
+    line: IpuLine, others: Sequence[IpuLine], begin: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """For each wait the place among all lines (sorted as they are) of the IPU to blame, -1 for none, and its step."""
     best, culprit, step = begin.copy(), np.full(len(begin), -1), np.full(len(begin), -1)
     own = sum((other.replica, other.ipu) < (line.replica, line.ipu) for other in others)
@@ -230,7 +232,7 @@ def _bubbles(trace: Trace, replica: int, window: Window) -> np.ndarray:
 
 
 def _owners(
-    lines: Sequence[_Line],
+    lines: Sequence[IpuLine],
     begins: Sequence[np.ndarray],
     ends: Sequence[np.ndarray],
     blamed: Sequence[np.ndarray],
@@ -260,7 +262,7 @@ def _owners(
 
 
 def _passed_on(
-    lines: Sequence[_Line],
+    lines: Sequence[IpuLine],
     begins: Sequence[np.ndarray],
     ends: Sequence[np.ndarray],
     blamed: Sequence[np.ndarray],

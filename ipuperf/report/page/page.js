@@ -186,13 +186,14 @@ function timelineView(/** @type {HTMLElement} */ at) {
       to.fillStyle = colour("--fore");
       to.fillText("IPU " + row.ipu + (row.lane ? " I/O" : "") + (facts.meta.replicas > 1 ? " (" + row.replica + ")" : ""), 6, y + BAR / 2);
       // Slices of less than a pixel are added up: the pixel gets the colour of what fills most of it.
-      let pixel = -1, filled = new Map();
+      let pixel = -1, filled = new Map(), phase = 5;
       const flush = () => {
         if (pixel < 0) return;
         let best = -1, most = 0, sum = 0;
         for (const [code, part] of filled) { sum += part; if (part > most) { most = part; best = code; } }
         if (best >= 0) { to.globalAlpha = Math.min(1, 0.35 + sum); to.fillStyle = fillOf(best); to.fillRect(pixel, y, 1, BAR); to.globalAlpha = 1; }
-        filled = new Map();
+        if (phase < 5) { to.fillStyle = facts.phases[phase].colour; to.fillRect(pixel, y + BAR + 1, 1, STRIP - 2); }
+        filled = new Map(); phase = 5;
       };
       const fillOf = (/** @type {number} */ code) => byPhase && code >= 100 ? facts.phases[code - 100].colour : kindColour(code);
       const codeOf = (/** @type {number} */ s) => (byPhase && line.steps.kind[s] < 2 ? 100 + line.steps.phase[s] : line.steps.kind[s]);
@@ -201,6 +202,7 @@ function timelineView(/** @type {HTMLElement} */ at) {
         if (right - left < 1 && !hit(s)) {
           const p = Math.floor(left);
           if (p !== pixel) { flush(); pixel = p; }
+          if (line.steps.kind[s] < 2 && line.steps.phase[s] < 5) phase = line.steps.phase[s];
           const code = codeOf(s); filled.set(code, (filled.get(code) || 0) + right - left);
           continue;
         }
@@ -231,8 +233,9 @@ function timelineView(/** @type {HTMLElement} */ at) {
     });
     shown.textContent = `cycles ${whole(view[0])} to ${whole(view[1])} (${seconds(view[1] - view[0])})`;
     shown.dataset.from = String(view[0]); shown.dataset.to = String(view[1]); shown.dataset.frames = String(frames);
-    key.replaceChildren(legend(byPhase ? facts.phases.map((/** @type {any} */ p) => [p.name, p.colour]) : facts.kinds.map((/** @type {any} */ k, /** @type {number} */ i) => [k.label, kindColour(i)])
-      .filter((/** @type {any} */ k, /** @type {number} */ i, /** @type {any[]} */ all) => all.findIndex((o) => o[0] === k[0]) === i)));
+    const phases = facts.phases.slice(0, byPhase ? 6 : 4).map((/** @type {any} */ p) => [p.name, p.colour]);
+    const kinds = facts.kinds.map((/** @type {any} */ k, /** @type {number} */ i) => [k.label, kindColour(i)]).slice(byPhase ? 2 : 0);
+    key.replaceChildren(legend([...phases, ...kinds].filter((/** @type {any} */ k, /** @type {number} */ i, /** @type {any[]} */ all) => all.findIndex((o) => o[0] === k[0]) === i)));
   }
   function zoom(/** @type {number} */ factor, around = (view[0] + view[1]) / 2) {
     const from = around - (around - view[0]) * factor, to = around + (view[1] - around) * factor;

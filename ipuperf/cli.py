@@ -1,4 +1,5 @@
-"""The command line: ``ipuperf run``, ``machines``, ``demo``, ``estimate``, ``validate``. One file each in commands."""
+"""The command line: ``ipuperf run``, ``report``, ``machines``, ``demo``, ``estimate``, ``validate``. One file each in
+commands."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from ipuperf.commands.demo import demo
 from ipuperf.commands.estimate import estimate
 from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
 from ipuperf.commands.machines import machines
+from ipuperf.commands.report import report
 from ipuperf.commands.run import run
 from ipuperf.commands.validate import validate
 from ipuperf.version import __version__
@@ -72,7 +74,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, machines, demo, validate, estimate):
+for command in (run, report, machines, demo, validate, estimate):
     cli.add_command(command)
 
 

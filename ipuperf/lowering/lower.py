@@ -260,7 +260,9 @@ class Lowering(Places):
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
-        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, self.phases[op], flops))
+        self.ops.append(
+            OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, self.phases[op], flops, op.location)
+        )
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------

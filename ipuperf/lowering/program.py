@@ -20,7 +20,8 @@ from .tilevector import TileVector
 
 
 class OpInfo(NamedTuple):
-    """The op a step came from: ``phase`` says what it is for (:mod:`ipuperf.ir.phase`)."""
+    """The op a step came from: ``phase`` says what it is for (:mod:`ipuperf.ir.phase`); ``line`` where
+    the user made it (``file:line``, or empty)."""
 
     op_id: int
     name: str
@@ -28,6 +29,7 @@ class OpInfo(NamedTuple):
     graph: str
     phase: str
     flops: int
+    line: str = ""
 
 
 WarningKind = Literal["low confidence", "does not fit"]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
 from ipuperf.report.chrome import to_chrome_json
+from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.folder import save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
+from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
 from ipuperf.report.pipeline import (
     PIPELINE_PARTS,
@@ -20,28 +22,42 @@ from ipuperf.report.pipeline import (
 )
 from ipuperf.report.split import time_split_figure
 from ipuperf.report.staging import folder_kept
+from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
+from ipuperf.report.waiting import OWNERS, Waits, waits
+from ipuperf.report.why import why_text
 
 __all__ = [
+    "OWNERS",
     "PARTS",
     "PIPELINE_PARTS",
+    "TIME_PARTS",
+    "CriticalPath",
+    "StepTime",
+    "Waits",
     "breakdown",
     "breakdown_cycles",
     "critical_ipu",
+    "critical_path",
     "folder_kept",
     "link_use",
     "live_memory",
     "liveness_figure",
+    "path_cycles",
     "pipeline_split",
     "pipeline_timeline_figure",
+    "report_page",
     "save_figure",
+    "step_time",
     "summary_text",
     "tile_memory_figure",
     "time_split_figure",
     "timeline_figure",
     "to_chrome_json",
     "to_perfetto",
+    "waits",
     "weight_update_windows",
+    "why_text",
     "write_report",
 ]

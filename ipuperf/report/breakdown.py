@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent
+from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent, working_cycles
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -55,12 +55,19 @@ def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndar
 
 
 def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
-    """(replica, ipu) that ends last among the given rows of ``instances``; of equals the lowest."""
+    """(replica, ipu) that ends last among the given rows of ``instances``: it sets the pace. Of several that end
+    together the one that works longest, waiting and host exchanges not counted; of equals the lowest."""
     instances = trace.columns("instances")
     end = (instances["start"] + instances["dur"])[rows]
     last = rows[end == end.max()]
-    first = last[np.lexsort((instances["ipu"][last], instances["replica"][last]))[0]]
-    return int(instances["replica"][first]), int(instances["ipu"][first])
+    keys, row = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1, return_inverse=True)
+    place = trace.template.place(instances["segment"][rows])
+    known, per_segment = place >= 0, working_cycles(trace)
+    work = np.zeros(keys.shape[1], dtype=per_segment.dtype)
+    np.add.at(work, row.reshape(-1)[known], per_segment[place[known]])
+    ending = np.isin(keys[1], instances["ipu"][last]) & np.isin(keys[0], instances["replica"][last])
+    best = np.lexsort((keys[1], keys[0], -work, ~ending))[0]
+    return int(keys[0, best]), int(keys[1, best])
 
 
 @dataclass(frozen=True)

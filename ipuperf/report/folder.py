@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
+from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import MAX_SLICES, to_perfetto
 from ipuperf.report.staging import staged
+from ipuperf.report.step_time import step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.trace import fitting_window, replacing
@@ -36,16 +38,23 @@ def _text(trace: Trace, path: Path) -> None:
     path.write_text(summary_text(trace), encoding="utf-8")
 
 
+def _page(trace: Trace, path: Path) -> None:
+    path.write_text(report_page(trace), encoding="utf-8")
+
+
 def _json(trace: Trace, path: Path) -> None:
     summary = trace.summary()
     if trace.columns("instances")["instance"].size:
         summary["breakdown_seconds"] = breakdown(trace)
+        time = step_time(trace)
+        summary["step_time"] = {"ipu": time.ipu, "replica": time.replica, "cycles": time.parts}
+        summary["waiting_cycles"] = {str(ipu): cycles for ipu, cycles in time.waits.by_ipu().items()}
+        summary["bound_by"] = time.sentence(trace)
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def _operations(trace: Trace, path: Path) -> None:
-    columns = ["op", "type", "calls", "cycles", "share", "flops"]
-    trace.operations()[columns].to_csv(path, index=False, float_format="%.6g")
+    trace.operations_by_ipu().to_csv(path, index=False, float_format="%.6g")
 
 
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
@@ -86,10 +95,11 @@ class View:
 
 
 VIEWS: tuple[View, ...] = (
+    View("report.html", "everything below in one page for a browser, offline", _page),
     View("summary.txt", "summary in words", _text),
     View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
-    View("operations.csv", "cost of each op over the whole trace, all stored IPUs together", _operations),
+    View("operations.csv", "cycles of each op on each IPU by kind of step, waiting apart", _operations),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
     View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
          lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),

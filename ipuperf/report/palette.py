@@ -1,8 +1,8 @@
 """Colours a PopVision user knows, and the order in which kinds are stacked.
 
 The colours of phases and of comparisons are those of PopVision Graph Analyser (sampled from screenshots,
-``docs/reference/traces.md`` 1); those of Streaming Memory, of the fixed host cost, of memory categories and of what an
-op is for are ours.
+``docs/reference/traces.md`` 1); those of Streaming Memory, of the fixed host cost, of StreamCopyEnd
+(PopVision draws it like a sync), of memory categories and of what an op is for are ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KIND_COLOURS: dict[str, str] = {
     "remote_store": "#c2b2e6",
     "host_begin": "#dbdbdb",
     "host_mid": "#f0b093",
-    "host_end": "#f6e6a1",
+    "host_end": "#e0bf7d",
     "host_run": "#a9805b",
     "sync_external": "#757575",
     "idle": "#757575",
@@ -26,13 +26,13 @@ KIND_COLOURS: dict[str, str] = {
 KIND_LABELS: dict[str, str] = {
     "compute": "compute",
     "exchange": "exchange",
-    "sync": "sync, StreamCopyEnd",
+    "sync": "sync",
     "link": "global exchange",
     "remote_load": "remote load",
     "remote_store": "remote store",
     "host_begin": "StreamCopyBegin",
     "host_mid": "StreamCopyMid",
-    "host_end": "sync, StreamCopyEnd",
+    "host_end": "StreamCopyEnd",
     "host_run": "host run",
     "sync_external": "external sync, idle",
     "idle": "external sync, idle",
@@ -45,7 +45,7 @@ PHASE_COLOURS: dict[str, str] = {
     "bwd": "#7fa8de",
     "update": "#e3b75e",
     "io": "#e8cdb5",
-    "other": "#d9d9d9",
+    "other": "#c9b8a4",
 }
 """Colour of what an instance is for."""
 

@@ -161,6 +161,44 @@ def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
     return _windows(trace, _rows(trace, replica))
 
 
+@dataclass(frozen=True)
+class StageWork:
+    """When an IPU first begins and last ends forward and backward work of a weight update, in cycles; None: it has
+    none."""
+
+    ipu: int
+    forward: Window | None
+    backward: Window | None
+
+
+def stage_work(trace: Trace, replica: int, window: Window) -> list[tuple[Window, list[StageWork]]]:
+    """For each weight update within the window (all of it, where weights are not updated) the IPUs of a replica that
+    work on micro-batches, and when; the update's own window first.
+
+    IPUs that update their weights unequally often count as one update over the whole window.
+    """
+    rows = _rows(trace, replica)
+    try:
+        updates = [found for found in _windows(trace, rows) if window[0] < found[1] <= window[1]]
+    except ValueError:
+        updates = []
+    result = []
+    for begin, end in updates or [window]:
+        begin = max(begin, window[0])
+        stages = []
+        for row in rows:
+            inside = (begin <= row.start) & (row.end <= end)
+            forward = _extent(row, inside & (row.part == _CODE["fwd"]))
+            stages.append(StageWork(row.ipu, forward, _extent(row, inside & row.backward)))
+        result.append(((begin, end), [stage for stage in stages if stage.forward or stage.backward]))
+    return result
+
+
+def _extent(row: _Row, chosen: np.ndarray) -> Window | None:
+    """First begin and last end of the chosen steps."""
+    return (int(row.start[chosen].min()), int(row.end[chosen].max())) if chosen.any() else None
+
+
 def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
     """The given window, or the second weight update (the first where there is one), or everything after the start."""
     if window is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.report.breakdown import breakdown_cycles
+from ipuperf.report.step_time import TIME_PARTS, step_time
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -128,13 +128,31 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
         lines.append(_line(f"Tile average {label} cycles", f"{cycles:,.0f} ({share:.1f}% of total)"))
     if summary["tile_balance"] is not None:
         lines.append(_line("Tile balance (compute)", f"{100 * summary['tile_balance']:.1f}%"))
-    parts = breakdown_cycles(trace)
-    run_total = max(sum(parts.values()), 1)
-    lines.append("  Last run, critical IPU:")
-    for part, cycles in parts.items():
-        value = f"{cycles:,} ({duration(trace.seconds(cycles))}, {100 * cycles / run_total:.1f}%)"
-        lines.append(_line(part, value, 4))
+    return lines + _last_run(trace)
+
+
+def _last_run(trace: Trace) -> list[str]:
+    """What bounds the last run, where its time goes on the IPU that sets the pace, and a line for each IPU."""
+    time = step_time(trace)
+    lines = [f"  Last run, {time.sentence(trace)}:"]
+    for part, cycles in time.parts.items():
+        if cycles:
+            value = f"{cycles:,} ({duration(trace.seconds(cycles))}, {100 * cycles / max(time.total, 1):.1f}%)"
+            lines.append(_line(TIME_PARTS[part], value, 4))
+    waiting = time.waits.by_ipu()
+    if len(waiting) > 1:
+        lines.append("  Last run, waiting of each IPU:")
+        lines += [_line(f"IPU {ipu}", _owned(owners, time.total), 4) for ipu, owners in list(waiting.items())[:_LISTED]]
+        if len(waiting) > _LISTED:
+            lines.append(f"    ... and {len(waiting) - _LISTED:,} more IPUs")
     return lines
+
+
+def _owned(owners: dict[str, int], total: int) -> str:
+    """Waiting cycles with their share and their owners, the largest first."""
+    cycles = sum(owners.values())
+    parts = ", ".join(f"{owner} {count:,}" for owner, count in sorted(owners.items(), key=lambda item: -item[1]))
+    return f"{cycles:,} ({100 * cycles / max(total, 1):.1f}%): {parts}"
 
 
 def _traffic(summary: dict[str, Any]) -> list[str]:
@@ -164,7 +182,7 @@ def summary_text(trace: Trace) -> str:
 
     "Tile average" is the mean over all tiles of all stored IPUs; percentages refer to the total cycles, first start to
     last end. Sync includes external sync and idle; time with no step at all is in the total but in none of these lines,
-    and counts as sync in the breakdown of the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
+    and counts as waiting in the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
     """
     summary = trace.summary()
     parts = [_target(trace), _graph(trace), _memory(summary["memory"]), _execution(trace, summary), _traffic(summary)]

@@ -240,7 +240,7 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
 
 def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
-    names = ("op_id", "name", "type", "graph", "phase", "flops")
+    names = ("op_id", "name", "type", "graph", "phase", "flops", "line")
     return {name: [getattr(op, name) for op in program.ops] for name in names}
 
 

@@ -190,7 +190,7 @@ def _of_run(trace: Trace) -> str:
     return "\n".join(
         [
             _listed("last run on its critical IPU, cycles", _largest(breakdown_cycles(trace).items())),
-            _listed("costliest ops on all IPUs, cycles", [(name or "(no op)", cycles) for name, cycles in costly]),
+            _listed("costliest ops on all IPUs, cycles", list(costly)),
         ]
     )
 

@@ -84,7 +84,7 @@ def record(trace: Trace) -> Record:
 
 
 def operation_figures(trace: Trace) -> Iterator[OpFigures]:
-    """The ops of a trace in the order in which the program creates them.
+    """The ops of a trace in the order in which the program creates them; cycles of all their steps, waiting included.
 
     The numbers at the end of their names, and in those of graphs, count everything created before, so that one new op
     would rename all later ones: they give the order and are left out. Ops are numbered by type within their scope.
@@ -97,7 +97,8 @@ def operation_figures(trace: Trace) -> Iterator[OpFigures]:
         name, kind = str(table["op"].iloc[row]), str(table["type"].iloc[row])
         scope = re.sub(r"\(\d+\)", "", name.rpartition("/")[0])
         numbers[scope, kind] += 1
-        calls, cycles = int(table["calls"].iloc[row]), int(table["cycles"].iloc[row])
+        calls = int(table["calls"].iloc[row])
+        cycles = int(table["cycles"].iloc[row] + table["waiting_cycles"].iloc[row])
         yield OpFigures(scope, kind, numbers[scope, kind], calls, cycles)
 
 

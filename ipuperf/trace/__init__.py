@@ -23,9 +23,11 @@ from ipuperf.trace.fold import (
     slice_batches,
     slice_count,
     slices,
+    working_cycles,
 )
 from ipuperf.trace.loops import spent
 from ipuperf.trace.schema import (
+    HOST_WAITING_KINDS,
     KINDS,
     LOCATIONS,
     MEMORY_CATEGORIES,
@@ -40,6 +42,7 @@ from ipuperf.trace.schema import (
 from ipuperf.trace.trace import Trace
 
 __all__ = [
+    "HOST_WAITING_KINDS",
     "KINDS",
     "LOCATIONS",
     "MEMORY_CATEGORIES",
@@ -66,4 +69,5 @@ __all__ = [
     "slice_count",
     "slices",
     "spent",
+    "working_cycles",
 ]

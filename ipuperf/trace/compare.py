@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.trace import fold
+from ipuperf.trace.operations import op_kind_cycles
 from ipuperf.trace.schema import KINDS
-from ipuperf.trace.summary import link_totals, op_kind_cycles
+from ipuperf.trace.summary import link_totals
 from ipuperf.trace.trace import fullest_tile
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def figures(trace: Trace) -> Figures:
     for code, kind in enumerate(KINDS):
         result["kinds", kind, "cycles"] = int(cycles[code])
     for (name, kind), value in op_kind_cycles(trace).items():
-        result["ops", f"{name or '(no op)'} / {kind}", "cycles"] = value
+        result["ops", f"{name} / {kind}", "cycles"] = value
     result.update(_memory_figures(trace))
     for link in link_totals(trace):
         result["links", link["name"], "bytes"] = link["bytes"]

@@ -16,7 +16,7 @@ import numpy as np
 from ipuperf.trace.columns import code_of
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.loops import common_depth, count_executions, executions, product
-from ipuperf.trace.schema import KINDS
+from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, WAITING_KINDS
 
 if TYPE_CHECKING:
     from ipuperf.trace.trace import Trace
@@ -284,6 +284,13 @@ def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
     all_trips = template.trips[template.order]
     entered = all_trips // loops.inner[loop, shared]
     return product(np.repeat(segment_runs(trace), template.count), all_trips - np.where(begins, 0, entered))
+
+
+def working_cycles(trace: Trace) -> np.ndarray:
+    """Cycles of the steps of each segment in which its IPU works: it waits neither for other IPUs nor stands for the
+    host."""
+    waiting = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS, "host_mid"))
+    return np.asarray(sum_by_segment(trace, trace.columns("steps")["dur"])[:, ~waiting].sum(axis=1))
 
 
 @dataclass(frozen=True)

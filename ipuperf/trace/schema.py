@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (
@@ -44,6 +44,9 @@ and ``host_end`` wait for the host, ``host_mid`` transfers; ``host_run`` is the 
 
 WAITING_KINDS: tuple[str, ...] = ("sync_external", "idle")
 """Kinds in which the IPU does nothing but wait for another IPU or for work."""
+
+HOST_WAITING_KINDS: tuple[str, ...] = ("host_begin", "host_end", "host_run")
+"""Kinds in which the IPU waits for the host."""
 
 PHASES: tuple[str, ...] = ("fwd", "recompute", "bwd", "update", "io", "other")
 """What an op is for."""
@@ -132,6 +135,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         Column("graph", "str", "", "graph the op stands in"),
         Column("phase", "str", "", "what the op is for", PHASES),
         Column("flops", "i8", "flop", "floating point operations of one execution on one replica"),
+        Column("line", "str", "", "file:line of the user's program that made the op, empty when unknown"),
     ),
     _table(
         "programs",

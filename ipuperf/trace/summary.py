@@ -1,4 +1,4 @@
-"""The main figures of a trace: cycles by kind, tile balance, links, memory, operations."""
+"""The main figures of a trace: cycles by kind, tile balance, links, memory."""
 
 from __future__ import annotations
 
@@ -7,84 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.trace import fold
-from ipuperf.trace.columns import lookup
 from ipuperf.trace.loops import product
-from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES, NO_OP
+from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
 from ipuperf.trace.trace import fullest_tile, tile_totals
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ipuperf.trace.trace import Trace
 
 LARGEST_VARIABLES = 5
 """How many variables a summary names when a program does not fit."""
-
-
-def operations(trace: Trace) -> pd.DataFrame:
-    """What each op costs over the whole trace, all stored IPUs and replicas together, the costliest first.
-
-    Columns: op (name, "" for steps of no op), type, phase, calls, cycles (steps of every kind), compute_cycles, share
-    (of all cycles), flops. A call is a stretch of successive steps with the same op; it may go on in the next segment
-    (a collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
-    """
-    import pandas as pd
-
-    steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
-    runs = fold.step_runs(trace)
-    op_ids, row = np.unique(steps["op_id"], return_inverse=True)
-    row = row.reshape(-1)
-    order = template.order
-    begins = np.ones(len(order), dtype=bool)
-    if len(order):
-        same_op = steps["op_id"][order][1:] == steps["op_id"][order][:-1]
-        again = steps["program_id"][order][1:] <= steps["program_id"][order][:-1]
-        same_op &= ~(again & (template.loop[order][1:] >= 0))  # a graph that is called again
-        begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
-
-    def total(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        result = np.zeros(len(op_ids), dtype=values.dtype)
-        np.add.at(result, rows, values)
-        return result
-
-    calls = fold.step_begins(trace, begins)
-    calls[template.first] -= _continued(trace)
-    compute = steps["kind"] == "compute"
-    cycles = total(row, steps["dur"] * runs)
-    all_cycles = int(cycles.sum())
-    frame = pd.DataFrame(
-        {
-            "op": lookup(op_ids, ops["op_id"], ops["name"], ""),
-            "type": lookup(op_ids, ops["op_id"], ops["type"], ""),
-            "phase": lookup(op_ids, ops["op_id"], ops["phase"], "other"),
-            "calls": total(row[order], calls),
-            "cycles": cycles,
-            "compute_cycles": total(row[compute], (steps["dur"] * runs)[compute]),
-            "share": cycles / all_cycles if all_cycles else np.zeros(len(op_ids)),
-            "flops": total(row, product(steps["flops"], runs)),
-        }
-    )
-    return frame.sort_values(["cycles", "op"], ascending=[False, True], ignore_index=True)
-
-
-def _continued(trace: Trace) -> np.ndarray:
-    """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
-    it on the same lane of the same IPU; if it stands before the other in the program, it is executed again instead."""
-    template, instances = trace.template, trace.columns("instances")
-    ops, programs = (trace.columns("steps")[name] for name in ("op_id", "program_id"))
-    place = template.place(instances["segment"])
-    rows = np.flatnonzero(place >= 0)
-    lane = trace.columns("steps")["lane"][template.order[template.first]][place] if len(rows) else place
-    keys = (rows, instances["start"][rows], lane[rows], *(instances[key][rows] for key in ("ipu", "replica")))
-    rows = rows[np.lexsort(keys)]
-    place, lane = place[rows], lane[rows]
-    first, last = template.order[template.first], template.order[template.first + template.count - 1]
-    one, two = place[:-1], place[1:]
-    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
-    same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
-    for key in ("ipu", "replica"):
-        same &= instances[key][rows][1:] == instances[key][rows][:-1]
-    return np.bincount(two[same], minlength=len(template.segments))
 
 
 def link_totals(trace: Trace) -> list[dict[str, Any]]:
@@ -256,13 +187,3 @@ def summary(trace: Trace) -> dict[str, Any]:
         "warnings": list(trace.meta["warnings"]),
         "assumptions": list(trace.meta["assumptions"]),
     }
-
-
-def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
-    """Cycles by op name and kind over all stored IPUs; ops of one name are added up, "" stands for no op."""
-    steps = trace.columns("steps")
-    names = np.where(steps["op_id"] == NO_OP, "", trace.step_ops)
-    result: dict[tuple[str, str], int] = {}
-    for name, kind, cycles in zip(names, steps["kind"], (steps["dur"] * fold.step_runs(trace)).tolist(), strict=True):
-        result[name, kind] = result.get((name, kind), 0) + cycles
-    return result

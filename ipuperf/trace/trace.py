@@ -216,10 +216,17 @@ class Trace:
         return pd.DataFrame({**data, "elapsed": found.last - found.first})
 
     def operations(self) -> pd.DataFrame:
-        """One row per op, the costliest first; see :func:`ipuperf.trace.summary.operations`."""
-        from ipuperf.trace.summary import operations
+        """One row per op, the costliest first; see :func:`ipuperf.trace.operations.operations`."""
+        from ipuperf.trace.operations import operations
 
         return operations(self)
+
+    def operations_by_ipu(self) -> pd.DataFrame:
+        """One row per op and IPU, with the cycles of each kind; see
+        :func:`ipuperf.trace.operations.operations_by_ipu`."""
+        from ipuperf.trace.operations import operations_by_ipu
+
+        return operations_by_ipu(self)
 
     def summary(self) -> dict[str, Any]:
         """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""

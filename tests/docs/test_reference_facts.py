@@ -114,6 +114,6 @@ def test_columns_before_a_full_one() -> None:
     assert [tutorial_columns_before_full(n) for n in (2, 3, 5, 8)] == [3, 6, 12, 21]
 
 
-@pytest.mark.parametrize("kind", ["compute", "exchange", "link", "host_begin", "host_mid", "host_end", "idle"])
+@pytest.mark.parametrize("kind", ["compute", "exchange", "link", "host_begin", "host_mid", "sync", "idle"])
 def test_colours(kind: str) -> None:
     assert KIND_COLOURS[kind] in section("traces.md", "1")

@@ -212,6 +212,8 @@ def test_the_trace_is_that_of_the_executor(models: SimpleNamespace) -> None:
         "runs",
     ):
         for key, values in trace.columns(table).items():
+            if (table, key) == ("ops", "line"):  # the two are compiled on different lines of this test
+                continue
             np.testing.assert_array_equal(offline.columns(table)[key], values, err_msg=f"{table}.{key}")
 
 

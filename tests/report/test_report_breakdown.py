@@ -60,7 +60,7 @@ def test_the_pipeline_sums_to_its_run(trace):
         assert sum(parts.values()) == pytest.approx(runs.dur[1 if run is None else run] / 1.85e9)
     cycles = breakdown_cycles(trace)
     assert cycles["ddr"] == 15_000
-    assert cycles["host"] == 8 * (800 + 2500 + 100)
+    assert cycles["host"] == 0, "IPU 3 works longest of the four that end together, and only IPU 0 has host I/O"
     assert cycles["links"] == 8 * 1500
 
 

@@ -47,7 +47,7 @@ def test_a_stacked_strip_divides_each_column():
 def test_the_colours_are_those_of_popvision():
     known = {"compute": "#f66271", "exchange": "#b1e0e7", "link": "#95a595", "host_begin": "#dbdbdb"}
     assert {kind: KIND_COLOURS[kind] for kind in known} == known
-    assert KIND_COLOURS["sync"] == KIND_COLOURS["host_end"] == "#f6e6a1"
+    assert KIND_COLOURS["sync"] == "#f6e6a1" != KIND_COLOURS["host_end"]
     assert KIND_COLOURS["idle"] == KIND_COLOURS["sync_external"] == "#757575"
 
 

@@ -69,11 +69,32 @@ def test_operations(trace):
     matmul = frame.loc["fwd2.1/MatMul"]
     assert (matmul.type, matmul.phase, matmul.calls) == ("MatMul", "fwd", 16)
     assert matmul.cycles == 16 * (3000 + 60 + 9000)
+    assert matmul.line == "model.py:36"
+    assert matmul.layer == "fwd2.1"
     assert matmul.compute_cycles == 16 * 9000
     assert matmul.flops == 16 * 9000 * 1000
     assert frame.share.sum() == pytest.approx(1.0)
-    assert frame.cycles.sum() == trace.totals()[list(KINDS)].to_numpy().sum()
+    totals = trace.totals()[list(KINDS)].sum()
+    assert frame.waiting_cycles.sum() == totals[["sync_external", "idle", "host_begin", "host_end", "host_run"]].sum()
+    assert frame.cycles.sum() + frame.waiting_cycles.sum() == totals.sum()
     assert frame.loc["send"].calls == 3 * 16
+
+
+def test_operations_by_ipu_add_up_to_the_totals_of_each_ipu(trace):
+    """Waiting is beside an op's cycles, not in them, and every kind adds up to the cycle."""
+    frame = trace.operations_by_ipu()
+    totals = trace.totals().groupby("ipu")[list(KINDS)].sum()
+    assert frame.groupby("ipu")[list(KINDS)].sum().equals(totals)
+    load = frame[(frame.op == "x") & (frame.ipu == 0)].iloc[0]
+    assert (load.cycles, load.waiting_cycles, load.kind) == (16 * 2500, 16 * 900, "host_mid")
+    waits = frame[(frame.op == "(no op)") & (frame.ipu == 1)].iloc[0]
+    assert (waits.cycles, waits.waiting_cycles, waits.kind) == (0, 2 * 400, "sync_external")
+    adam = frame[frame.op == "adam1/Load"].iloc[0]
+    assert (adam.ipu, adam.kind, adam.phase, adam.layer) == (1, "remote_load", "update", "adam1")
+    assert frame.share.sum() == pytest.approx(1.0)
+    assert (
+        len(frame[frame.op != "(no op)"]) == trace.operations()["op"].ne("(no op)").sum() + 4
+    )  # "send" and "send_grad": on three
 
 
 def test_a_call_goes_on_in_the_next_segment_of_its_ipu(synthetic):
@@ -91,7 +112,7 @@ def test_a_call_goes_on_in_the_next_segment_of_its_ipu(synthetic):
         build.add("instances", number, number, 0, 0, 0, 0, start, dur, 0)
         start += dur
     calls = build.trace().operations().set_index("op").calls
-    assert calls.to_dict() == {"A": 1, "B": 1, "C": 1, "": 2}
+    assert calls.to_dict() == {"A": 1, "B": 1, "C": 1, "(no op)": 2}
 
 
 def test_diff_of_a_trace_with_itself_is_empty(trace):

@@ -1,0 +1,49 @@
+"""``ipuperf report``: the page of a run that was simulated before."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ipuperf.commands.parameters import FilePath
+
+TRACE = "trace.ipt"
+"""Name of the trace in the folder of a report."""
+
+
+@click.command("report")
+@click.argument("run", type=FilePath(exists=True), metavar="RUN")
+@click.option(
+    "--output",
+    type=FilePath(dir_okay=False),
+    metavar="FILE",
+    help="The page to write.  [default: beside the trace]",
+)
+@click.option("--open/--no-open", "show", default=None, help="Open the page in a browser.  [default: on a terminal]")
+@click.option("--why", is_flag=True, help="Say in the terminal what bounds the run, and write no page.")
+def report(run: Path, output: Path | None, show: bool | None, why: bool) -> None:
+    """Write the report of RUN as one HTML file, and open it.
+
+    RUN is a trace (.ipt) or the folder of a report that `ipuperf run --report` wrote.
+    """
+    from ipuperf.report import report_page, why_text
+    from ipuperf.trace import Trace, replacing
+
+    path = run / TRACE if run.is_dir() else run
+    if not path.is_file():
+        folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
+        hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
+        raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
+    trace = Trace.load(path)
+    if why:
+        click.echo(why_text(trace), nl=False)
+        return
+    page = output or path.parent / "report.html"
+    with replacing(page) as temporary:
+        Path(temporary).write_text(report_page(trace), encoding="utf-8")
+    click.echo(f"report: {page}")
+    wanted = sys.stdout.isatty() if show is None else show
+    if wanted:
+        click.launch(page.absolute().as_uri())

@@ -1,0 +1,70 @@
+"""The report as one HTML file: opens offline, holds everything it shows, and asks nobody for anything.
+
+``page.js`` draws what :mod:`~ipuperf.report.page.facts` takes from the trace; it is plain JavaScript with type
+comments, needs no build step, and reads the facts from a compressed block in the page itself. Without JavaScript the
+summary is there as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from ipuperf.report.page.facts import page_facts
+from ipuperf.report.text import summary_text
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+MOST_BYTES = 5_000_000
+"""Size of a page at most; of a longer trace less of the time line is in it, and the page says so."""
+
+_MOST_SLICES = 400_000
+"""Slices of the time line to begin with."""
+
+
+def report_page(trace: Trace, title: str | None = None) -> str:
+    """The page as text. ``title`` is by default the name of the program.
+
+    The time line holds as long a window from the start as keeps the page below :data:`MOST_BYTES`; all other views are
+    of the whole trace.
+
+    Raises:
+        ValueError: what else there is takes more than that.
+    """
+    slices = _MOST_SLICES
+    while True:
+        text = _page(trace, title, slices)
+        if len(text.encode("utf-8")) <= MOST_BYTES:
+            return text
+        if slices < 1_000:
+            raise ValueError(
+                f"the page would take {len(text):,} bytes, at most {MOST_BYTES:,} are allowed: the trace has too many "
+                "ops, variables or IPUs for one page; use the tables of the report folder"
+            )
+        slices //= 3
+
+
+def _page(trace: Trace, title: str | None, slices: int) -> str:
+    facts = json.dumps(page_facts(trace, slices), separators=(",", ":"), allow_nan=False)
+    packed = base64.b64encode(zlib.compress(facts.encode("utf-8"), 9)).decode("ascii")
+    name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
+    parts = {
+        "title": html.escape(name),
+        "summary": html.escape(summary_text(trace)),
+        "style": _asset("page.css"),
+        "script": _asset("page.js"),
+        "facts": packed,
+    }
+    page = _asset("page.html")
+    for key, value in parts.items():
+        page = page.replace("{{" + key + "}}", value)
+    return page
+
+
+def _asset(name: str) -> str:
+    return (files(__name__) / name).read_text(encoding="utf-8")

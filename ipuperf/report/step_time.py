@@ -1,0 +1,128 @@
+"""Where the time of a run goes on the IPU that sets its pace, waiting by its owner: a waterfall from compute to the
+whole run, and the sentence that says what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
+from ipuperf.report.waiting import OWNERS, Waits, waits
+from ipuperf.trace import slices
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+TIME_PARTS: dict[str, str] = {
+    "compute": "compute, the average tile",
+    "tile imbalance": "compute, the slowest tile over the average",
+    "exchange": "exchange between tiles",
+    "sync": "sync of the tiles",
+    "links": "IPU-Links",
+    "ddr": "Streaming Memory",
+    "host": "host exchange",
+    **{f"waiting: {owner}": words for owner, words in {
+        "host": "waiting for an IPU that the host holds up",
+        "bubble": "waiting while the pipeline fills or drains",
+        "imbalance": "waiting for an IPU with more work",
+        "collective": "waiting for a collective of other IPUs",
+        "link": "waiting for a copy between other IPUs",
+        "ddr": "waiting for an IPU at its Streaming Memory",
+        "sync": "sync between IPUs",
+    }.items()},
+}  # fmt: skip
+"""Parts of the time of a run, and what each is, in the order of a waterfall."""
+
+assert [part.removeprefix("waiting: ") for part in TIME_PARTS if part.startswith("waiting: ")] == list(OWNERS)
+
+_BOUND_BY: dict[str, str] = {
+    "compute": "compute",
+    "tile imbalance": "compute on its slowest tiles",
+    "exchange": "exchange between tiles",
+    "sync": "syncs",
+    "links": "IPU-Links",
+    "ddr": "Streaming Memory",
+    "host": "the host",
+    "waiting: host": "the host",
+    "waiting: bubble": "the pipeline's filling and draining",
+    "waiting: imbalance": "another IPU with more work",
+    "waiting: collective": "collectives",
+    "waiting: link": "IPU-Links",
+    "waiting: ddr": "Streaming Memory",
+    "waiting: sync": "syncs",
+}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one run on the IPU that sets its pace.
+
+    Attributes:
+        replica, ipu: that IPU (see :func:`~.breakdown.critical_ipu`).
+        parts: cycles by :data:`TIME_PARTS`; they sum to the duration of the run.
+        waits: the waits of all IPUs.
+    """
+
+    replica: int
+    ipu: int
+    parts: dict[str, int]
+    waits: Waits
+
+    @property
+    def total(self) -> int:
+        """Cycles of the run."""
+        return sum(self.parts.values())
+
+    @property
+    def bound(self) -> tuple[str, int]:
+        """What most of the run is spent on, in words, and its cycles."""
+        sums: dict[str, int] = {}
+        for part, cycles in self.parts.items():
+            sums[_BOUND_BY[part]] = sums.get(_BOUND_BY[part], 0) + cycles
+        name = max(sums, key=lambda name: sums[name])
+        return name, sums[name]
+
+    def sentence(self, trace: Trace) -> str:
+        """What bounds the run, on which IPU, with its share, and for an IPU that waits the one it waits for."""
+        name, cycles = self.bound
+        text = f"bound by {name}: {100 * cycles / max(self.total, 1):.0f} % of the run on IPU {self.ipu}"
+        table = self.waits.table()
+        table = table[(table["ipu"] == self.ipu) & (table["replica"] == self.replica) & (table["blamed_ipu"] >= 0)]
+        if name == "another IPU with more work" and len(table):
+            blamed = table.groupby("blamed_ipu")["imbalance"].sum().idxmax()
+            text += f", which waits for IPU {int(blamed)}"
+        return text
+
+
+def step_time(trace: Trace, run: int | None = None) -> StepTime:
+    """The time of a run (by default the last) by :data:`TIME_PARTS`.
+
+    Compute is divided by the mean over all tiles of its IPU, idle tiles counting as zero. The launch of a compute set
+    is part of its compute, as in the trace.
+
+    Raises:
+        ValueError: no such run, or a trace of nothing. TraceError: more slices than can be expanded at once.
+    """
+    window, rows = run_instances(trace, run)
+    replica, ipu = critical_ipu(trace, rows)
+    split, found = breakdown_cycles(trace, run), waits(trace, run)
+    own = (found.ipu == ipu) & (found.replica == replica)
+    waiting = dict(zip(OWNERS, found.cycles[own].sum(axis=0).tolist(), strict=True))
+    balanced = min(_balanced(trace, rows, (replica, ipu), window), split["compute"])
+    parts = {"compute": balanced, "tile imbalance": split["compute"] - balanced}
+    parts |= {part: split[part] for part in ("exchange", "sync", "links", "ddr", "host")}
+    parts["sync"] -= sum(waiting.values())
+    parts |= {f"waiting: {owner}": cycles for owner, cycles in waiting.items()}
+    return StepTime(replica, ipu, parts, found)
+
+
+def _balanced(trace: Trace, rows: np.ndarray, which: tuple[int, int], window: tuple[int, int]) -> int:
+    """Cycles of compute on the average tile of an IPU."""
+    instances, steps = trace.columns("instances"), trace.columns("steps")
+    own = rows[(instances["replica"][rows] == which[0]) & (instances["ipu"][rows] == which[1])]
+    found = slices(trace, rows=own, steps=(steps["kind"] == "compute") & (steps["lane"] == 0))
+    inside = np.clip(found.start + found.dur, *window) - np.clip(found.start, *window)
+    share = steps["dur_mean"][found.step] / np.maximum(found.dur, 1)
+    return int(np.floor((inside * share).sum()))

@@ -1,0 +1,57 @@
+"""Why a run takes as long as it does, in words: what bounds it, its critical path, and what its waiting belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipuperf.report.critical_path import critical_path, path_cycles
+from ipuperf.report.palette import KIND_LABELS
+from ipuperf.report.step_time import TIME_PARTS, step_time
+from ipuperf.report.text import duration
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+_LISTED = 5
+"""Parts, ops and waits listed at most."""
+
+
+def why_text(trace: Trace) -> str:
+    """The largest parts of the last run, the ops on its critical path, and its longest waits. Ends with a newline.
+
+    What a change would gain cannot be read from a trace: it has to be simulated.
+
+    Raises:
+        ValueError: nothing was executed.
+    """
+    time = step_time(trace)
+    path = critical_path(trace, found=time.waits)
+
+    def share(cycles: int) -> str:
+        return f"{duration(trace.seconds(cycles)):>10}  {100 * cycles / max(time.total, 1):5.1f} %"
+
+    lines = [f"The last run ({duration(trace.seconds(time.total))}) is {time.sentence(trace)}.", ""]
+    lines.append(f"Where its time goes, on IPU {time.ipu}, which sets the pace:")
+    parts = sorted(time.parts.items(), key=lambda part: -part[1])
+    lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
+    lines += ["", f"Its critical path ({_through(path.ipu.tolist())}) is above all:"]
+    for row in path_cycles(trace, path).head(_LISTED).itertuples():
+        what = f"{row.op or 'sync between IPUs'}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
+        lines.append(f"  {share(int(row.cycles))}  {what}")
+    waits = time.waits.table()
+    waits = waits[waits["blamed_ipu"] >= 0].groupby(["ipu", "blamed_ipu", "blamed_op"], as_index=False)["dur"].sum()
+    if len(waits):
+        lines += ["", "Who waits longest, and for whom:"]
+        for row in waits.sort_values(["dur", "ipu"], ascending=[False, True]).head(_LISTED).itertuples():
+            for_op = f" at {row.blamed_op}" if row.blamed_op else ""
+            lines.append(f"  {share(int(row.dur))}  IPU {row.ipu} for IPU {row.blamed_ipu}{for_op}")
+    return "\n".join(lines) + "\n"
+
+
+def _through(ipus: list[int]) -> str:
+    """The IPUs of a path in words."""
+    through = sorted(set(ipus))
+    changes = sum(one != two for one, two in zip(ipus, ipus[1:], strict=False))
+    if len(through) == 1:
+        return f"on IPU {through[0]} all along"
+    return f"over IPUs {', '.join(map(str, through))}, {changes:,} changes"

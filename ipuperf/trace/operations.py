@@ -1,0 +1,185 @@
+"""What each op costs: cycles by kind, on each IPU, and the waiting that it is not to blame for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipuperf.trace import fold
+from ipuperf.trace.columns import code_of, lookup
+from ipuperf.trace.loops import product
+from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, NO_OP, WAITING_KINDS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipuperf.trace.trace import Trace
+
+_WAITING = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS))
+"""Which kinds are waiting, for other IPUs or for the host."""
+
+NO_OP_NAME = "(no op)"
+"""What stands for the op of steps that belong to none: the program's own syncs and the host's cost of a run."""
+
+
+def operations(trace: Trace) -> pd.DataFrame:
+    """What each op costs over the whole trace, all stored IPUs and replicas together, the costliest first.
+
+    Columns: those of :func:`op_facts`; calls; cycles (steps in which the op does something); waiting_cycles (steps in
+    which its IPUs wait for other IPUs or for the host before it can go on); compute_cycles; share (of all cycles that
+    are not waiting); flops. A call is a stretch of successive steps with the same op; it may go on in the next segment
+    (a collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
+    """
+    costs = _costs(trace)
+    ids, row = np.unique(costs.op_id, return_inverse=True)
+    cycles = np.zeros((len(ids), len(KINDS)), dtype=costs.cycles.dtype)
+    flops = np.zeros(len(ids), dtype=costs.flops.dtype)
+    np.add.at(cycles, row.reshape(-1), costs.cycles)
+    np.add.at(flops, row.reshape(-1), costs.flops)
+    frame = op_facts(trace, ids)
+    frame["calls"] = _calls(trace, ids)
+    _put(frame, cycles)
+    frame["compute_cycles"] = cycles[:, KINDS.index("compute")]
+    frame["flops"] = flops
+    return frame.sort_values(["cycles", "waiting_cycles", "op"], ascending=[False, False, True], ignore_index=True)
+
+
+def operations_by_ipu(trace: Trace) -> pd.DataFrame:
+    """What each op costs on each stored IPU, replicas of an IPU together, the costliest first.
+
+    Columns: those of :func:`op_facts`; ipu; kind, the kind of step that most of the cycles are; cycles, waiting_cycles,
+    share and flops as in :func:`operations`; and the cycles of each kind under its name. Cycles of a kind add up to
+    those of :meth:`Trace.totals`.
+    """
+    costs = _costs(trace)
+    frame = op_facts(trace, costs.op_id)
+    frame["ipu"] = costs.ipu
+    frame["kind"] = _main_kind(costs.cycles)
+    _put(frame, costs.cycles)
+    frame["flops"] = costs.flops
+    for code, kind in enumerate(KINDS):
+        frame[kind] = costs.cycles[:, code]
+    keys = ["cycles", "waiting_cycles", "op", "ipu"]
+    return frame.sort_values(keys, ascending=[False, False, True, True], ignore_index=True)
+
+
+def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
+    """What is known of ops: columns op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes its
+    name stands in within its graph) and line (of the user's program)."""
+    import pandas as pd
+
+    ops = trace.columns("ops")
+
+    def fact(column: str, default: str) -> np.ndarray:
+        return lookup(op_ids, ops["op_id"], ops[column], default)
+
+    names, graphs = fact("name", ""), fact("graph", "")
+    layers = [name.removeprefix(f"{graph}/").rpartition("/")[0] for name, graph in zip(names, graphs, strict=True)]
+    return pd.DataFrame(
+        {
+            "op": np.where(op_ids == NO_OP, NO_OP_NAME, names),
+            "type": fact("type", ""),
+            "phase": fact("phase", "other"),
+            "graph": graphs,
+            "layer": np.array(layers, dtype=object),
+            "line": fact("line", ""),
+        }
+    )
+
+
+def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
+    """Cycles by op name and kind over all stored IPUs; ops of one name are added up, :data:`NO_OP_NAME` for none."""
+    costs = _costs(trace)
+    result: dict[tuple[str, str], int] = {}
+    for name, row in zip(op_facts(trace, costs.op_id)["op"], costs.cycles.tolist(), strict=True):
+        for kind, cycles in zip(KINDS, row, strict=True):
+            if cycles:
+                result[name, kind] = result.get((name, kind), 0) + cycles
+    return result
+
+
+def _put(frame: pd.DataFrame, cycles: np.ndarray) -> None:
+    """The columns cycles, waiting_cycles and share."""
+    own = cycles[:, ~_WAITING].sum(axis=1)
+    total = own.sum()
+    frame["cycles"], frame["waiting_cycles"] = own, cycles[:, _WAITING].sum(axis=1)
+    frame["share"] = own.astype(float) / float(total) if total else np.zeros(len(own))
+
+
+def _main_kind(cycles: np.ndarray) -> np.ndarray:
+    """The kind with most cycles of each row, one that does something where there is one."""
+    busy = np.where(_WAITING, 0, cycles)
+    chosen = np.where(busy.any(axis=1), busy.argmax(axis=1), cycles.argmax(axis=1))
+    return np.array(KINDS, dtype=object)[chosen]
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """One row for each pair of op and IPU with executed steps: cycles by kind (a column each) and flops."""
+
+    op_id: np.ndarray
+    ipu: np.ndarray
+    cycles: np.ndarray
+    flops: np.ndarray
+
+
+def _costs(trace: Trace) -> _Costs:
+    """Every op on every IPU, from the folded tables."""
+    steps, instances, template = trace.columns("steps"), trace.columns("instances"), trace.template
+    place = template.place(instances["segment"])
+    known = place >= 0
+    if not known.any():
+        nothing = np.empty(0, dtype=np.int64)
+        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing)
+    (ipu, segment), times = np.unique(np.stack([instances["ipu"][known], place[known]]), axis=1, return_counts=True)
+    counts = template.count[segment]
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = template.order[np.repeat(template.first[segment], counts) + within]
+    runs = product(np.repeat(times, counts), template.trips[rows])
+    keys, row = np.unique(np.stack([steps["op_id"][rows], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
+    row, spent, done = row.reshape(-1), product(steps["dur"][rows], runs), product(steps["flops"][rows], runs)
+    cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)
+    flops = np.zeros(keys.shape[1], dtype=done.dtype)
+    np.add.at(cycles, (row, code_of(steps["kind"][rows], KINDS)), spent)
+    np.add.at(flops, row, done)
+    return _Costs(keys[0], keys[1], cycles, flops)
+
+
+def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:
+    """How often each of the ops (sorted) is called."""
+    steps, template = trace.columns("steps"), trace.template
+    order = template.order
+    begins = np.ones(len(order), dtype=bool)
+    if len(order):
+        same_op = steps["op_id"][order][1:] == steps["op_id"][order][:-1]
+        again = steps["program_id"][order][1:] <= steps["program_id"][order][:-1]
+        same_op &= ~(again & (template.loop[order][1:] >= 0))  # a graph that is called again
+        begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
+    calls = fold.step_begins(trace, begins)
+    calls[template.first] -= _continued(trace)
+    result = np.zeros(len(op_ids), dtype=calls.dtype)
+    executed = np.isin(steps["op_id"][order], op_ids)
+    np.add.at(result, np.searchsorted(op_ids, steps["op_id"][order][executed]), calls[executed])
+    return result
+
+
+def _continued(trace: Trace) -> np.ndarray:
+    """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
+    it on the same lane of the same IPU; if it stands before the other in the program, it is executed again instead."""
+    template, instances = trace.template, trace.columns("instances")
+    ops, programs = (trace.columns("steps")[name] for name in ("op_id", "program_id"))
+    place = template.place(instances["segment"])
+    rows = np.flatnonzero(place >= 0)
+    lane = trace.columns("steps")["lane"][template.order[template.first]][place] if len(rows) else place
+    keys = (rows, instances["start"][rows], lane[rows], *(instances[key][rows] for key in ("ipu", "replica")))
+    rows = rows[np.lexsort(keys)]
+    place, lane = place[rows], lane[rows]
+    first, last = template.order[template.first], template.order[template.first + template.count - 1]
+    one, two = place[:-1], place[1:]
+    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
+    same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
+    for key in ("ipu", "replica"):
+        same &= instances[key][rows][1:] == instances[key][rows][:-1]
+    return np.bincount(two[same], minlength=len(template.segments))

@@ -258,9 +258,15 @@ class Graph:
 
 
 @derived
+def calling(graph: Graph) -> Sequence[Op]:
+    """The ops that call graphs, in creation order."""
+    return [op for op in graph.ops if op.called_graphs()]
+
+
+@derived
 def callees(graph: Graph) -> Sequence[Graph]:
     """:meth:`Graph.called_graphs`."""
-    return tuple(dict.fromkeys([callee for op in graph.ops for callee in op.called_graphs()]))
+    return tuple(dict.fromkeys([callee for op in calling(graph) for callee in op.called_graphs()]))
 
 
 @derived

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .graph import calling
 from .schedule import changes, roots, schedule
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ def _follow(graph: Graph, found: Mapping[Graph, _Followed]) -> _Followed:
     result: _Found = {}
     for op in schedule(graph):
         phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
+        changed = changing.get(op, ())
         if phase == "bwd":
-            made = [*op.outputs, *(op.inputs[index] for index in changing.get(op, ()))]
+            made = [*op.outputs, *[op.inputs[index] for index in changed]] if changed else op.outputs
         else:
-            made = _made_inside(op, changing.get(op, ()), found)
+            made = _made_inside(op, changed, found)
         gradients.update([root.get(tensor, tensor) for tensor in made])
     return _Followed(result, gradients)
 
@@ -123,10 +125,10 @@ def _final(found: Mapping[Graph, _Followed]) -> dict[Op, Phase]:
     result: dict[Op, Phase] = {}
     for graph, known in reversed(list(found.items())):
         purpose = _purpose(purposes[graph])
-        for op, phase in known.phases.items():
-            settled = result[op] = phase or purpose
+        result.update({op: phase or purpose for op, phase in known.phases.items()})
+        for op in calling(graph):
             for callee in op.called_graphs():
-                purposes[callee].add(settled)
+                purposes[callee].add(result[op])
     return result
 
 

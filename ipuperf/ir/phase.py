@@ -66,17 +66,19 @@ def _followed(main: Graph) -> dict[Graph, _Followed]:
 
 def _follow(graph: Graph, found: Mapping[Graph, _Followed]) -> _Followed:
     """Phases of the ops of ``graph`` from what they say, what they call and which gradients they read."""
-    root, changing = roots(graph), changes(graph)
+    root, changing, calls = roots(graph), changes(graph), set(calling(graph))
     gradients: set[Tensor] = set()
     result: _Found = {}
+    made: Sequence[Tensor]
     for op in schedule(graph):
         phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
-        changed = changing.get(op, ())
         if phase == "bwd":
-            made = [*op.outputs, *[op.inputs[index] for index in changed]] if changed else op.outputs
+            gradients.update([root[tensor] for tensor in op.outputs])
+            made = [op.inputs[index] for index in changing.get(op, ())]
         else:
-            made = _made_inside(op, changed, found)
-        gradients.update([root.get(tensor, tensor) for tensor in made])
+            made = _made_inside(op, changing.get(op, ()), found) if op in calls else ()
+        if made:
+            gradients.update([root.get(tensor, tensor) for tensor in made])
     return _Followed(result, gradients)
 
 

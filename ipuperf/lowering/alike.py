@@ -131,5 +131,5 @@ def _signature(op: Op) -> Hashable:
         tuple([inputs.index(tensor) for tensor in inputs]) if len(set(inputs)) < len(inputs) else (),
         op.modified_inputs(),
         op.circumstances(),
-        tuple(op.aliases().items()),
+        tuple(aliases.items()) if (aliases := op.aliases()) else (),
     )

@@ -447,8 +447,9 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
 
 def _plain_sum(x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> bool:
     """Whether a scaled sum is the sum of integers, which the op of scaled sums does not take."""
-    unit = not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == 1 and b == 1
-    return unit and x.dtype.is_integer and x.dtype == y.dtype and x.shape == y.shape
+    if not x.spec.dtype.is_integer or isinstance(a, Tensor) or isinstance(b, Tensor):
+        return False
+    return a == 1 and b == 1 and x.dtype == y.dtype and x.shape == y.shape
 
 
 def _scaled(op_class: type[_k.ScaledAdd], x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:

@@ -219,7 +219,9 @@ class Graph:
         return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
-        tensor = self._new(spec, name)
+        tensor_id = self.tensor_id(name)
+        tensor = self.tensors[tensor_id] = Tensor(tensor_id, spec, self)
+        self.version += 1
         tensor.producer = op
         op.outputs.append(tensor)
         return tensor

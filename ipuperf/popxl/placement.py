@@ -152,13 +152,8 @@ def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
 
     What nobody places says nothing (popart: python/popxl/python_files/ops/utils.py, check_tensor_ipu_and_tile_set).
     """
-    if issubclass(op_class, _ANYWHERE):
-        return
-    placed: dict[_ir.Tensor, tuple[int | None, str | None]] = {}
-    for tensor in tensors:
-        if tensor not in placed and not isinstance(tensor, _ir.Constant):
-            placed[tensor] = _known_place(tensor)
-    if len({*placed.values()}) < 2:
+    placed = {tensor: _known_place(tensor) for tensor in tensors if not isinstance(tensor, _ir.Constant)}
+    if len({*placed.values()}) < 2 or issubclass(op_class, _ANYWHERE):
         return
     for index, what in enumerate(("IPU", "tile set")):
         known = [(t, place[index]) for t, place in placed.items() if place[index] is not None]

@@ -173,10 +173,11 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise IrError(self._foreign(op_class.type, tensor))
-        self._thawed()
-        op = op_class(self, self.ir.peek_op_id(), inputs, attributes, location, settled=settled)
+        if self.facts is not None or self.ir.sealed:
+            self._thawed()
+        op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)
         specs = op.infer()
-        self.ir.take_op_id()
+        self.ir.next_op_id += 1
         for tensor in op.inputs:
             tensor.consumers.append(op)
         for spec, name in zip(specs, names, strict=True):
@@ -295,7 +296,7 @@ class Ir:
 
     def __init__(self, replication_factor: int = 1) -> None:
         self.clash_counter: Iterator[int] = itertools.count()
-        self._next_op_id = FIRST_OP_ID
+        self.next_op_id = FIRST_OP_ID
         self._subgraph_counter = itertools.count()
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
@@ -306,14 +307,10 @@ class Ir:
         self.graphs: dict[str, Graph] = {}
         self.remote_buffers: list[RemoteBuffer] = []
 
-    def peek_op_id(self) -> int:
-        """The number the next op will get."""
-        return self._next_op_id
-
     def take_op_id(self) -> int:
         """Consume the next op number (also for transforms that upstream counts as an op)."""
-        self._next_op_id += 1
-        return self._next_op_id - 1
+        self.next_op_id += 1
+        return self.next_op_id - 1
 
     def create_graph(self, stem: str) -> Graph:
         """A new empty subgraph named ``<stem>_subgraph(k)``."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ipuperf import ir as _ir
 
 from . import dtypes
-from .pb_ir import PLANNED, ConfiguredIr, plan_options
+from .pb_ir import ConfiguredIr, plan_options
 from .placement import check_places
 from .utils import to_numpy
 
@@ -22,7 +22,7 @@ class Builder(_ir.Builder):
         self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], attributes: Mapping[str, Any]
     ) -> OpT:
         """A new op; what it leaves open about its plan is as the session options say."""
-        if issubclass(op_class, PLANNED):
+        if "partials_dtype" in op_class.declared:
             attributes = {**plan_options(op_class, inputs), **attributes}
         return super().create_with(op_class, inputs, names, attributes)
 

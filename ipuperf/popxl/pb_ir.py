@@ -12,8 +12,7 @@ from ipuperf import ops as _k
 from ipuperf.popart.session_options import PLAN_KEYS, SessionOptions
 
 _PARTIALS = {"half": _ir.FLOAT16, "float": _ir.FLOAT32}
-#: The classes of ops that have a plan.
-PLANNED = (_k.MatMul, _k.Conv)
+_PRODUCTS = (_k.MatMul, _k.Conv)
 
 
 class ConfiguredIr(_ir.Ir):
@@ -89,7 +88,9 @@ class ConfiguredIr(_ir.Ir):
 
 
 def plan_options(op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> dict[str, Any]:
-    """:meth:`ConfiguredIr.plan_options` for a new op of :data:`PLANNED`; empty in programs without options."""
+    """:meth:`ConfiguredIr.plan_options` for a new op of any class; empty for those that are not planned."""
+    if not issubclass(op_class, _PRODUCTS):
+        return {}
     program = inputs[0].graph.ir
     return program.plan_options(op_class, inputs[0]) if isinstance(program, ConfiguredIr) else {}
 

@@ -37,7 +37,7 @@ class _Merging:
         op, root = item.op, self.root
         if type(step) is not self.kind or company != self.company or op.attributes.get("exchange") != self.exchange:
             return False
-        if not step.bears(item.ipu, self.parts):
+        if step.apart(item.ipu, self.parts):
             return False
         changed = {root.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()}
         return not self.written & {root.get(t, t) for t in op.inputs} and not self.read & changed

@@ -161,9 +161,9 @@ class JoinableStep(Step):
         ``standing`` tells of host I/O. None: it starts alone."""
         return ()
 
-    def bears(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> bool:
-        """Whether this step of IPU ``ipu`` may start together with ``others`` (the IPU of each, and the step)."""
-        return True
+    def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
+        """Those of ``others`` (the IPU of each, and the step) with which this step of IPU ``ipu`` cannot start."""
+        return ()
 
     @classmethod
     @abstractmethod

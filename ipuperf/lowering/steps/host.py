@@ -36,9 +36,9 @@ class StreamCopy(JoinableStep):
         party = standing(ipu)
         return party if len(party) > 1 else None
 
-    def bears(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> bool:
-        """Not two slices of one stream: its buffer is free again only after a transfer."""
-        return not any(one == ipu and isinstance(o, StreamCopy) and o.stream == self.stream for one, o in others)
+    def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
+        """Slices of the same stream: its buffer is free again only after a transfer."""
+        return [o for one, o in others if one == ipu and isinstance(o, StreamCopy) and o.stream == self.stream]
 
     @classmethod
     def together(

@@ -433,25 +433,27 @@ def where(condition: Tensor, lhs: Operand, rhs: Operand) -> Tensor:
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``a * X + b * Y`` in the type of ``X``; ``a`` and ``b`` are floats or scalar tensors. Integers of one type are
     added by :func:`add`, without factors."""
-    if _plain_sum(X, Y, a, b):
+    if X.spec.dtype.is_integer and _plain_sum(X, Y, a, b):
         return add(X, Y)
     return _scaled(_k.ScaledAdd, X, Y, a, b)
 
 
 def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``X = a * X + b * Y`` in place; integers as in :func:`scaled_add`."""
-    if _plain_sum(X, Y, a, b):
+    if X.spec.dtype.is_integer and _plain_sum(X, Y, a, b):
         return add_(X, Y)
     return _scaled(_k.ScaledAddLhsInplace, X, Y, a, b)
 
 
 def _plain_sum(x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> bool:
-    """Whether a scaled sum is the sum of integers, which the op of scaled sums does not take."""
+    """Whether a scaled sum of integers, which the op of scaled sums does not take, is their sum."""
     unit = not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == 1 and b == 1
-    return unit and x.dtype.is_integer and x.dtype == y.dtype and x.shape == y.shape
+    return unit and x.dtype == y.dtype and x.shape == y.shape
 
 
 def _scaled(op_class: type[_k.ScaledAdd], x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        return make(op_class, x, y, a=float(a), b=float(b))
     inputs: list[Tensor] = [x, y]
     attributes: dict[str, Any] = {}
     for name, factor in (("a", a), ("b", b)):

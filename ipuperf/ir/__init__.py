@@ -34,7 +34,7 @@ from .errors import (
     MixedTypesError,
     ShapeError,
 )
-from .graph import Graph, Ir, below, data_of, derived
+from .graph import Graph, Ir, below, calling, data_of, derived
 from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
@@ -92,6 +92,7 @@ __all__ = [
     "TensorSpec",
     "Variable",
     "below",
+    "calling",
     "changes",
     "check_ambiguity",
     "data_of",

@@ -278,7 +278,8 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
         name = next(name for name in given if name not in known)
         raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
     settled.update(op.defaults)
-    for name, attribute in known.items():
+    for name in known if op.settles else given:
+        attribute = known[name]
         if name in given:
             value = given[name]
             settled[name] = value if type(value) in attribute.exact else attribute.settled(op, value)

@@ -8,7 +8,7 @@ subclass, in :meth:`Builder.get` and :meth:`Builder.made`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,6 +61,12 @@ class Builder:
 
     def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
         """A new op whose outputs have ``names``; see :meth:`Graph.create` for errors."""
+        return self.create_with(op_class, inputs, names, attributes)
+
+    def create_with(
+        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OpT:
+        """:meth:`create` with the attributes as one mapping: every op of the builder is made here."""
         location = self.location
         if location is None:
             location = user_location()
@@ -71,7 +77,7 @@ class Builder:
     def op(self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "", **attributes: Any) -> Tensor:
         """The output of a new op with one output, called ``<type>_out`` where nobody names it."""
         called = name or self.naming or f"{op_class.type.lower()}_out"
-        return self.create(op_class, inputs, [called], **attributes).outputs[0]
+        return self.create_with(op_class, inputs, [called], attributes).outputs[0]
 
     def copy(self, op: Op, operands: Sequence[Tensor]) -> Op:
         """A new op that does to ``operands`` what ``op`` does to its own, on the same tiles, from the same place of the
@@ -101,19 +107,19 @@ class Builder:
         Raises:
             TypeError: neither a tensor nor host data.
         """
+        for value in values:
+            if not isinstance(value, Tensor):
+                return self._with_constants(values)
+        return list(values)
+
+    def _with_constants(self, values: Sequence[Operand]) -> list[Tensor]:
+        """:meth:`operands` where some are no tensors."""
         dtype: DType | None = None
-        data = False
         for value in values:
             if isinstance(value, Tensor):
-                dtype = dtype or value.spec.dtype
-            elif isinstance(value, HOST_DATA):
-                data = True
-            else:
+                dtype = dtype or value.dtype
+            elif not isinstance(value, HOST_DATA):
                 raise TypeError(f"{type(value).__name__} {value!r} is neither a tensor nor host data")
-        return self._with_constants(values, dtype) if data else list(values)
-
-    def _with_constants(self, values: Sequence[Operand], dtype: DType | None) -> list[Tensor]:
-        """:meth:`operands` where some are host data; ``dtype``: of the first tensor."""
         found: list[Tensor] = []
         for value in values:
             found.append(value if isinstance(value, Tensor) else self.constant(value, dtype))

@@ -168,7 +168,8 @@ class BuildContext(threading.local):
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
         if scopes := self.scopes:
             op.scope = "/".join(scopes)
-        op.phase = self._phase(op)
+        own = op.own_phase()  # about I/O its class has the last word, about all else the context
+        op.phase = phases[-1] if own != "io" and (phases := self.phases) else own or op.graph.phase
         if ipus := self.ipus:
             op.ipu = ipus[-1]
         if tile_sets := self.tile_sets:
@@ -187,13 +188,6 @@ class BuildContext(threading.local):
             order.anchor = [op]
         else:
             order.previous = [p for p in order.previous if p not in order.anchor] + [op]
-
-    def _phase(self, op: Op) -> Phase | None:
-        """What is said of a new op: by its class about I/O, by the context, by its class, by its graph."""
-        own = op.own_phase()
-        if own != "io" and (phases := self.phases):
-            return phases[-1]
-        return own or op.graph.phase
 
 
 CONTEXT = BuildContext()

@@ -173,10 +173,11 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise IrError(self._foreign(op_class.type, tensor))
-        self._thawed()
-        op = op_class(self, self.ir.peek_op_id(), inputs, attributes, location, settled=settled)
+        if self.facts is not None or self.ir.sealed:
+            self._thawed()
+        op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)
         specs = op.infer()
-        self.ir.take_op_id()
+        self.ir.next_op_id += 1
         for tensor in op.inputs:
             tensor.consumers.append(op)
         for spec, name in zip(specs, names, strict=True):
@@ -219,7 +220,9 @@ class Graph:
         return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
-        tensor = self._new(spec, name)
+        tensor_id = self.tensor_id(name)
+        tensor = self.tensors[tensor_id] = Tensor(tensor_id, spec, self)
+        self.version += 1
         tensor.producer = op
         op.outputs.append(tensor)
         return tensor
@@ -258,9 +261,15 @@ class Graph:
 
 
 @derived
+def calling(graph: Graph) -> Sequence[Op]:
+    """The ops that call graphs, in creation order."""
+    return [op for op in graph.ops if op.called_graphs()]
+
+
+@derived
 def callees(graph: Graph) -> Sequence[Graph]:
     """:meth:`Graph.called_graphs`."""
-    return tuple(dict.fromkeys([callee for op in graph.ops for callee in op.called_graphs()]))
+    return tuple(dict.fromkeys([callee for op in calling(graph) for callee in op.called_graphs()]))
 
 
 @derived
@@ -287,7 +296,7 @@ class Ir:
 
     def __init__(self, replication_factor: int = 1) -> None:
         self.clash_counter: Iterator[int] = itertools.count()
-        self._next_op_id = FIRST_OP_ID
+        self.next_op_id = FIRST_OP_ID
         self._subgraph_counter = itertools.count()
         self.replication_factor = replication_factor
         self.num_host_transfers = 1
@@ -298,14 +307,10 @@ class Ir:
         self.graphs: dict[str, Graph] = {}
         self.remote_buffers: list[RemoteBuffer] = []
 
-    def peek_op_id(self) -> int:
-        """The number the next op will get."""
-        return self._next_op_id
-
     def take_op_id(self) -> int:
         """Consume the next op number (also for transforms that upstream counts as an op)."""
-        self._next_op_id += 1
-        return self._next_op_id - 1
+        self.next_op_id += 1
+        return self.next_op_id - 1
 
     def create_graph(self, stem: str) -> Graph:
         """A new empty subgraph named ``<stem>_subgraph(k)``."""

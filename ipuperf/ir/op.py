@@ -29,7 +29,7 @@ class Op:
         type: name that ``print_schedule`` shows (the upstream operation type).
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
         declared: its attributes by name (:mod:`.attributes`); defaults: what they are where nothing is given and
-            nothing about the op matters.
+            nothing about the op matters; settles: whether anything about the op matters to any, or has to be given.
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -47,11 +47,13 @@ class Op:
     operator: ClassVar[str] = ""
     declared: ClassVar[Mapping[str, Attribute[Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
+    settles: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.declared = declared(cls)
         cls.defaults = {name: attribute.default for name, attribute in cls.declared.items()}
+        cls.settles = not all(attribute.plain for attribute in cls.declared.values())
         if "operator" in vars(cls):
             OPERATIONS[cls.operator] = cls
 

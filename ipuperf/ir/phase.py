@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .graph import calling
 from .schedule import changes, roots, schedule
 
 if TYPE_CHECKING:
@@ -65,16 +66,19 @@ def _followed(main: Graph) -> dict[Graph, _Followed]:
 
 def _follow(graph: Graph, found: Mapping[Graph, _Followed]) -> _Followed:
     """Phases of the ops of ``graph`` from what they say, what they call and which gradients they read."""
-    root, changing = roots(graph), changes(graph)
+    root, changing, calls = roots(graph), changes(graph), set(calling(graph))
     gradients: set[Tensor] = set()
     result: _Found = {}
+    made: Sequence[Tensor]
     for op in schedule(graph):
         phase = result[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, found)
         if phase == "bwd":
-            made = [*op.outputs, *(op.inputs[index] for index in changing.get(op, ()))]
+            gradients.update([root[tensor] for tensor in op.outputs])
+            made = [op.inputs[index] for index in changing.get(op, ())]
         else:
-            made = _made_inside(op, changing.get(op, ()), found)
-        gradients.update([root.get(tensor, tensor) for tensor in made])
+            made = _made_inside(op, changing.get(op, ()), found) if op in calls else ()
+        if made:
+            gradients.update([root.get(tensor, tensor) for tensor in made])
     return _Followed(result, gradients)
 
 
@@ -123,10 +127,10 @@ def _final(found: Mapping[Graph, _Followed]) -> dict[Op, Phase]:
     result: dict[Op, Phase] = {}
     for graph, known in reversed(list(found.items())):
         purpose = _purpose(purposes[graph])
-        for op, phase in known.phases.items():
-            settled = result[op] = phase or purpose
+        result.update({op: phase or purpose for op, phase in known.phases.items()})
+        for op in calling(graph):
             for callee in op.called_graphs():
-                purposes[callee].add(settled)
+                purposes[callee].add(result[op])
     return result
 
 

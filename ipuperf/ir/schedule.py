@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from .errors import AmbiguityError, CycleError
-from .graph import Graph, data_of, derived
+from .graph import Graph, calling, data_of, derived
 from .op import Op
 from .tensor import Tensor
 
@@ -36,9 +36,8 @@ def dependencies(graph: Graph) -> dict[Op, set[Op]]:
 @derived
 def roots(graph: Graph) -> dict[Tensor, Tensor]:
     """Each tensor's storage root: follow in-place results and views back to the tensor that owns the bytes."""
-    root: dict[Tensor, Tensor] = {}
+    root = {tensor: tensor for op in graph.ops for tensor in op.outputs}
     for op in graph.ops:  # creation order defines before use, so producers come first
-        root.update(zip(op.outputs, op.outputs))
         for index, source in op.aliases().items():
             root[op.outputs[index]] = root.get(op.inputs[source], op.inputs[source])
     return root
@@ -273,7 +272,7 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     output: popart: willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler; the program's order
     is one that it may choose. Against an op whose result is the changed tensor the ambiguity stays.
     """
-    calls = [(op, unseen) for op in graph.ops if op.called_graphs() and (unseen := op.unseen_changes())]
+    calls = [(op, unseen) for op in calling(graph) if (unseen := op.unseen_changes())]
     if not calls:
         return []
     root = roots(graph)

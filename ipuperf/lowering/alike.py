@@ -8,7 +8,7 @@ asked once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,9 +73,9 @@ class Known:
         """What ``op`` asks of the machine."""
         return self.facts(op).works
 
-    def steps(self, op: Op, layouts: dict[Tensor, Layout]) -> OpSteps:
-        """Steps of ``op`` or one like it, not to be changed; ``layouts`` gets those of the op's results."""
-        facts = self.facts(op)
+    def steps(self, op: Op, facts: Facts, layouts: dict[Tensor, Layout]) -> OpSteps:
+        """Steps of ``op``, of which ``facts`` are known, or one like it, not to be changed; ``layouts`` gets those of
+        the op's results."""
         if facts.kind < 0:
             return self._superstepper(op, layouts).run(facts.works)
         key = (facts.kind, *map(layouts.get, op.inputs), *map(layouts.get, op.outputs))
@@ -120,21 +120,16 @@ def _facts(op: Op, kind: int) -> Facts:
 
 def _signature(op: Op) -> Hashable:
     """Equal for ops that become the same steps when their operands lie alike; see the module docstring."""
+    inputs, values = op.inputs, tuple(op.attributes.values())
+    specs = [tensor.spec for tensor in inputs]
     return (
         type(op),
         op.tile_set,
-        tuple(op.attributes.values()),
-        tuple(map(type, op.attributes.values())),
-        _plain(op.inputs),
-        _plain(op.outputs),
-        tuple([op.inputs.index(tensor) for tensor in op.inputs]) if len(set(op.inputs)) < len(op.inputs) else (),
+        values,
+        tuple(map(type, values)) if values else (),
+        tuple([(spec.shape, spec.dtype.name, spec.meta_shape) for spec in specs]),  # hash and compare faster than specs
+        tuple([inputs.index(tensor) for tensor in inputs]) if len(set(inputs)) < len(inputs) else (),
         op.modified_inputs(),
         op.circumstances(),
-        tuple(op.aliases().items()),
+        tuple(aliases.items()) if (aliases := op.aliases()) else (),
     )
-
-
-def _plain(tensors: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], str, tuple[int, ...]], ...]:
-    """The specs of tensors as plain values, which hash and compare faster than specs."""
-    specs = [tensor.spec for tensor in tensors]
-    return tuple([(spec.shape, spec.dtype.name, spec.meta_shape) for spec in specs])

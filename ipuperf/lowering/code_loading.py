@@ -61,7 +61,7 @@ def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph
         for item in lowered.ops:
             if isinstance(item.op, RemoteCodeLoad):
                 touching.setdefault(item.op.code, []).append((lowered, item, True))
-            for callee in item.op.called_graphs():
+            for callee in item.op.called_graphs() if item.calls else ():
                 touching.setdefault(callee, []).append((lowered, item, False))
     return {
         graph: code_of(graphs[graph], chip)

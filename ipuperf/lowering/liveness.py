@@ -18,6 +18,7 @@ from ipuperf.ops.code_load import RemoteCodeLoad
 
 from .layout import Layout
 from .steps import Step
+from .tile_sets import COMPUTE
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class LivenessWalk:
         self._places = places
         self._ipus = tuple(ipus)
         self.kinds: list[StorageKind] = []
+        self._sizes: dict[tuple[Layout, int, str], TileVector] = {}
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
         self._tracks = self._new_tracks()
 
@@ -246,11 +248,13 @@ class LivenessWalk:
         return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
-        tile_set = self._places.tile_set_of.get(tensor, "compute")
-        share = aligned(layout.bytes(tensor.dtype.size), self._places.machine.chip)
-        bytes_each = self._places.tile_sets.whole(share, tile_set)
+        dtype = tensor.spec.dtype
+        key = (layout, dtype.size, self._places.tile_set_of.get(tensor, COMPUTE))
+        if key not in self._sizes:
+            share = aligned(layout.bytes(dtype.size), self._places.machine.chip)
+            self._sizes[key] = self._places.tile_sets.whole(share, key[2])
         home = self._places.home(tensor) if ipu is None else ipu
-        return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)
+        return Storage(self._kind(tensor.id, category, dtype.name, self._sizes[key]), home, first, first)
 
     def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
         """Execute ``lowered`` once; ``held`` maps its tensors to storages and is filled on the way."""
@@ -268,10 +272,10 @@ class LivenessWalk:
             where = f"{op.label} at {op.location}" if op.location else op.label
             track.add(item.steps.steps, where)
             if item.shared is not None:
-                for party in item.shared.participants:
+                for party in item.shared.parties():
                     self._tracks[party].add((item.shared,), where)
-        self._pass(item.copies.before)
         if isinstance(op, RemoteCodeLoad):
+            self._pass(item.copies.before)
             self._load_code(op.code)
         last = len(track.names)
         self._use(op.inputs, held)
@@ -301,7 +305,7 @@ class LivenessWalk:
         copied = item.copies.copied
         self._tracks[item.ipu].add(item.steps.steps)
         if item.shared is not None:
-            self._pass(dict.fromkeys(item.shared.participants, (item.shared,)))
+            self._pass(dict.fromkeys(item.shared.parties(), (item.shared,)))
         self._pass(item.copies.before)
         self._use([item.operands[index] for index in copied], held)
         for body, trips in item.calls:  # every trip has the same live set, so one is enough
@@ -327,7 +331,7 @@ class LivenessWalk:
         """Code that comes now is there until the last call before it comes again."""
         self._code_of[graph] = []
         for ipu, share in self._loaded.get(graph, {}).items():
-            size = self._places.tile_sets.whole(share, "compute")
+            size = self._places.tile_sets.whole(share, COMPUTE)
             kind = self._kind(f"{graph.name}/code", "code", "bytes", size)
             storage = Storage(kind, ipu, self._now(ipu) - 1, self._now(ipu))  # during the transfer, too
             self._tracks[ipu].entries.append(storage)

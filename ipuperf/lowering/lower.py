@@ -44,7 +44,7 @@ from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
-from .steps import Call, InterIpuCopy, IoTiles, IpuTransfer, Repeat, Sequence, Step, StreamCopy
+from .steps import Call, InterIpuCopy, IoTiles, IpuTransfer, Repeat, Sequence, Step
 from .supersteps import OpSteps, Superstepper, local_copy, on_tile_copy
 from .tile_sets import IO, TileSets
 
@@ -124,19 +124,20 @@ class Lowering(Places):
         """Lower one op: local steps, or calls (None in a draft)."""
         if isinstance(op, (CallOp, If, Loop)):
             return self.lower_call(op, layouts)
-        ipu = op.attributes["destination"] if isinstance(op, IpuCopy) else op.ipu or 0
+        ipu = op.destination if isinstance(op, IpuCopy) else op.ipu or 0
         if self.found is None:
             self.place(op, ipu)
-            if isinstance(op, (IpuCopy, Dynamic)):
+            if self.draft and isinstance(op, (IpuCopy, Dynamic)):
                 self.wish(op, layouts)
         if self.draft:
             if not self.share(op, layouts):
-                self.known.steps(op, layouts)
+                self.known.steps(op, self.known.facts(op), layouts)
             return None
-        steps = self.known.steps(op, layouts)
+        facts = self.known.facts(op)
+        steps = self.known.steps(op, facts, layouts)
         if steps.low_confidence:
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
-        steps = steps.for_op(self.register(op, self.known.facts(op).flops))
+        steps = steps.for_op(self.register(op, facts.flops))
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
     def lower_call(self, op: CallOp | Loop | If, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
@@ -249,7 +250,7 @@ class Lowering(Places):
         """Steps that run on the tile set where ``tensor`` lies."""
         return [IoTiles(-1, "I/O tiles", tuple(steps))] if self.tile_set_of.get(tensor) == IO else steps
 
-    def standing(self, step: StreamCopy, ipu: int) -> tuple[int, ...]:
+    def standing(self, ipu: int) -> tuple[int, ...]:
         """IPUs of the replica that stand while ``ipu`` does a stream copy, itself included."""
         if self.sync_pattern == "full":
             return tuple(range(self.ipus))
@@ -304,7 +305,7 @@ class Lowering(Places):
             else:
                 steps[item.ipu] += item.steps.steps
             if item.shared is not None:
-                for party in item.shared.participants:
+                for party in item.shared.parties():
                     steps[party].append(item.shared)
             for ipu, copies in item.copies.before.items():
                 steps[ipu] += copies
@@ -323,8 +324,9 @@ class Lowering(Places):
             found = {item.ipu for item in lowered.ops if not item.calls}
             for item in lowered.ops:
                 if item.shared is not None:
-                    found.update(item.shared.participants)
-                found.update(ipu for ipu, copies in item.copies.before.items() if copies)
+                    found.update(item.shared.parties())
+                if item.copies.before:
+                    found.update([ipu for ipu, copies in item.copies.before.items() if copies])
                 for body, _ in item.calls:
                     found |= self.ipus_of(body)
             self._ipus_of[lowered.graph] = found

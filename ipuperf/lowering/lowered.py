@@ -9,7 +9,7 @@ from ipuperf.ir import Graph, Tensor
 from ipuperf.ops.base import Op
 
 from .layout import Layout
-from .steps import HostExchange, InterIpuCopy, Step
+from .steps import SharedStep, Step
 from .supersteps import OpSteps
 
 
@@ -48,7 +48,7 @@ class LoweredOp:
     op: Op
     ipu: int
     steps: OpSteps
-    shared: InterIpuCopy | HostExchange | None = None
+    shared: SharedStep | None = None
     joined: bool = False
     tile_set: str = "compute"
     calls: Sequence[tuple[LoweredGraph, int]] = ()

@@ -13,80 +13,82 @@ from collections.abc import Callable
 from ipuperf.ir import Op, Tensor, roots
 
 from .lowered import LoweredGraph, LoweredOp
-from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, StreamCopy
+from .steps import JoinableStep
+from .tile_sets import COMPUTE
 
 
 class _Merging:
-    """An exchange that copies are being added to, from the ``head`` op on."""
+    """Steps that start together, from that of the ``head`` op on."""
 
-    def __init__(self, head: LoweredOp, step: InterIpuCopy | StreamCopy, standing: tuple[int, ...]) -> None:
+    def __init__(
+        self, head: LoweredOp, kind: type[JoinableStep], company: tuple[int, ...], root: dict[Tensor, Tensor]
+    ) -> None:
         self.head = head
-        self.first = step
+        self.kind = kind
         self.exchange = head.op.attributes.get("exchange")
-        self.standing = standing
-        self.transfers: dict[tuple[int, int], int] = {}
-        self.copies: list[HostCopy] = []
-        self.count = 0
+        self.company = company
+        self.root = root
+        self.parts: list[tuple[int, JoinableStep]] = []
         self.read: set[Tensor] = set()
         self.written: set[Tensor] = set()
 
-    def takes(
-        self, item: LoweredOp, step: InterIpuCopy | StreamCopy, standing: tuple[int, ...], root: dict[Tensor, Tensor]
-    ) -> bool:
-        """Whether a copy may start together with those that are in it."""
-        if type(step) is not type(self.first) or standing != self.standing:
+    def takes(self, item: LoweredOp, step: JoinableStep, company: tuple[int, ...]) -> bool:
+        """Whether a step may start together with those that are in it."""
+        op, root = item.op, self.root
+        if type(step) is not self.kind or company != self.company or op.attributes.get("exchange") != self.exchange:
             return False
-        if isinstance(step, StreamCopy) and any((c.ipu, c.stream) == (item.ipu, step.stream) for c in self.copies):
-            return False
-        op = item.op
-        if op.attributes.get("exchange") != self.exchange:
+        if step.apart(item.ipu, self.parts):
             return False
         changed = {root.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()}
         return not self.written & {root.get(t, t) for t in op.inputs} and not self.read & changed
 
-    def add(self, item: LoweredOp, step: InterIpuCopy | StreamCopy, root: dict[Tensor, Tensor]) -> None:
-        """Put a copy in; the head's step then holds it."""
-        self.read.update(root.get(t, t) for t in item.op.inputs)
-        self.passes(item.op, root)
-        self.written.update(root.get(t, t) for t in item.op.outputs)
-        self.count += 1
-        if isinstance(step, InterIpuCopy):
-            for copy in step.copies:
-                pair = (copy.source, copy.destination)
-                self.transfers[pair] = self.transfers.get(pair, 0) + copy.bytes
-        else:
-            self.copies.append(HostCopy(item.ipu, step.direction, step.bytes, step.stream))
+    def add(self, item: LoweredOp, step: JoinableStep) -> None:
+        """Put a step in; the head's then holds it."""
+        root = self.root
+        self.read.update([root.get(t, t) for t in item.op.inputs])
+        self.passes(item.op)
+        self.written.update([root.get(t, t) for t in item.op.outputs])
+        self.parts.append((item.ipu, step))
         item.steps.steps, item.joined = [], item is not self.head
-        name = self.first.name if self.count == 1 else f"{self.first.name} and {self.count - 1} more"
-        if isinstance(self.first, InterIpuCopy):
-            moves = tuple(IpuTransfer(*pair, size) for pair, size in self.transfers.items())
-            self.head.shared = InterIpuCopy(self.first.op_id, name, moves)
-        else:
-            self.head.shared = HostExchange(self.first.op_id, name, tuple(self.copies), self.standing)
 
-    def passes(self, op: Op, root: dict[Tensor, Tensor]) -> None:
+    def passes(self, op: Op) -> None:
         """An op that takes no time: what it makes of a copied tensor depends on the copy too."""
+        root = self.root
         if self.written & {root.get(t, t) for t in op.inputs}:
-            self.written.update(root.get(t, t) for t in op.outputs)
+            self.written.update([root.get(t, t) for t in op.outputs])
+
+    def close(self) -> None:
+        """Give the head the step of all."""
+        first, more = self.parts[0][1], len(self.parts) - 1
+        name = f"{first.name} and {more} more" if more else first.name
+        self.head.shared = self.kind.together(first.op_id, name, self.parts, self.company)
 
 
-def merge_exchanges(lowered: LoweredGraph, standing: Callable[[StreamCopy, int], tuple[int, ...]]) -> None:
-    """Join the copies of a lowered graph that may start together; see the module docstring.
+def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, ...]]) -> None:
+    """Join the steps of a lowered graph that may start together (:class:`JoinableStep`); see the module docstring.
 
-    ``standing`` gives the IPUs that stand during a stream copy of an IPU; alone it stays a :class:`StreamCopy`.
+    ``standing`` gives the IPUs that stand during a stream copy of an IPU; I/O tiles make nobody stand.
     """
-    root, group = roots(lowered.graph), None
+    root, groups = roots(lowered.graph), []
+    group: _Merging | None = None
     for item in lowered.ops:
         steps = item.steps.steps
         step = steps[0] if len(steps) == 1 else None
-        party: tuple[int, ...] = ()
-        if isinstance(step, StreamCopy) and item.tile_set == "compute":  # I/O tiles make nobody stand
-            party = standing(step, item.ipu)
-        if isinstance(step, InterIpuCopy) or (isinstance(step, StreamCopy) and len(party) > 1):
-            if group is None or not group.takes(item, step, party, root):
-                group = _Merging(item, step, party)
-            group.add(item, step, root)
+        company: tuple[int, ...] | None = None
+        if isinstance(step, JoinableStep):
+            company = step.company(item.ipu, standing if item.tile_set == COMPUTE else _nobody)
+        if isinstance(step, JoinableStep) and company is not None:
+            if group is None or not group.takes(item, step, company):
+                group = _Merging(item, type(step), company, root)
+                groups.append(group)
+            group.add(item, step)
         elif steps or item.calls:
             group = None
         elif group is not None:
-            group.passes(item.op, root)
+            group.passes(item.op)
+    for group in groups:
+        group.close()
+
+
+def _nobody(ipu: int) -> tuple[int, ...]:
+    return ()

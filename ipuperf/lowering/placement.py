@@ -10,8 +10,7 @@ def ipus_per_replica(program: Ir) -> int:
     """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
     used: set[int | None] = {0}
     for graph in program.all_graphs():
-        used.update([op.ipu for op in graph.ops])
-        used.update([tensor.ipu for tensor in graph.tensors.values()])
+        used.update({op.ipu for op in graph.ops}, {tensor.ipu for tensor in graph.tensors.values()})
         used.update([max(op.source, op.destination) for op in graph.ops if isinstance(op, IpuCopy)])
     return max([ipu or 0 for ipu in used]) + 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, data_of
+from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, calling, data_of
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call, If, Loop
 from ipuperf.ops.dynamic import Dynamic
@@ -64,16 +64,16 @@ class Places:
         """
         if self.tile_sets.io_tiles:
             self._place_on_tiles(op, ipu)
-        copy = isinstance(op, IpuCopy)
+        copy, homes = isinstance(op, IpuCopy), self.homes
         for index, tensor in enumerate(op.inputs):
-            home, wanted = self.homes.get(tensor), reading_ipu(op, index) if copy else ipu
+            home, wanted = homes.get(tensor), reading_ipu(op, index) if copy else ipu
             if home is not None and home != wanted:
                 raise IrError(
                     f"{op.where()}: it is on IPU {wanted} and its operand {tensor.id!r} lies on IPU {home}; copy it "
                     "there with an IpuCopy (ipu_copy), or place the op on that IPU"
                 )
         for tensor in op.outputs:
-            self.homes[tensor] = ipu
+            homes[tensor] = ipu
         for index, operand in op.aliases().items():
             source = op.inputs[operand]
             self.storage[op.outputs[index]] = self.storage.get(source, source)
@@ -211,6 +211,7 @@ def _matmul_parameters(ir: Ir) -> set[Tensor]:
         for op in graph.ops:
             if op.type in _PRODUCT_TYPES:
                 found.update(op.inputs)
+        for op in calling(graph):
             for callee, passed in op.calls():
                 for inner, operand in zip(callee.inputs, passed, strict=False):
                     operands.setdefault(inner, []).append(operand)

@@ -106,9 +106,12 @@ class _Tiles:
 
 def _foremost(held: np.ndarray) -> np.ndarray:
     """Tiles (columns of ``held``), ascending, without such as hold no more of anything than an earlier one: whatever is
-    live, they are never the first of the fullest. Only the first tiles that are left are compared with later ones."""
+    live, they are never the first of the fullest. A tile is compared with the one before it (most vectors are a few
+    runs of equal tiles; rows that never rise say nothing), then with the first tiles that are left."""
     kept: list[int] = []
-    tiles, rest = np.arange(held.shape[1]), np.ascontiguousarray(held.T)
+    rises = held[:, 1:] > held[:, :-1]
+    tiles = np.append(0, 1 + np.flatnonzero(rises.any(axis=0)))
+    rest = np.ascontiguousarray(held[rises.any(axis=1)][:, tiles].T)
     while len(tiles) and len(kept) < _PIVOTS:
         kept.append(int(tiles[0]))
         more = (rest[1:] > rest[0]).any(axis=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
+from .accumulation import Accumulate, AccumulatorScale, AccumulatorZero, CopyVarUpdate
 from .activations import (
     Clip,
     ClipGrad,
@@ -24,6 +25,14 @@ from .activations import (
     ReluInplace,
     Tanh,
     TanhGrad,
+)
+from .adam import AdamUpdater, AdamVarUpdate
+from .average_pooling import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolGrad,
+    AveragePool,
+    AveragePoolGrad,
+    GlobalAveragePool,
 )
 from .base import Environment, Kernel, Op
 from .batch_norm import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
@@ -83,27 +92,9 @@ from .ipu_copy import IpuCopy
 from .layouts import LinearLayout
 from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
+from .max_pooling import MaxPool, MaxPoolGrad
 from .median import ReduceMedian, ReduceMedianGrad
-from .optimiser import (
-    Accumulate,
-    AccumulatorScale,
-    AccumulatorZero,
-    AdamUpdater,
-    AdamVarUpdate,
-    CopyVarUpdate,
-    ScaledAdd,
-    ScaledAddLhsInplace,
-)
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
-from .pooling import (
-    AdaptiveAveragePool,
-    AdaptiveAveragePoolGrad,
-    AveragePool,
-    AveragePoolGrad,
-    GlobalAveragePool,
-    MaxPool,
-    MaxPoolGrad,
-)
 from .printing import PrintTensor
 from .randomness import (
     Dropout,
@@ -130,6 +121,7 @@ from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
 from .resize import Resize, ResizeGrad
 from .roi_align import RoiAlign, RoiAlignGrad
 from .rotary import RotaryPosEmbed, RotaryPosEmbedGrad
+from .scaled_add import ScaledAdd, ScaledAddLhsInplace
 from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
 from .shape import (
     Concat,

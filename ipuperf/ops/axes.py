@@ -19,7 +19,8 @@ def wrapped(op: Op, axis: int, rank: int) -> int:
 
 def axis_of(op: Op, axis: int) -> int:
     """``axis`` of the first operand, not negative."""
-    return wrapped(op, axis, len(op.inputs[0].shape))
+    rank = len(op.inputs[0].spec.shape)
+    return axis if 0 <= axis < rank else wrapped(op, axis, rank)
 
 
 def axes_of(op: Op, axes: Sequence[int] | None) -> tuple[int, ...]:

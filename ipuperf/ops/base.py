@@ -150,7 +150,7 @@ class Op(ir.Op):
     def floating(self, *tensors: Tensor) -> None:
         """Raise :class:`DTypeError` unless all ``tensors`` are floating point."""
         for tensor in tensors:
-            if not tensor.dtype.is_floating_point:
+            if not tensor.spec.dtype.is_floating_point:
                 raise DTypeError(
                     f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; a floating-point type is needed"
                 )

@@ -101,8 +101,8 @@ class Float8Op(Op):
 
 def needed_architecture(program: Ir) -> tuple[Float8Op, str] | None:
     """The first op that only some IPUs have, and their architecture."""
-    ops = (op for graph in program.all_graphs() for op in graph.ops)
-    return next(((op, op.needs) for op in ops if isinstance(op, Float8Op)), None)
+    found = [op for graph in program.all_graphs() for op in graph.ops if isinstance(op, Float8Op)]
+    return (found[0], found[0].needs) if found else None
 
 
 class Pow2ScaleThenCast(Float8Op):

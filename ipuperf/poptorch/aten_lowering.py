@@ -130,9 +130,11 @@ class Lowering(Builder):
 
     # -- rules of the front end ------------------------------------------------------------------------------------
 
-    def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+    def create_with(
+        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OpT:
         """A new op, whose outputs have the current node's name."""
-        return super().create(op_class, inputs, [self.naming] * len(names), **attributes)
+        return super().create_with(op_class, inputs, [self.naming] * len(names), attributes)
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Constant:
         """A constant of the graph, of ``dtype`` when given; equal ones are made once."""

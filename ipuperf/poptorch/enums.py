@@ -1,8 +1,12 @@
-"""The enumerations of the PopTorch API, with upstream's names and values (``poptorch:python/enums.py``)."""
+"""The enumerations of the PopTorch API, with upstream's names and values (``poptorch:python/enums.py``); those that
+are PopART's own are its."""
 
 from __future__ import annotations
 
 from enum import Enum, IntEnum
+
+from ipuperf.popart.enums import ReductionType as ReductionType
+from ipuperf.popart.enums import SyncPattern as SyncPattern
 
 
 class MeanReductionStrategy(IntEnum):
@@ -57,22 +61,6 @@ class HalfFloatCastingBehavior(IntEnum):
     FloatDowncastToHalf = 0
     HalfUpcastToFloat = 1
     Default = 2
-
-
-class ReductionType(IntEnum):
-    """How gradients of micro-batches and replicas are combined."""
-
-    Sum = 0
-    Mean = 1
-    NoReduction = 2
-
-
-class SyncPattern(IntEnum):
-    """Who waits for whom at host I/O: all IPUs (``Full``), each IPU alone, or groups of IPUs in turns."""
-
-    Full = 0
-    SinglePipeline = 1
-    ReplicaAndLadder = 2
 
 
 class MatMulSerializationMode(Enum):

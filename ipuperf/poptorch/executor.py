@@ -23,6 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ipuperf.ir import Stream, Variable
 from ipuperf.runtime.effects import tell
+from ipuperf.runtime.run_context import RUN
 
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
@@ -30,7 +31,7 @@ from .enums import CommGroupType, OutputMode
 from .errors import Error, UnsupportedError, require
 from .export import InputSpec, OutputSpec
 from .export_structure import Signature, flatten
-from .hooks import CompileHooks
+from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
@@ -159,7 +160,8 @@ class PoplarExecutor:
     def _program(self, arguments: Mapping[str, Any], name: str | None) -> CompiledModel:
         """The program for micro-batches of these arguments."""
         kind = "training" if self._training else "inference"
-        CompileHooks.before()
+        hooks = RUN.of(CompileHooks)
+        call_hooks(hooks.before)
         try:
             with modes_kept(self._model):
                 if not self._training:
@@ -174,7 +176,7 @@ class PoplarExecutor:
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
                 )
         finally:
-            CompileHooks.after()
+            call_hooks(hooks.after)
 
     def offline_program(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str | None = None) -> CompiledModel:
         """The program that a call with these arguments runs, made anew and not loaded (nothing of it is kept here).

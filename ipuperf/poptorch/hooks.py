@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch.utils.hooks import RemovableHandle
+
+from ipuperf.runtime.run_context import RUN
 
 Hook = Callable[[], Any]
 
 
 class CompileHooks:
-    """The hooks registered; the executor calls :meth:`before` and :meth:`after` around each compilation."""
+    """The hooks registered in this process (``RUN.of(CompileHooks)``): called in order around each compilation."""
 
-    _before: ClassVar[OrderedDict[int, Hook]] = OrderedDict()
-    _after: ClassVar[OrderedDict[int, Hook]] = OrderedDict()
+    def __init__(self) -> None:
+        self.before: OrderedDict[int, Hook] = OrderedDict()
+        self.after: OrderedDict[int, Hook] = OrderedDict()
 
-    @classmethod
-    def before(cls) -> None:
-        """Call the hooks of :func:`registerPreCompileHook` in order."""
-        for hook in list(cls._before.values()):
-            hook()
 
-    @classmethod
-    def after(cls) -> None:
-        """Call the hooks of :func:`registerPostCompileHook` in order."""
-        for hook in list(cls._after.values()):
-            hook()
+def call_hooks(hooks: Mapping[int, Hook]) -> None:
+    """Call all of them in order; one may remove itself."""
+    for hook in list(hooks.values()):
+        hook()
 
 
 def registerPreCompileHook(hook: Hook) -> RemovableHandle:
     """Have ``hook()`` called before each compilation, until ``remove()`` of the result. RuntimeError: not callable."""
-    return _register("Pre-compile", CompileHooks._before, hook)
+    return _register("Pre-compile", RUN.of(CompileHooks).before, hook)
 
 
 def registerPostCompileHook(hook: Hook) -> RemovableHandle:
     """Have ``hook()`` called after each compilation, until ``remove()`` of the result. RuntimeError: not callable."""
-    return _register("Post-compile", CompileHooks._after, hook)
+    return _register("Post-compile", RUN.of(CompileHooks).after, hook)
 
 
 def _register(name: str, hooks: OrderedDict[int, Hook], hook: Hook) -> RemovableHandle:

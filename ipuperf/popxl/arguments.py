@@ -86,7 +86,8 @@ def check_wholes(parameters: Wholes, given: list[Any], named: dict[str, Any]) ->
     """Replace the arguments of ``parameters`` by integers, see :func:`whole`."""
     for place, name, what in parameters:
         if place < len(given):
-            given[place] = _checked(given[place], what)
+            if type(given[place]) is not int:
+                given[place] = _checked(given[place], what)
         elif name in named:
             named[name] = _checked(named[name], what)
 

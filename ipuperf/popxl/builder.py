@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from ipuperf import ir as _ir
@@ -18,9 +18,13 @@ OpT = TypeVar("OpT", bound=_ir.Op)
 class Builder(_ir.Builder):
     """The op maker of a graph that is entered with ``with``."""
 
-    def create(self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+    def create_with(
+        self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OpT:
         """A new op; what it leaves open about its plan is as the session options say."""
-        return super().create(op_class, inputs, names, **{**plan_options(op_class, inputs), **attributes})
+        if "partials_dtype" in op_class.declared:
+            attributes = {**plan_options(op_class, inputs), **attributes}
+        return super().create_with(op_class, inputs, names, attributes)
 
     def made(self, op: _ir.Op) -> None:
         """Remember the ops of ``popxl.ipu(None)``."""

@@ -1,4 +1,5 @@
-"""What is in force while programs run: the settings of runs and the simulated clock.
+"""What is in force while programs run: the settings of runs, the simulated clock, and what upstream's front ends keep
+per process.
 
 One :class:`RunContext` per process: programs may start sessions in threads of their own, and these run under the same
 settings and the same clock. Each entry ends with its ``with`` block. (Where ops go is of the thread that writes them:
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .clock import SimulatedClock
@@ -24,11 +25,27 @@ class RunContext:
     Attributes:
         settings: of runs (:func:`.settings.use_settings`).
         clocks: simulated clocks (:func:`.clock.activate`).
+
+    What a front end keeps is an object of a class of its own, made when it is first asked for (:meth:`of`).
     """
 
     def __init__(self) -> None:
+        self._kept: dict[type, list[Any]] = {}
         self.settings: list[RunSettings] = []
         self.clocks: list[SimulatedClock] = []
+
+    def of(self, kind: type[T]) -> T:
+        """The object of this class that is in force, for all threads; ``kind()`` makes the first."""
+        found: list[T] = self._kept.setdefault(kind, [])
+        if not found:
+            found.append(kind())
+        return found[-1]
+
+    @contextmanager
+    def fresh(self, kind: type[T]) -> Iterator[T]:
+        """Another object of this class in force within the block, as in a process of its own."""
+        with self.entered(self._kept.setdefault(kind, []), kind()) as found:
+            yield found
 
     @contextmanager
     def entered(self, stack: list[T], value: T) -> Iterator[T]:

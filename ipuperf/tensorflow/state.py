@@ -1,17 +1,17 @@
 """What TensorFlow keeps per process: the default graph's variables, the IPU configuration, graph or eager mode.
 
-Upstream has one of each per process, so there is one :class:`State` here too, shared by all threads.
+Upstream has one of each per process, so there is one :class:`State` here too (in :data:`RUN`), shared by all threads.
 ``tf.compat.v1.reset_default_graph()`` and ``ipu.config.reset_ipu_configuration()`` clear it; :func:`isolated` gives a
 block (a test, an embedded program) a state of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from ipuperf.runtime.run_context import RUN
 
 if TYPE_CHECKING:
     from .python.ipu.config import IPUConfig
@@ -63,20 +63,11 @@ class State:
         return stem if number == 0 else f"{stem}_{number}"
 
 
-# One per process, as upstream: threads of a program share it. isolated() puts another one in its place.
-_STATE: ContextVar[State] = ContextVar("ipuperf_tensorflow_state", default=State())  # noqa: B039
-
-
 def state() -> State:
     """The state in force."""
-    return _STATE.get()
+    return RUN.of(State)
 
 
-@contextmanager
-def isolated() -> Iterator[State]:
+def isolated() -> AbstractContextManager[State]:
     """A fresh state within the block."""
-    token = _STATE.set(State())
-    try:
-        yield _STATE.get()
-    finally:
-        _STATE.reset(token)
+    return RUN.fresh(State)

@@ -7,7 +7,7 @@ by reference, everything else by value; constants are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -85,12 +85,15 @@ class Frame(Builder):
             f"{self.graph.name or 'main'!r}: pass it as an argument of the function that needs it"
         )
 
-    def create(self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], **attributes: Any) -> OpT:
+    def create_with(
+        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OpT:
         """A new op. Its operands come to the IPU of the active shard, but those of a loop stay where they are; products
         and convolutions get the configured options."""
         if not issubclass(op_class, Loop):
             inputs = [self.bring(self.get(t)) for t in inputs]
-        return super().create(op_class, inputs, names, **{**self.program.plan_attributes(op_class), **attributes})
+        attributes = {**self.program.plan_attributes(op_class), **attributes}
+        return super().create_with(op_class, inputs, names, attributes)
 
     def made(self, op: Op) -> None:
         """Execute a new op after all ops so far."""
@@ -106,7 +109,7 @@ class Frame(Builder):
         if here == there or isinstance(tensor, Constant):
             return tensor
         names = [f"{tensor.name}_ipu{here}"]
-        return super().create(IpuCopy, [tensor], names, source=there, destination=here).outputs[0]
+        return super().create_with(IpuCopy, [tensor], names, {"source": there, "destination": here}).outputs[0]
 
     def chain(self, ops: Sequence[Op]) -> None:
         """Execute ``ops`` in this order, after all ops so far."""

@@ -11,8 +11,8 @@ import ipuperf
 #: Names that users know from PyTorch, TensorFlow, PopXL or PopTorch, and what the front ends' classes stand for.
 UPSTREAM = set(
     """Adam Attribute Block Call CommGroupType Constant DeviceConnectionType Graph Ir Liveness
-    MeanReductionStrategy Module Optimizer Options Phase ReductionType RemoteBuffer ReplicaGrouping Session Stream
-    SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
+    MeanReductionStrategy Module Optimizer Options Phase RemoteBuffer ReplicaGrouping Session Stream
+    Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}

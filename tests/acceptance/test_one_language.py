@@ -15,13 +15,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: Methods of graphs, and of builders, that make ops.
-CREATE = {"create", "create_at"}
+CREATE = {"create", "create_with", "create_at"}
 
 #: Files that call ``Graph.create``, beside the op maker itself, and why.
 CALLS_OF_GRAPHS = {
     "ipuperf/ir/graph.py": "Graph.create is Graph.create_at, at the line of the user's program",
-    "ipuperf/poptorch/aten_lowering.py": "the lowering of a traced PyTorch module, which becomes a builder",
-    "ipuperf/poptorch/update_rules.py": "update rules of PyTorch's optimisers, which become functions",
 }
 
 #: Functions that take an op class and make an op of it without being methods of a builder.
@@ -29,8 +27,6 @@ OVER_A_BUILDER = {
     "ipuperf/functions/making.py": {"make", "make_all"},
     "ipuperf/ir/graph.py": {*CREATE, "operate"},
     "ipuperf/popxl/ops/operands.py": {"create", "emit"},
-    "ipuperf/poptorch/aten_lowering.py": {"op", "ops"},
-    "ipuperf/poptorch/update_rules.py": {"make"},
 }
 
 #: Classes with arithmetic that do not stand for tensors: terms of kernels, vectors over tiles, costs.

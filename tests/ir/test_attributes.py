@@ -109,7 +109,7 @@ def test_nothing_is_left_of_an_op_that_was_refused():
     graph = ir.Ir().main_graph
     with pytest.raises(IrError):
         graph.create(Base, [], ["y"], size=True)
-    assert (graph.ops, graph.tensors, graph.ir.peek_op_id()) == ([], {}, 100)
+    assert (graph.ops, graph.tensors, graph.ir.next_op_id) == ([], {}, 100)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import EvaluationError, Evaluator
+from ipuperf.ops import Accumulate, CopyVarUpdate, ScaledAddLhsInplace
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul, Sub
 from ipuperf.ops.matmul import MatMul
-from ipuperf.ops.optimiser import Accumulate, CopyVarUpdate, ScaledAddLhsInplace
 from ipuperf.ops.remote import RemoteEntryError, RemoteLoad, RemoteStore
 from ipuperf.ops.shape import Init, Reshape, Transpose, TransposeInplace
 

@@ -7,6 +7,7 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import EvaluationError
+from ipuperf.ops import Accumulate, AdamUpdater, ScaledAddLhsInplace
 from ipuperf.ops.collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
@@ -17,7 +18,6 @@ from ipuperf.ops.control import Call
 from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul
 from ipuperf.ops.gradients import autodiff
 from ipuperf.ops.matmul import MatMul
-from ipuperf.ops.optimiser import Accumulate, AdamUpdater, ScaledAddLhsInplace
 from ipuperf.ops.reduce import ReduceMean
 from ipuperf.ops.remote import RemoteLoad, RemoteStore
 from ipuperf.ops.shape import Init, Transpose

@@ -7,8 +7,7 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.ops import blocks, work
-from ipuperf.ops.optimiser import (
+from ipuperf.ops import (
     Accumulate,
     AccumulatorScale,
     AccumulatorZero,
@@ -16,6 +15,8 @@ from ipuperf.ops.optimiser import (
     CopyVarUpdate,
     ScaledAdd,
     ScaledAddLhsInplace,
+    blocks,
+    work,
 )
 from ipuperf.ops.streams import HostStore
 from ipuperf.ops.update_vertices import fused_cycles, scaled_add_cycles

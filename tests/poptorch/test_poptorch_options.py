@@ -284,17 +284,19 @@ def test_set_log_level() -> None:
 
 
 def test_compile_hooks_are_called_until_removed() -> None:
-    from ipuperf.poptorch.hooks import CompileHooks
+    from ipuperf.poptorch.hooks import CompileHooks, call_hooks
+    from ipuperf.runtime.run_context import RUN
 
     seen: list[str] = []
-    handles = [poptorch.registerPreCompileHook(lambda: seen.append("pre"))]
-    handles.append(poptorch.registerPostCompileHook(lambda: seen.append("post")))
-    CompileHooks.before()
-    CompileHooks.after()
-    for handle in handles:
-        handle.remove()
-    CompileHooks.before()
-    CompileHooks.after()
+    with RUN.fresh(CompileHooks) as hooks:
+        handles = [poptorch.registerPreCompileHook(lambda: seen.append("pre"))]
+        handles.append(poptorch.registerPostCompileHook(lambda: seen.append("post")))
+        for _ in range(2):
+            call_hooks(hooks.before)
+            call_hooks(hooks.after)
+            for handle in handles:
+                handle.remove()
+    assert RUN.of(CompileHooks) is not hooks
     assert seen == ["pre", "post"]
     with pytest.raises(RuntimeError, match="Pre-compile hook must be callable"):
         poptorch.registerPreCompileHook(3)  # type: ignore[arg-type]

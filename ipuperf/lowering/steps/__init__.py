@@ -5,7 +5,7 @@ what it costs; how it passes through simulated time stands in :mod:`ipuperf.simu
 (lowering does not know the simulation). ``docs/adding-a-step.md`` adds one.
 """
 
-from .base import Cost, LocalStep, Place, Step
+from .base import Cost, JoinableStep, LocalStep, Place, SharedStep, Step
 from .collective import Collective
 from .control import Call, ControlStep, IoTiles, Repeat, Sequence
 from .host import HostCopy, HostExchange, StreamCopy
@@ -24,12 +24,14 @@ __all__ = [
     "InterIpuCopy",
     "IoTiles",
     "IpuTransfer",
+    "JoinableStep",
     "LocalStep",
     "Phase",
     "Place",
     "RemoteTransfer",
     "Repeat",
     "Sequence",
+    "SharedStep",
     "Step",
     "StreamCopy",
     "Sync",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -86,10 +86,9 @@ class Step:
         """The same step of another op."""
         if op_id == self.op_id:
             return self
-        step = object.__new__(type(self))
-        fields = step.__dict__
-        fields.update(self.__dict__)  # dataclasses.replace takes four times as long
+        step, fields = object.__new__(type(self)), self.__dict__.copy()  # dataclasses.replace takes four times as long
         fields["op_id"] = op_id
+        object.__setattr__(step, "__dict__", fields)
         return step
 
     def describe(self) -> list[str]:
@@ -142,3 +141,31 @@ class LocalStep(Step):
     def tiles(self) -> int:
         """How many tiles it speaks of; one stands for all where they are alike."""
         return 1
+
+
+@dataclass(frozen=True)
+class SharedStep(Step):
+    """A step that stands in the lists of several IPUs of a replica, which meet in it."""
+
+    @abstractmethod
+    def parties(self) -> tuple[int, ...]:
+        """Those IPUs."""
+
+
+@dataclass(frozen=True)
+class JoinableStep(Step):
+    """A step that may start together with its neighbours of the same kind (:mod:`..merging`)."""
+
+    def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
+        """What steps that start together have in common: the IPUs that stand during this one of IPU ``ipu``, which
+        ``standing`` tells of host I/O. None: it starts alone."""
+        return ()
+
+    def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
+        """Those of ``others`` (the IPU of each, and the step) with which this step of IPU ``ipu`` cannot start."""
+        return ()
+
+    @classmethod
+    @abstractmethod
+    def together(cls, op_id: int, name: str, parts: Sequence[tuple[int, Any]], company: tuple[int, ...]) -> SharedStep:
+        """One step in which all ``parts`` start together (the IPU of each, and the step)."""

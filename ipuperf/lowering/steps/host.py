@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .base import Place, Step, traffic
+from .base import JoinableStep, Place, SharedStep, traffic
 from .inter_ipu import ipus
 
 DIRECTIONS = ("h2d", "d2h")
 
 
 @dataclass(frozen=True)
-class StreamCopy(Step):
+class StreamCopy(JoinableStep):
     """``bytes`` per replica between host and this IPU; ``direction`` is ``h2d`` or ``d2h``; one slice of ``stream``."""
 
     direction: str
@@ -31,6 +31,23 @@ class StreamCopy(Step):
         """Itself."""
         return (self,)
 
+    def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The IPUs that stand, where others do."""
+        party = standing(ipu)
+        return party if len(party) > 1 else None
+
+    def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
+        """Slices of the same stream: its buffer is free again only after a transfer."""
+        return [o for one, o in others if one == ipu and isinstance(o, StreamCopy) and o.stream == self.stream]
+
+    @classmethod
+    def together(
+        cls, op_id: int, name: str, parts: Sequence[tuple[int, StreamCopy]], company: tuple[int, ...]
+    ) -> HostExchange:
+        """An exchange with the host during which ``company`` stands."""
+        copies = tuple([HostCopy(ipu, part.direction, part.bytes, part.stream) for ipu, part in parts])
+        return HostExchange(op_id, name, copies, company)
+
 
 @dataclass(frozen=True)
 class HostCopy:
@@ -43,7 +60,7 @@ class HostCopy:
 
 
 @dataclass(frozen=True)
-class HostExchange(Step):
+class HostExchange(SharedStep):
     """Stream copies during which all ``participants`` (IPUs of the replica) stand, also those that copy nothing.
 
     They meet, each does its own ``copies``, and they meet again before anyone goes on: what host I/O is under the sync
@@ -58,6 +75,10 @@ class HostExchange(Step):
         """Its transfers."""
         for copy in self.copies:
             yield from traffic(f"host {copy.direction}", copy.bytes)
+
+    def parties(self) -> tuple[int, ...]:
+        """:attr:`participants`."""
+        return self.participants
 
     def host_slices(self, ipu: int) -> tuple[HostCopy, ...]:
         """The copies of one IPU, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .base import Place, Step, traffic
+from .base import JoinableStep, Place, SharedStep, traffic
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class IpuTransfer:
 
 
 @dataclass(frozen=True)
-class InterIpuCopy(Step):
+class InterIpuCopy(SharedStep, JoinableStep):
     """One exchange between IPUs of a replica: all ``copies`` (each pair of IPUs at most once) start together.
 
     Every IPU that sends or receives has this step at its place and goes on when its own transfers are done.
@@ -35,6 +35,20 @@ class InterIpuCopy(Step):
     def participants(self) -> tuple[int, ...]:
         """IPUs of the replica that send or receive, ascending."""
         return tuple(sorted({end for copy in self.copies for end in copy.ends}))
+
+    def parties(self) -> tuple[int, ...]:
+        """:attr:`participants`."""
+        return self.participants
+
+    @classmethod
+    def together(
+        cls, op_id: int, name: str, parts: Sequence[tuple[int, InterIpuCopy]], company: tuple[int, ...]
+    ) -> InterIpuCopy:
+        """The bytes of each pair of IPUs as one transfer."""
+        size: dict[tuple[int, int], int] = {}
+        for copy in [copy for _, part in parts for copy in part.copies]:
+            size[copy.ends] = size.get(copy.ends, 0) + copy.bytes
+        return cls(op_id, name, tuple([IpuTransfer(*pair, total) for pair, total in size.items()]))
 
     def received(self, ipu: int) -> int:
         """Bytes that ``ipu`` receives."""

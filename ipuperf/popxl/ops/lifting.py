@@ -37,7 +37,8 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
             check_wholes(wholes, given, named)
         before, builder.naming = builder.naming, name
         try:
-            return raised(function(*given, **named))
+            found = function(*given, **named)
+            return wrap(found) if isinstance(found, _ir.Tensor) else raised(found)
         finally:
             builder.naming = before
 
@@ -49,8 +50,14 @@ def _dtype_of(value: Any) -> Any:
     return value if value is None or isinstance(value, _ir.DType) else _dtype.as_dtype(value)._ir
 
 
+#: Types of arguments that stand for themselves.
+_PLAIN = frozenset([int, float, bool, str, type(None)])
+
+
 def lowered(value: Any) -> Any:
     """Handles replaced by what they stand for, also inside tuples and lists."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Tensor):
         return value._ir_tensor
     if isinstance(value, _dtype):

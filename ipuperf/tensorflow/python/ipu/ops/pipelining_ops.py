@@ -94,71 +94,33 @@ def pipeline(
     Raises:
         ValueError, TypeError, NotImplementedError: an argument does not fit; the message says which and why.
     """
+    training = optimizer_function is not None
     method = GradientAccumulationReductionMethod.parse_reduction_method(reduction_method)
-    if gradient_accumulation_count is None or (
-        isinstance(gradient_accumulation_count, int) and not gradient_accumulation_count
-    ):
-        raise ValueError("gradient_accumulation_count must be specified.")
-    if batch_serialization_iterations != 1 and method is not GradientAccumulationReductionMethod.SUM:
-        raise ValueError(
-            "batch_serialization_iterations != 1 is only supported when reduction_method is "
-            "GradientAccumulationReductionMethod.SUM"
-        )
-    EFFECTS.given(
-        "ipu.pipelining_ops.pipeline(gradient_accumulation_for_captured_grads)",
-        gradient_accumulation_for_captured_grads,
-    )
-    EFFECTS.given("ipu.pipelining_ops.pipeline(continuous_weight_updates)", continuous_weight_updates)
-    EFFECTS.given("ipu.pipelining_ops.pipeline(weight_update_poplar_options)", weight_update_poplar_options)
-    EFFECTS.given("ipu.pipelining_ops.pipeline(replicated_weight_sharding)", replicated_weight_sharding)
-    EFFECTS.given("ipu.pipelining_ops.pipeline(offload_weights)", offload_weights)
+    _check_count(gradient_accumulation_count, batch_serialization_iterations, method)
+    for argument, value in {
+        "gradient_accumulation_for_captured_grads": gradient_accumulation_for_captured_grads,
+        "continuous_weight_updates": continuous_weight_updates,
+        "weight_update_poplar_options": weight_update_poplar_options,
+        "replicated_weight_sharding": replicated_weight_sharding,
+        "offload_weights": offload_weights,
+    }.items():
+        EFFECTS.given(f"ipu.pipelining_ops.pipeline({argument})", value)
     schedule = _schedule(pipeline_schedule, batch_serialization_iterations)
-    mode = RecomputationMode.Auto if recomputation_mode is None else recomputation_mode
-    if not isinstance(mode, RecomputationMode):
-        raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
-    if not isinstance(computational_stages, (list, tuple)):
-        raise TypeError("computational_stages argument needs to be a list or a tuple.")
-    if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
-        raise TypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
-    if outfeed_queue is not None and not isinstance(outfeed_queue, IPUOutfeedQueue):
-        raise TypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
-    if len(computational_stages) < 2:
-        raise ValueError("Pipeline requires at least two computational stages.")
-    if device_mapping is None:
-        count = len(computational_stages)
-        mapping: list[Any] = [0] * count if batch_serialization_iterations > 1 else list(range(count))
-        if any(isinstance(stage, (list, tuple)) for stage in computational_stages):
-            raise ValueError(
-                "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
-            )
-    else:
-        if not isinstance(device_mapping, (list, tuple)):
-            raise TypeError("device_mapping argument needs to be a list or a tuple.")
-        mapping = list(device_mapping)
+    mode = _recomputation(recomputation_mode)
+    _check_parts(computational_stages, infeed_queue, outfeed_queue)
+    mapping = _mapping(computational_stages, device_mapping, batch_serialization_iterations)
     stages = _stages(list(computational_stages), mapping)
-    _check_devices(stages, schedule, optimizer_function is not None, batch_serialization_iterations)
+    _check_devices(stages, schedule, training, batch_serialization_iterations)
     options = _stage_options(
         len(stages),
         forward_propagation_stages_poplar_options,
         backward_propagation_stages_poplar_options,
         weight_update_poplar_options,
-        optimizer_function is not None,
+        training,
     )
     _check_outfeed(outfeed_queue, optimizer_function, outfeed_loss, outfeed_mask, accumulate_outfeed)
-    micro_batches = _micro_batches(gradient_accumulation_count, schedule, len(stages), optimizer_function is not None)
-    if batch_serialization_iterations > 1:
-        raise NotImplementedError(
-            f"pipeline: batch_serialization_iterations={batch_serialization_iterations}: executing a stage several "
-            "times on parts of a batch is not modelled; use smaller micro-batches and a larger "
-            "gradient_accumulation_count"
-        )
-    if isinstance(repeat_count, bool) or not isinstance(repeat_count, int) or repeat_count < 1:
-        raise ValueError(f"pipeline: repeat_count has to be an integer of at least 1, not {repeat_count!r}")
-    if accumulate_outfeed and repeat_count > 1:
-        raise NotImplementedError(
-            f"pipeline: accumulate_outfeed with repeat_count={repeat_count}: sums per repetition are not modelled; use "
-            "repeat_count=1 and run the program several times"
-        )
+    micro_batches = _micro_batches(gradient_accumulation_count, schedule, len(stages), training)
+    _check_repeats(repeat_count, batch_serialization_iterations, accumulate_outfeed)
     listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     request(
         PipelineRequest(
@@ -189,6 +151,67 @@ def pipeline(
         )
     )
     return Operation(name or "pipeline")
+
+
+def _check_count(count: Any, serialization: int, method: GradientAccumulationReductionMethod) -> None:
+    """ValueError for no number of micro-batches, and for serialised batches whose gradients are not summed."""
+    if count is None or (isinstance(count, int) and not count):
+        raise ValueError("gradient_accumulation_count must be specified.")
+    if serialization != 1 and method is not GradientAccumulationReductionMethod.SUM:
+        raise ValueError(
+            "batch_serialization_iterations != 1 is only supported when reduction_method is "
+            "GradientAccumulationReductionMethod.SUM"
+        )
+
+
+def _recomputation(mode: Any) -> RecomputationMode:
+    """The mode given, Auto where none is."""
+    if mode is not None and not isinstance(mode, RecomputationMode):
+        raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
+    return RecomputationMode.Auto if mode is None else mode
+
+
+def _check_parts(stages: Any, infeed: Any, outfeed: Any) -> None:
+    """TypeError or ValueError for stages and queues that are none."""
+    if not isinstance(stages, (list, tuple)):
+        raise TypeError("computational_stages argument needs to be a list or a tuple.")
+    if infeed is not None and not isinstance(infeed, IPUInfeedQueue):
+        raise TypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    if outfeed is not None and not isinstance(outfeed, IPUOutfeedQueue):
+        raise TypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
+    if len(stages) < 2:
+        raise ValueError("Pipeline requires at least two computational stages.")
+
+
+def _mapping(stages: Sequence[Any], given: Any, serialization: int) -> list[Any]:
+    """The shard of each stage: as given, else one after the other, all on the first where batches are serialised."""
+    if given is not None:
+        if not isinstance(given, (list, tuple)):
+            raise TypeError("device_mapping argument needs to be a list or a tuple.")
+        return list(given)
+    if any(isinstance(stage, (list, tuple)) for stage in stages):
+        raise ValueError(
+            "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
+        )
+    return [0] * len(stages) if serialization > 1 else list(range(len(stages)))
+
+
+def _check_repeats(repeats: Any, serialization: int, accumulated: bool) -> None:
+    """Raise for repetitions that are no number, and for what is not modelled: serialised batches, sums of outfeeds
+    over several repetitions."""
+    if serialization > 1:
+        raise NotImplementedError(
+            f"pipeline: batch_serialization_iterations={serialization}: executing a stage several "
+            "times on parts of a batch is not modelled; use smaller micro-batches and a larger "
+            "gradient_accumulation_count"
+        )
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise ValueError(f"pipeline: repeat_count has to be an integer of at least 1, not {repeats!r}")
+    if accumulated and repeats > 1:
+        raise NotImplementedError(
+            f"pipeline: accumulate_outfeed with repeat_count={repeats}: sums per repetition are not modelled; use "
+            "repeat_count=1 and run the program several times"
+        )
 
 
 def _schedule(schedule: Any, serialization: int) -> PipelineSchedule:

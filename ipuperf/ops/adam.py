@@ -1,0 +1,272 @@
+"""The Adam family: the step from the moments, and what applies it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import IrError, TensorSpec
+from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, optional
+
+from . import half, vertices
+from .base import Environment, Kernel
+from .blocks import Bound, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
+from .half import Step
+from .optimiser import UpdateOp, scratch_of
+from .update_vertices import fused_cycles, scaled_add_cycles, type_names
+from .work import Vertices, Work
+
+_MODES = ("adam", "adamax", "lamb")
+
+
+class AdamUpdater(UpdateOp):
+    """The Adam family's step from its two moments.
+
+    Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
+    ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result has ``weight``'s
+    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` itself, not
+    ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and
+    ``v' = v / (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
+
+    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); the rest is in float32.
+
+    Cost: the increment of the step, then one fused expression over all operands.
+    """
+
+    type: ClassVar[str] = "AdamUpdater"
+
+    mode = Attribute(choice(*_MODES), "adam")
+    has_weight = Attribute(FLAG, False)
+    has_step = Attribute(FLAG, False)
+    weight_decay = Attribute(optional(NUMBER), None)
+    beta1 = Attribute(optional(NUMBER), None)
+    beta2 = Attribute(optional(NUMBER), None)
+    epsilon = Attribute(optional(NUMBER), None)
+    weight_decay_input = Attribute(optional(INTEGER), None)
+    beta1_input = Attribute(optional(INTEGER), None)
+    beta2_input = Attribute(optional(INTEGER), None)
+    epsilon_input = Attribute(optional(INTEGER), None)
+
+    def infer(self) -> list[TensorSpec]:
+        """The spec of the weight, or of ``m``; raises for an unknown mode, unequal shapes and missing operands or
+        factors."""
+        m, v = self.inputs[:2]
+        self.floating(m, v)
+        self.same_shape(m, v)
+        if self._decays and not self.has_weight:
+            raise IrError(f"{self.where()}: weight decay needs the weight as an input")
+        for name in ("weight_decay", "epsilon", *self._betas()):
+            self.check_factor(name)
+        for name in self._betas():
+            if self.factor_index(name) is None and getattr(self, name) is None:
+                raise IrError(f"{self.where()}: bias correction (a time step) needs {name}")
+        if self.has_step:
+            step = self.inputs[self.step_index]
+            self.require(
+                step.spec.elements == 1, f"time_step {step.id!r} has shape {step.shape}; one element is needed"
+            )
+        if not self.has_weight:
+            return [self.like(m)]
+        weight = self.inputs[2]
+        self.floating(weight)
+        self.same_shape(m, weight)
+        return [self.like(weight)]
+
+    @property
+    def step_index(self) -> int:
+        """Input index of the time step."""
+        return 2 + self.has_weight
+
+    def _betas(self) -> tuple[str, ...]:
+        if not self.has_step:
+            return ()
+        return ("beta1",) if self.mode == "adamax" else ("beta1", "beta2")
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The time step, if there is one."""
+        return (self.step_index,) if self.has_step else ()
+
+    def _corrections(self, inputs: Sequence[np.ndarray]) -> Callable[[int], tuple[float, float]]:
+        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the present step; 1 where there is no correction."""
+        if not self.has_step:
+            return lambda replica: (1.0, 1.0)
+        steps = inputs[self.step_index].reshape(-1)
+        beta1 = self.reader("beta1", inputs)
+        if self.mode == "adamax":
+            return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0)
+        beta2 = self.reader("beta2", inputs)
+        return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0 - beta2(r) ** float(steps[r]))
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Count the time step, then the step in pieces in float32, rounded once."""
+        m, v, out = inputs[0], inputs[1], outputs[0]
+        weight = inputs[2] if self.has_weight else m
+        parts = pieces([out, m, v, weight], per_replica=True)
+        size = largest(parts)
+        first, second = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
+        bound = [
+            (b, temporary(first, b.views[0]), temporary(second, b.views[0]))
+            for b in in_float32(parts, scratch_of(env), 2)
+        ]
+        epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
+        decay = self.reader("weight_decay", inputs, 0.0)
+        step = inputs[self.step_index] if self.has_step else None
+        root = self.mode != "adamax"
+        corrected = self._corrected_half([b for b, *_ in bound], size, env) if m.dtype == np.float16 else None
+
+        def run() -> None:
+            if step is not None:
+                np.add(step, 1, out=step, casting="unsafe")
+            for number, (piece, tmp, extra) in enumerate(bound):
+                for fill in piece.fill:
+                    fill()
+                r, (po, pm, pv, pw) = piece.replica, piece.views
+                c1, c2 = corrections(r)
+                if corrected is not None:
+                    c1 = corrected(number, c1)
+                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(r), decay(r), root)
+                for rounding in piece.round:
+                    rounding()
+
+        return run
+
+    def _corrected_half(
+        self, bound: Sequence[Bound], size: int, env: Environment
+    ) -> Callable[[int, float], float] | None:
+        """What corrects the first moment of a piece in half precision, ``half(m / half(c1))``, and leaves 1 to correct;
+        None without time step."""
+        if not self.has_step:
+            return None
+        narrow, rounds = env.scratch((size,), np.float16, 8), list[tuple[np.ndarray, Step, Step]]()
+        for _, wide, *_ in (piece.views for piece in bound):
+            part = temporary(narrow, wide)
+            rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
+
+        def correct(number: int, c1: float) -> float:
+            wide, to_half, to_float = rounds[number]
+            np.divide(wide, scalar(np.float16(c1)), out=wide)
+            to_half()
+            to_float()
+            return 1.0
+
+        return correct
+
+    def work(self) -> Sequence[Work]:
+        """The increment of the time step, if there is one, and one fused expression over all operands."""
+        m = self.inputs[0]
+        count, works = m.spec.elements, list[Work]()
+        if self.has_step:
+            step = self.inputs[self.step_index]
+            works.append(vertices.broadcast_scalar("ADD", step.dtype, 1, in_place=True))
+        tensor_factors = [n for n in ("weight_decay", "epsilon", "beta1", "beta2") if self.factor_index(n) is not None]
+        operations = 2 + self._moment_operations() + 2 * self._decays
+        formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
+        types = type_names(*(t.dtype for t in self.inputs[: 2 + self.has_weight]))
+        works.append(
+            Vertices(f"popops::map::AdamUpdater_{self.mode}<{types}>", count, formula, flops=operations * count)
+        )
+        return works
+
+    @property
+    def _decays(self) -> bool:
+        return self.factor_index("weight_decay") is not None or bool(self.weight_decay)
+
+    def _moment_operations(self) -> int:
+        """Divide, subtract and power per corrected moment, a lone divide otherwise; and the square root."""
+        corrected = len(self._betas())
+        return 3 * corrected + (2 - corrected) + (self.mode != "adamax")
+
+
+def _adam_piece(
+    out: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
+    weight: np.ndarray,
+    tmp: np.ndarray,
+    extra: np.ndarray,
+    c1: float,
+    c2: float,
+    epsilon: float,
+    decay: float,
+    root: bool,
+) -> None:
+    """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
+    np.multiply(v, scalar(1.0 / c2), out=tmp)
+    if root:
+        np.sqrt(tmp, out=tmp)
+    np.add(tmp, scalar(epsilon), out=tmp)
+    np.divide(m, tmp, out=tmp)
+    if decay == 0.0:
+        np.multiply(tmp, scalar(1.0 / c1), out=out)
+        return
+    np.multiply(tmp, scalar(1.0 / c1), out=tmp)
+    np.multiply(weight, scalar(decay), out=extra)
+    np.add(tmp, extra, out=out)
+
+
+class AdamVarUpdate(UpdateOp):
+    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1``, ``r2`` or
+    ``max_norm`` is 0.
+
+    The output is ``w``.
+
+    Inputs ``w, u, r1, r2[, lr][, max_norm]``: the weight, its updater, their squared norms, the learning rate and the
+    limit of the weight's norm, the last two as tensors at ``lr_input`` and ``max_norm_input`` or as attributes (no
+    ``max_norm``: no limit). Cost: the expression of the factor and ``ScaledAdd`` (popart:
+    willow/src/popx/op/adamvarupdatex.cpp).
+    """
+
+    type: ClassVar[str] = "AdamVarUpdate"
+
+    lr = Attribute(optional(NUMBER), None)
+    max_norm = Attribute(optional(NUMBER), None)
+    lr_input = Attribute(optional(INTEGER), None)
+    max_norm_input = Attribute(optional(INTEGER), None)
+
+    def infer(self) -> list[TensorSpec]:
+        """The weight's spec; raises for integers, unequal shapes, norms and rates that are no scalars."""
+        self.require(4 <= len(self.inputs) <= 6, f"needs 4 to 6 operands, got {len(self.inputs)}")
+        weight, updater = self.inputs[:2]
+        self.floating(weight, updater)
+        self.same_shape(weight, updater)
+        for tensor in self.inputs[2:]:
+            self.require(tensor.spec.elements == 1, f"{tensor.id!r} has shape {tensor.shape}; one element is needed")
+        if self.factor_index("lr") is None and self.lr is None:
+            raise IrError(f"{self.where()}: a learning rate is needed (a float or an input)")
+        self.check_factor("lr")
+        self.check_factor("max_norm")
+        return [self.like(weight)]
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The weight."""
+        return (0,)
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the weight."""
+        return {0: 0}
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """A weighted sum in float32 whose factor is read in each run."""
+        rate, most = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
+        first, second = inputs[2:4]
+
+        def coefficients(replica: int) -> tuple[float, float]:
+            r1, r2 = float(first[replica].reshape(-1)[0]), float(second[replica].reshape(-1)[0])
+            limit = most(replica)
+            ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
+            return 1.0, -rate(replica) * ratio
+
+        return bind_weighted_sum(inputs[0], inputs[0], inputs[1], coefficients, False, False, scratch_of(env))
+
+    def work(self) -> Sequence[Work]:
+        """The factor, one element on one tile, then the ScaledAdd with a factor from memory."""
+        weight, updater = self.inputs[:2]
+        count, types = weight.spec.elements, type_names(weight.dtype, updater.dtype)
+        operations = 7 if self.max_norm is None and self.max_norm_input is None else 8
+        cycles = fused_cycles(self.inputs[2].dtype, len(self.inputs) - 2, 0, operations)
+        factor = Vertices("popops::map::AdamVarUpdate_factor", 1, cycles, flops=operations)
+        formula = scaled_add_cycles(weight.dtype, updater.dtype, True, False)
+        return [factor, Vertices(f"popops::ScaledAddSupervisor<{types},false>", count, formula, flops=2 * count)]

@@ -1,0 +1,164 @@
+"""The average over windows, of one size, adaptive or of everything, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+
+from . import vertices
+from .base import Environment, Kernel
+from .binding import Step, contiguous, given, result_buffer, sequence
+from .convolution import spatial, spatial_axes
+from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
+from .windows import Windows, adaptive_windows, flat, temporaries
+from .work import Work
+
+
+class _Average(Pooling):
+    """Base of the averages ``x -> y``."""
+
+    type = "AveragePool"
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, C, *windows)``."""
+        tensor = self.operand()
+        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One stage of sums for each axis, then a division by the counts."""
+        return reduction_kernel(self.stages(), np.add, 0, inputs[0], outputs[0], env, self.windows())
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
+        to the gradient op but does not read them.)"""
+        return [self.gradient_op(builder, given(grads), self.inputs[0].shape[2:])]
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """The gradient of an input of spatial shape ``size``."""
+        raise NotImplementedError
+
+    def work(self) -> list[Work]:
+        """One compute set of sums that also scale."""
+        spec = self.outputs[0].spec
+        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
+        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
+
+
+class AveragePool(RegularPooling, _Average):
+    """``x -> y``: average of each window; see :class:`RegularPooling` for what is counted."""
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AveragePoolGrad, [grad], input_size=size, **self.options())
+
+
+class _Adaptive(Pooling):
+    """Base of the ops over as many windows as :meth:`wanted`, which PyTorch chooses."""
+
+    def wanted(self) -> tuple[int, ...]:
+        """Windows along each spatial axis."""
+        raise NotImplementedError
+
+    def windows_of(self, size: Sequence[int]) -> list[Windows]:
+        """Windows over an input of spatial shape ``size``."""
+        self.require(min(size) > 0, f"spatial shape {tuple(size)} has no elements")
+        return [adaptive_windows(n, o) for n, o in zip(size, self.wanted(), strict=True)]
+
+
+class AdaptiveAveragePool(_Adaptive, _Average):
+    """``x -> y``: average over windows that give ``output_size`` (attribute: one integer, or one for each spatial axis)
+    results, as PyTorch chooses them.
+
+    PopTorch runs an AveragePool of kernel and stride ``n / output``; where the input is no multiple of the output its
+    values differ from PyTorch's and from this op's.
+    """
+
+    output_size = spatial("output_size")
+
+    def wanted(self) -> tuple[int, ...]:
+        """As given."""
+        return self.output_size
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
+
+
+class GlobalAveragePool(_Adaptive, _Average):
+    """``x -> y``: average over all spatial axes, which are kept with length 1."""
+
+    type = "GlobalAveragePool"
+
+    def wanted(self) -> tuple[int, ...]:
+        """One window for each axis."""
+        return (1,) * spatial_axes(self)
+
+    def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Over the same windows."""
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
+
+
+class _AverageGrad(Pooling):
+    """Base of ``grad -> dx``, the gradient of an average over an input of spatial shape ``input_size`` (attribute)."""
+
+    type = "AveragePoolGrad"
+    backward = True
+
+    input_size = spatial("input_size")
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, C, *input_size)``."""
+        grad = self.operand()
+        size = tuple(w.outputs for w in self.windows())
+        self.require(grad.shape[2:] == size, f"gradient {grad.shape}; a spatial shape of {size} follows from its input")
+        return [TensorSpec((*grad.shape[:2], *self.input_size), grad.dtype)]
+
+    def windows(self) -> list[Windows]:
+        """Windows over the forward input."""
+        return self.windows_of(self.input_size)
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Divide by the counts, then spread axis after axis."""
+        grad, before = contiguous(inputs[0], env, slot=0)
+        out, after = result_buffer(outputs[0], env, slot=1)
+        stages = self.stages()
+        counts = counts_of(self.windows(), grad.dtype)
+        scaled = flat(env.scratch(grad.shape, grad.dtype, slot=2)) if stages else flat(out)
+        levels = [flat(out), *temporaries(flat(out).shape, stages, grad.dtype, env, 3), scaled]
+        steps: list[Step] = [*before, partial(np.divide, flat(grad), counts, scaled)]
+        for index in reversed(range(len(stages))):
+            steps += stages[index].spread(levels[index + 1], levels[index])
+        return sequence([*steps, *after])
+
+    def work(self) -> list[Work]:
+        """One compute set of scaled sums of the gradients of an element's windows."""
+        spec = self.outputs[0].spec
+        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
+        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
+
+
+class AveragePoolGrad(RegularPooling, _AverageGrad):
+    """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The average itself."""
+        return [builder.op(AveragePool, [given(grads)], **self.options())]
+
+
+class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
+    """Gradient of :class:`AdaptiveAveragePool` and :class:`GlobalAveragePool`; attributes ``output_size``,
+    ``input_size``."""
+
+    output_size = spatial("output_size")
+
+    def wanted(self) -> tuple[int, ...]:
+        """As given."""
+        return self.output_size
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The average itself."""
+        return [builder.op(AdaptiveAveragePool, [given(grads)], output_size=self.output_size)]

@@ -23,6 +23,8 @@ from fuzzing.storage import Memory, differences
 
 from ipuperf.popxl import ops
 
+pytestmark = pytest.mark.heavy
+
 KEPT = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 RANDOM = st.randoms(use_true_random=False)
 

@@ -1,7 +1,7 @@
 """Fixtures that several rooms of the tests share: data, tutorials, the front ends, the installed command line.
 
-Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow`` and
-that a file of tests has to leave the front ends as it found them.
+Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow``,
+that those marked ``heavy`` run first and that a file of tests has to leave the front ends as it found them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,8 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow-every", type=int, default=0, metavar="N", help="also run every N-th test marked slow")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Leave out what is marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked ``heavy`` goes first, so that no worker begins with it when the others end; leave out what is
+    marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
+    items.sort(key=lambda item: "heavy" not in item.keywords)
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

@@ -25,10 +25,11 @@ from torch.overrides import TorchFunctionMode
 
 import ipuperf
 
-from .aten import LOSS_FUNCTIONS, RANDOM, decomposition_of, handler_of
+from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
 from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
+from .export_composites import few_composites, may_decompose
 from .export_structure import Signature, Structure, flatten, rebuild
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -294,7 +295,7 @@ def _simplified(program: Any) -> Any:
     for _ in range(_ROUNDS):
         table: dict[Any, Any] = {}
         for node in program.graph.nodes:
-            if node.op == "call_function" and handler_of(node.target) is None and _may_decompose(node.target):
+            if node.op == "call_function" and handler_of(node.target) is None and may_decompose(node.target):
                 found = decomposition_of(node.target)
                 if found is not None:
                     table[node.target] = found
@@ -312,7 +313,7 @@ def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
     for inner in program.graph_module.modules():
         if inner is not program.graph_module and isinstance(inner, torch.fx.GraphModule):
             inner.forward = partial(_interpreted, inner)
-    with _kept_annotations():
+    with _kept_annotations(), few_composites(program):
         return program.run_decompositions(dict(table))
 
 
@@ -320,14 +321,6 @@ def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:
     """The graph of a region (``no_grad``, ``autocast``) run node by node, which keeps annotations; its code does
     not."""
     return torch.fx.Interpreter(module).run(*args)
-
-
-def _may_decompose(target: Any) -> bool:
-    """Factories of constants are folded as they are."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    takes_tensors = any("Tensor" in str(a.type) for a in target._schema.arguments)
-    return takes_tensors and target.name().split("::")[-1].split(".")[0] not in RANDOM
 
 
 def tags_of(node: torch.fx.Node) -> Mapping[str, Any]:

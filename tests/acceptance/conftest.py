@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,57 +116,88 @@ def documents(seeds_folder: Path) -> dict[str, Document]:
     return {number: read_document(number, text) for number, text in texts.items()}
 
 
-@dataclass
-class Running:
-    """A tutorial under ``ipuperf run``: started with others, waited for when its test comes."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-    reports: Path
-    _texts: tuple[str, str] | None = field(default=None, init=False)
-
-    def wait(self) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
-        if self._texts is None:
-            self._texts = self.process.communicate(timeout=1200)
-        return self.process.returncode, *self._texts
+PART = {"train": 12_000, "t10k": 4_000}
+"""Images of MNIST that tutorials get in a quick test; all of them (60,000 and 10,000) are for ``pytest -m slow``."""
 
 
 @pytest.fixture(scope="session")
-def tutorial_runs(
+def part_of_mnist(mnist_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for ``IPUPERF_DATA`` with the first images of MNIST (:data:`PART`) and their labels, as IDX files."""
+    folder = tmp_path_factory.mktemp("part")
+    (folder / "mnist").mkdir()
+    for name, count in PART.items():
+        for kind, header, size in (("images-idx3", 16, 28 * 28), ("labels-idx1", 8, 1)):
+            file = f"{name}-{kind}-ubyte"
+            packed = mnist_folder / f"{file}.gz"
+            whole = gzip.decompress(packed.read_bytes()) if packed.is_file() else (mnist_folder / file).read_bytes()
+            start = whole[:4] + count.to_bytes(4, "big") + whole[8:header]
+            (folder / "mnist" / file).write_bytes(start + whole[header : header + count * size])
+    return folder
+
+
+@dataclass
+class Running:
+    """A tutorial under ``ipuperf run``: started when its first test comes."""
+
+    command: list[str]
+    environment: dict[str, str]
+    folder: Path
+    reports: Path
+    _done: subprocess.CompletedProcess[str] | None = field(default=None, init=False)
+
+    def wait(self) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        if self._done is None:
+            self._done = subprocess.run(
+                self.command,
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=1200,
+                check=False,
+            )
+        return self._done.returncode, self._done.stdout, self._done.stderr
+
+
+@pytest.fixture(scope="session")
+def tutorials_with(
     documents: dict[str, Document],
-    data_folder: Path,
     ipuperf_command: list[str],
     child_environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, Running]]:
-    """All three tutorials at once, each from an empty folder with its script elsewhere; 000 writes reports.
+) -> Callable[[Path], dict[str, Running]]:
+    """``tutorials_with(data)``: all three tutorials, each in an empty folder with its script elsewhere; 000 writes
+    reports.
 
     The scripts are the documents' cells and nothing else. Their loaders shuffle without a seed, so PyTorch is seeded
     from outside (``sitecustomize``), and every test run sees the same order of samples.
     """
     pytest.importorskip("torch")
-    programs, outside = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("outside")
-    (outside / "sitecustomize.py").write_text("import torch\n\ntorch.manual_seed(0)\n", encoding="utf-8")
-    environment = {**child_environment, "IPUPERF_DATA": str(data_folder), "PYTHONPATH": str(outside)}
-    running = {}
-    for number, document in documents.items():
-        script = programs / f"tutorial_{number}.py"
-        script.write_text("\n".join(document.cells), encoding="utf-8")
-        folder = tmp_path_factory.mktemp(f"run_{number}")
-        reports = programs / f"report_{number}"
-        options = ["--report", str(reports)] if number == "000" else []
-        process = subprocess.Popen(
-            [*ipuperf_command, "run", str(script), *options],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running[number] = Running(process, folder, reports)
-    yield running
-    for each in running.values():
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.communicate()
+
+    def prepared(data: Path) -> dict[str, Running]:
+        programs, outside = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("outside")
+        (outside / "sitecustomize.py").write_text("import torch\n\ntorch.manual_seed(0)\n", encoding="utf-8")
+        environment = {**child_environment, "IPUPERF_DATA": str(data), "PYTHONPATH": str(outside)}
+        running = {}
+        for number, document in documents.items():
+            script, reports = programs / f"tutorial_{number}.py", programs / f"report_{number}"
+            script.write_text("\n".join(document.cells), encoding="utf-8")
+            options = ["--report", str(reports)] if number == "000" else []
+            command = [*ipuperf_command, "run", str(script), *options]
+            running[number] = Running(command, environment, tmp_path_factory.mktemp(f"run_{number}"), reports)
+        return running
+
+    return prepared
+
+
+@pytest.fixture(scope="session")
+def tutorial_runs(tutorials_with: Callable[[Path], dict[str, Running]], part_of_mnist: Path) -> dict[str, Running]:
+    """The tutorials on a part of MNIST."""
+    return tutorials_with(part_of_mnist)
+
+
+@pytest.fixture(scope="session")
+def whole_tutorial_runs(tutorials_with: Callable[[Path], dict[str, Running]], data_folder: Path) -> dict[str, Running]:
+    """The tutorials on all of MNIST, as they were published."""
+    return tutorials_with(data_folder)

@@ -41,9 +41,10 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path.relative_to(REPOSITORY).as_posix()
         self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.nodes = list(ast.walk(self.tree))
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
 
 def _sources(*folders: str) -> list[Source]:
@@ -79,7 +80,7 @@ def _methods_of(source: Source, classes: set[str]) -> set[ast.AST]:
 
 
 def _calls_of_create(source: Source) -> Iterator[ast.Call]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CREATE:
             yield node
 
@@ -126,7 +127,7 @@ def test_there_is_no_second_op_maker(sources: list[Source]) -> None:
         f"{source.path}:{node.lineno}: {node.name}"
         for source in sources
         for inside in [_methods_of(source, builders)]
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.FunctionDef) and node.name in MAKERS and node not in inside
         and any(a.annotation is not None and ast.unparse(a.annotation).startswith("type[") for a in node.args.args)
         and node.name not in OVER_A_BUILDER.get(source.path, ())

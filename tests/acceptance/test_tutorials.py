@@ -1,5 +1,9 @@
 """Tutorials 000, 001 and 003, their code cells verbatim, under ``ipuperf run`` on MNIST: what they print is what the
-documents show, and they learn."""
+documents show, and they learn.
+
+The quick tests give them a part of MNIST and compare with what PyTorch alone reaches on that part; with all of MNIST
+they reach the published accuracies (``pytest -m slow``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.heavy
 
 SAMPLES_PER_STEP = {"train": 8 * 4 * 4, "test": 80}  # micro-batch x gradient accumulation x replicas of tutorial 000
 CLOCK_QUERY_SECONDS = 50e-9  # what asking for the time costs on the simulated host
@@ -108,18 +114,30 @@ def _accuracy(text: str) -> float:
     return float(found)
 
 
-def test_sgd_reaches_the_published_accuracy(tutorial_runs: Runs) -> None:
-    assert _accuracy(_finished(tutorial_runs, "003")) >= 95.5, "published: 96.16 %"
+def test_sgd_learns(tutorial_runs: Runs) -> None:
+    """PyTorch alone gave 90.22 to 91.35 % on this part in five orders of samples; this program gives 91.20 %."""
+    assert _accuracy(_finished(tutorial_runs, "003")) == pytest.approx(90.8, abs=1.5)
 
 
 def test_adam_on_four_replicas_learns(tutorial_runs: Runs) -> None:
-    """With the order of samples that PyTorch's seed 0 gives (see ``tutorial_runs``).
+    """PyTorch alone gave 89.35 to 91.22 % on this part in eight orders of samples; this program gives 90.62 %."""
+    assert _accuracy(_finished(tutorial_runs, "000")) == pytest.approx(90.3, abs=1.5)
+
+
+@pytest.mark.slow
+def test_sgd_reaches_the_published_accuracy(whole_tutorial_runs: Runs) -> None:
+    assert _accuracy(_finished(whole_tutorial_runs, "003")) >= 95.5, "published: 96.16 %"
+
+
+@pytest.mark.slow
+def test_adam_on_four_replicas_reaches_what_pytorch_reaches(whole_tutorial_runs: Runs) -> None:
+    """With the order of samples that PyTorch's seed 0 gives (see ``tutorials_with``).
 
     The document leaves the order to chance, and an epoch of Adam ends where it ends: PyTorch alone, from the same first
     weights, gave 95.33 to 97.33 % over 70 orders. This program gave 95.38 to 97.02 % for the seeds 0 to 25, the same as
     PyTorch in the same order where that was tried (seed 7), and in one of three runs without a seed 94.53 %.
     """
-    assert _accuracy(_finished(tutorial_runs, "000")) >= 95.0
+    assert _accuracy(_finished(whole_tutorial_runs, "000")) >= 95.0
 
 
 @pytest.mark.parametrize("which", ["train", "test"])

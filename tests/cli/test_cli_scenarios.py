@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
 PLACEMENTS = {
     "no sharding": ("inf", 43418.9),
     "only state related to fc1.weight": (262145, 50909.2),

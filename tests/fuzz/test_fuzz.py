@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from fuzzing.outcome import guarded, load, shrunk
 from fuzzing.storage import Memory, differences
 
 from ipuperf.popxl import ops
+
+pytestmark = pytest.mark.heavy
 
 KEPT = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 RANDOM = st.randoms(use_true_random=False)
@@ -39,10 +42,15 @@ def short(programs: int):
     )
 
 
-def same(name: str, r: random.Random, trace: bool) -> None:
-    """One program of a family, as it would be read from a file."""
+def same(name: str, r: random.Random, traced_every: int = 0) -> None:
+    """One program of a family, as it would be read from a file; the trace of one in so many is looked at too.
+
+    Which ones, its text decides: the first numbers that hypothesis draws are 0 and 1 far more often than that.
+    """
     module = family(name)
-    program = module.Program.from_json(module.draw(r).to_json())
+    text = module.draw(r).to_json()
+    program = module.Program.from_json(text)
+    trace = traced_every > 0 and zlib.crc32(text.encode()) % traced_every == 0
     outcome = module.check(program, trace=trace)
     assert not outcome.problems, f"{program}\n{program.to_json()}\n{outcome.problems[:5]}"
 
@@ -50,27 +58,27 @@ def same(name: str, r: random.Random, trace: bool) -> None:
 @short(120)
 @given(RANDOM)
 def test_popxl_programs_like_numpy(r: random.Random) -> None:
-    same("popxl", r, trace=r.random() < 0.1)
+    same("popxl", r, traced_every=6)
 
 
 @short(60)
 @given(RANDOM)
 def test_gradients_like_torch(r: random.Random) -> None:
     pytest.importorskip("torch")
-    same("autodiff", r, trace=False)
+    same("autodiff", r)
 
 
 @short(6)
 @given(RANDOM)
 def test_torch_training_like_torch(r: random.Random) -> None:
     pytest.importorskip("torch")
-    same("torch", r, trace=r.random() < 0.2)
+    same("torch", r, traced_every=4)
 
 
 @short(20)
 @given(RANDOM)
 def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
-    same("tensorflow", r, trace=r.random() < 0.2)
+    same("tensorflow", r, traced_every=4)
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)

@@ -15,9 +15,10 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 kernelspec = pytest.importorskip("ipykernel.kernelspec")
-pytestmark = pytest.mark.skipif(
-    find_spec("sklearn") is None, reason="the notebooks train on the digits of scikit-learn"
-)
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(find_spec("sklearn") is None, reason="the notebooks train on the digits of scikit-learn"),
+]
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))

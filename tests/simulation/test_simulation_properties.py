@@ -113,8 +113,11 @@ def says_the_same(one, two):
 
 
 def _sorted_slices(trace):
-    frame = trace.expand().drop(columns="instance").astype(dict.fromkeys(("kind", "op", "program"), str))
-    return frame.sort_values(list(frame.columns)).to_dict(orient="list")
+    frame = trace.expand().drop(columns="instance")
+    texts = {name: frame[name].astype(str).to_numpy(dtype="U") for name in ("kind", "op", "program")}
+    columns = {name: texts.get(name, frame[name].to_numpy()) for name in frame}
+    order = np.lexsort(list(reversed(columns.values())))
+    return {name: values[order] for name, values in columns.items()}
 
 
 @many

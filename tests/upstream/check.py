@@ -20,11 +20,21 @@ SUITES = ("popxl-unit", "addons-unit")
 
 
 def passing(folder: Path) -> set[str]:
-    """``suite file::function`` of each test that passes."""
+    """``suite file::function`` of each test that passes; the suites run side by side."""
     with tempfile.TemporaryDirectory() as temporary:
-        report = Path(temporary) / "report.json"
-        subprocess.run([sys.executable, str(folder / "run.py"), *SUITES, "--json", str(report)], check=True)
-        found = json.loads(report.read_text(encoding="utf-8"))
+        reports = {suite: Path(temporary) / f"{suite}.json" for suite in SUITES}
+        command = [sys.executable, str(folder / "run.py")]
+        running = [
+            (suite, subprocess.Popen([*command, suite, "--json", str(report)], stdout=subprocess.PIPE, text=True))
+            for suite, report in reports.items()
+        ]
+        for suite, process in running:
+            print(process.communicate()[0], end="")
+            if process.returncode:
+                raise SystemExit(f"{folder / 'run.py'} {suite} ended with {process.returncode}")
+        found = {}
+        for report in reports.values():
+            found.update(json.loads(report.read_text(encoding="utf-8")))
     return {f"{suite} {name}" for suite, tests in found.items() for name, (out, _) in tests.items() if out == "passed"}
 
 

@@ -49,7 +49,7 @@ def _json(trace: Trace, path: Path) -> None:
         time = step_time(trace)
         summary["step_time"] = {"ipu": time.ipu, "replica": time.replica, "cycles": time.parts}
         summary["waiting_cycles"] = {str(ipu): cycles for ipu, cycles in time.waits.by_ipu().items()}
-        summary["bound_by"] = time.sentence(trace)
+        summary["bound_by"] = time.sentence()
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 

@@ -84,7 +84,7 @@ class StepTime:
         name = max(sums, key=lambda name: sums[name])
         return name, sums[name]
 
-    def sentence(self, trace: Trace) -> str:
+    def sentence(self) -> str:
         """What bounds the run, on which IPU, with its share, and for an IPU that waits the one it waits for."""
         name, cycles = self.bound
         text = f"bound by {name}: {100 * cycles / max(self.total, 1):.0f} % of the run on IPU {self.ipu}"

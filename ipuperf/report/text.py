@@ -134,7 +134,7 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
 def _last_run(trace: Trace) -> list[str]:
     """What bounds the last run, where its time goes on the IPU that sets the pace, and a line for each IPU."""
     time = step_time(trace)
-    lines = [f"  Last run, {time.sentence(trace)}:"]
+    lines = [f"  Last run, {time.sentence()}:"]
     for part, cycles in time.parts.items():
         if cycles:
             value = f"{cycles:,} ({duration(trace.seconds(cycles))}, {100 * cycles / max(time.total, 1):.1f}%)"

@@ -30,7 +30,7 @@ def why_text(trace: Trace) -> str:
     def share(cycles: int) -> str:
         return f"{duration(trace.seconds(cycles)):>10}  {100 * cycles / max(time.total, 1):5.1f} %"
 
-    lines = [f"The last run ({duration(trace.seconds(time.total))}) is {time.sentence(trace)}.", ""]
+    lines = [f"The last run ({duration(trace.seconds(time.total))}) is {time.sentence()}.", ""]
     lines.append(f"Where its time goes, on IPU {time.ipu}, which sets the pace:")
     parts = sorted(time.parts.items(), key=lambda part: -part[1])
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]

@@ -24,7 +24,8 @@ Runs = dict[str, Any]
 def _plain(text: str) -> list[str]:
     """Lines that say something, without object addresses and blanks at their ends.
 
-    Variables print as ``Variable[...]``, as the vendor's tests want it; the documents are older and print ``Tensor[...]``.
+    Variables print as ``Variable[...]``, as the vendor's tests want it; the documents are older and print
+    ``Tensor[...]``.
     """
     masked = re.sub(r"0x[0-9a-f]+", "0x", text).replace("Variable[", "Tensor[")
     return [line.strip(" ") for line in masked.split("\n") if line.strip()]

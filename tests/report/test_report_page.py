@@ -114,7 +114,7 @@ def test_why_names_the_bound_and_the_waits(trace):
     text = why_text(trace)
     time = step_time(trace)
     assert text.startswith(f"The last run ({trace.seconds(time.total) * 1e6:.4g} us)")
-    assert time.sentence(trace) in text
+    assert time.sentence() in text
     assert "Its critical path" in text
     assert "Who waits longest, and for whom:" in text
 

@@ -127,11 +127,11 @@ def test_the_ipu_that_works_longest_sets_the_pace_of_those_that_end_together(syn
     rows = [[("", "compute", 0, 10), ("", "host_run", 10, 40)], [("", "compute", 0, 30)], [("", "compute", 0, 30)]]
     trace = program(synthetic, rows, 40)
     assert critical_ipu(trace, run_instances(trace)[1]) == (0, 1)
-    assert step_time(trace).sentence(trace) == "bound by compute: 38 % of the run on IPU 1"
+    assert step_time(trace).sentence() == "bound by compute: 38 % of the run on IPU 1"
 
 
 def test_the_sentence_names_the_ipu_that_is_waited_for(synthetic):
     trace = program(synthetic, [[("", "exchange", 0, 40), ("", "compute", 90, 100)], [("", "compute", 0, 90)]], 100)
     time = step_time(trace)
     assert (time.ipu, time.bound) == (1, ("compute", 45))
-    assert "exchange" not in time.sentence(trace)
+    assert "exchange" not in time.sentence()

@@ -88,7 +88,7 @@ def _time(trace: Trace) -> dict[str, Any]:
         "ipu": time.ipu,
         "replica": time.replica,
         "total": time.total,
-        "sentence": time.sentence(trace),
+        "sentence": time.sentence(),
         "parts": [{"name": name, "label": TIME_PARTS[name], "cycles": cycles} for name, cycles in time.parts.items()],
         "waiting": {str(ipu): owners for ipu, owners in time.waits.by_ipu().items()},
         "path": _columns(pieces.head(_POINTS)[["ipu", "start", "dur", "sync"]]),

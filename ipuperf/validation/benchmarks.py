@@ -194,20 +194,27 @@ def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indi
     return _repeated(ir, body, Builder(body).op(ops.Gather, inner, "found", axis=0), operands, trips)
 
 
+def _scatter_added(builder: Builder, slices: Tensor, index: Tensor, rows: int) -> Tensor:
+    """Slices added up into zeros. The sums are added to the zeros that they were meant for, as PopTorch does unless it
+    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    sums = builder.op(ops.ScatterReduce, [slices, index], "sums", axis=0, axis_size=rows)
+    zeros = builder.graph.add_input(sums.spec, "zeros")
+    return builder.op(ops.AddLhsInplace, [sums, zeros], "total")
+
+
 def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
     """``indices`` slices of ``width`` added up into ``rows`` zeros, so many times in one run; slices, indices and
-    result are carried by the loop. The sums are added to the zeros that they were meant for, as PopTorch does unless it
-    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    result are carried by the loop."""
     data, _ = PRECISIONS[case.precision]
     ir = Ir()
     body = ir.create_graph("body")
-    slices, index = _variable(ir, "slices", (indices, width), data), _variable(ir, "index", (indices,), INT32)
-    table = TensorSpec((rows, width), data)
-    body.add_input(table, "before")
-    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in (slices, index)]
-    builder, zeros = Builder(body), body.add_input(table, "zeros")
-    sums = builder.op(ops.ScatterReduce, inner, "sums", axis=0, axis_size=rows)
-    return _repeated(ir, body, builder.op(ops.AddLhsInplace, [sums, zeros], "total"), [slices, index], trips)
+    operands: list[Tensor] = [
+        _variable(ir, "slices", (indices, width), data),
+        _variable(ir, "index", (indices,), INT32),
+    ]
+    body.add_input(TensorSpec((rows, width), data), "before")
+    slices, index = (body.add_input(tensor.spec, tensor.name) for tensor in operands)
+    return _repeated(ir, body, _scatter_added(Builder(body), slices, index, rows), operands, trips)
 
 
 def repeated_interaction(
@@ -226,20 +233,21 @@ def repeated_interaction(
     features, distances, basis, sources, targets = (body.add_input(t.spec, t.name) for t in operands)
 
     def linear(t: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
-        """Weights lie as PyTorch's."""
-        product = t @ shaping.transpose(body.add_input(TensorSpec((width, width_in), data), name), (1, 0))
+        """Weights lie as their product wants them (PopART transposes in place)."""
+        product = t @ body.add_input(TensorSpec((width_in, width), data), name)
         return product + body.add_input(TensorSpec((width,), data), f"{name}_bias") if bias else product
 
     def activation(t: Tensor) -> Tensor:
         """The shifted softplus of the publication's program, which is exact for large numbers."""
         return arithmetic.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
 
-    with CONTEXT.building(Builder(body)):
-        cut = (arithmetic.cos(distances * (math.pi / 6.0)) + 1.0) * 0.5
+    builder = Builder(body)
+    with CONTEXT.building(builder):
+        cut = (arithmetic.cos(distances * math.pi / 6.0) + 1.0) * 0.5
         filters = linear(activation(linear(basis, "filter1", gaussians)), "filter2", width)
         filters = filters * shaping.reshape(cut, (edges, 1))
         found = selection.gather(linear(features, "features_in", width, bias=False), sources)
-        sums = selection.scatter_reduce(found * filters, targets, "sum", axis=0, axis_size=atoms)
+        sums = _scatter_added(builder, found * filters, targets, atoms)
         result = linear(activation(linear(sums, "features_out", width)), "mixing", width)
     return _repeated(ir, body, result, operands, trips)
 

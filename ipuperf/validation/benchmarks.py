@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf import ops
-from ipuperf.functions import arithmetic, selection
+from ipuperf.functions import arithmetic, elementary, selection
 from ipuperf.functions import shapes as shaping
 from ipuperf.ir import (
     CONTEXT,
@@ -239,7 +239,7 @@ def repeated_interaction(
 
     def activation(t: Tensor) -> Tensor:
         """The shifted softplus of the publication's program, which is exact for large numbers."""
-        return arithmetic.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
+        return elementary.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
 
     builder = Builder(body)
     with CONTEXT.building(builder):

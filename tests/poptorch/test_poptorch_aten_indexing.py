@@ -74,6 +74,18 @@ def test_scatters_and_indexing(check_all: Any) -> None:
     check_all(scatter_cases(), positive(4, 5), labels(4, 7, 5), positive(7, 5) * 1.01, LINE)
 
 
+def test_the_largest(check_all: Any) -> None:
+    check_all(
+        {
+            "topk": lambda x: tuple(x.topk(3)),
+            "first_axis": lambda x: tuple(x.topk(2, 0)),
+            "smallest": lambda x: tuple(x.topk(4, -1, largest=False)),
+            "no_axes": lambda x: tuple(x[0, 0].topk(1)),
+        },
+        noise(4, 7),
+    )
+
+
 @pytest.mark.parametrize("dim", [-3, -1, 0, 1, 2])
 def test_of_three_axes(check_all: Any, dim: int) -> None:
     """Full positions, a line of them, and several scatters at once, along each axis."""

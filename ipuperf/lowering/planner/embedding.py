@@ -178,9 +178,12 @@ def update_cycles(
 
 
 def combined_cycles(item: TableUpdate, elements: np.ndarray, chip: Chip) -> np.ndarray:
-    """Tile cycles in which reduced partial tables get into the table: a scaled addition, or the operation itself."""
+    """Tile cycles in which reduced partial tables get into the table: a scaled addition, or the operation itself;
+    what is written has no partial tables."""
     if item.operation == "ADD":
         return scaled_add_cycles(item.dtype, item.dtype, True, apart=True)(elements, chip)
+    if item.operation == "NONE":
+        return np.zeros_like(elements)
     return vertices.binary(COMBINED_BY[item.operation], item.dtype, 1).cycles(elements, chip)
 
 

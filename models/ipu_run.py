@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipuperf.validation.cases import Case
 
 PRECISIONS = ("32.32", "16.32", "16.16")
-OPTIMISERS = ("sgd", "adamw", "lamb", "lars")
+OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class RunOptions:
             weight update on one replica, copies of the model, weight updates (inference: micro-batches) per call.
         layers_per_ipu: layers (ResNet: residual blocks) of each stage; stage ``i`` runs on IPU ``i``.
         precision: bits of weights and activations, and of the partial sums of products, joined by a dot.
-        optimiser: ``sgd`` (with momentum), ``adamw``, ``lamb``, or ``lars`` (of which PopTorch knows nothing: with the
-            layer-wise rate for weights, with plain momentum for biases and norms).
+        optimiser: ``sgd`` (with momentum), ``adam``, ``adamw``, ``lamb``, or ``lars`` (of which PopTorch knows nothing:
+            with the layer-wise rate for weights, with plain momentum for biases and norms).
         half_accumulators, half_momentum: gradient accumulators and the first moment in float16. They are so only when
             the weights are float16 too; the second moment is always float32.
         offload_optimiser: optimiser state lives in Streaming Memory.
@@ -187,8 +187,10 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
     if options.optimiser == "lars":
         groups[1]["trust_coefficient"] = 0.0
         return LARS(groups, lr=1.0, momentum=0.9, accum_type=accumulator, velocity_accum_type=moment)
-    kind = poptorch.optim.LAMB if options.optimiser == "lamb" else poptorch.optim.AdamW
-    return kind(
+    kinds = {"adam": poptorch.optim.Adam, "adamw": poptorch.optim.AdamW, "lamb": poptorch.optim.LAMB}
+    if options.optimiser == "adam":
+        groups[0]["weight_decay"] = 0.0
+    return kinds[options.optimiser](
         groups,
         lr=1e-4,
         loss_scaling=1.0,
@@ -289,7 +291,7 @@ def figures(trace: Trace, options: RunOptions, samples: float) -> dict[str, Any]
 
 # -- cases of ``ipuperf validate`` -------------------------------------------------------------------------------------
 
-_OPTIMISERS = MappingProxyType({"momentum": "sgd", "adamw": "adamw", "lamb": "lamb", "lars": "lars"})
+_OPTIMISERS = MappingProxyType({"momentum": "sgd", "adam": "adam", "adamw": "adamw", "lamb": "lamb", "lars": "lars"})
 _RECOMPUTE = MappingProxyType({"none": (False, False), "standard": (True, False), "checkpoints": (True, True)})
 _STATED_BY_CASE = frozenset(
     {"training", "micro_batch", "gradient_accumulation", "replicas", "layers_per_ipu", "precision", "optimiser",

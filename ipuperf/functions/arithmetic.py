@@ -52,9 +52,9 @@ def log2(t: Tensor) -> Tensor:
     return make(_k.Log2, t)
 
 
-@named(aten="log1p")
+@named(tensorflow="math.log1p(x)")
 def log1p(t: Tensor) -> Tensor:
-    """``log(1 + t)``, exact for small ``t``."""
+    """``log(1 + t)``, exact for small ``t`` (TensorFlow's; PyTorch's is :func:`.elementary.log1p`, of other ops)."""
     return make(_k.Log1p, t)
 
 

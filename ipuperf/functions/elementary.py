@@ -50,6 +50,13 @@ def log10(t: Tensor) -> Tensor:
     return log(t) * (1 / math.log(10))
 
 
+@named(aten="log1p")
+def log1p(t: Tensor) -> Tensor:
+    """The logarithm of ``t + 1``, which is not exact for small ``t`` (PyTorch's, as PopTorch builds it: poptorch,
+    ``popart_canonicalization``, ``log1pHandler``; TensorFlow's is :func:`.arithmetic.log1p`, of another op)."""
+    return log(t + 1.0)
+
+
 @named(aten="exp2")
 def exp2(t: Tensor) -> Tensor:
     """``2 ** t``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
@@ -10,33 +11,73 @@ from ipuperf.ir import Tensor
 from .making import make, make_all
 
 
-def gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) -> Tensor:
+def _plan_share(what: str, share: float | None) -> float | None:
+    """``available_memory_proportion`` of a function ``what``, which is above 0 and at most 1."""
+    if share is not None and not 0 < share <= 1:
+        raise ValueError(f"{what}: available_memory_proportion is {share}; allowed: above 0, up to 1")
+    return None if share is None else float(share)
+
+
+def gather(
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    available_memory_proportion: float | None = None,
+    zero_OOR: bool = False,
+) -> Tensor:
     """Slices of ``t`` along ``axis`` at ``indices``, whose axes take the place of ``axis``.
 
     Args:
+        available_memory_proportion: share of tile memory for temporary data of the plan, above 0 and at most 1 (default
+            0.6), here and below.
         zero_OOR: indices out of range give zeros instead of an error.
+
+    Raises:
+        ValueError: a share outside of that, here and below.
     """
-    return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
+    share = _plan_share("gather", available_memory_proportion)
+    named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
+    return make(_k.Gather, t, indices, **named)
 
 
-def tied_gather(t: Tensor, indices: Tensor, axis: int = 0, zero_OOR: bool = False) -> Tensor:
+def tied_gather(
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    available_memory_proportion: float | None = None,
+    zero_OOR: bool = False,
+) -> Tensor:
     """As :func:`gather`, for data that a matrix product reads too and lays out."""
-    return make(_k.TiedGather, t, indices, axis=axis, zero_out_of_range=zero_OOR)
+    share = _plan_share("tied_gather", available_memory_proportion)
+    named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
+    return make(_k.TiedGather, t, indices, **named)
 
 
-def groupedgather(t: Tensor, indices: Tensor, axis: int = 0, group_size: int = 1, zero_OOR: bool = False) -> Tensor:
+def groupedgather(
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    group_size: int = 1,
+    available_memory_proportion: float | None = None,
+    zero_OOR: bool = False,
+) -> Tensor:
     """As :func:`gather`, in groups that have indices of their own.
 
     Args:
         group_size: number of groups; with more than one the first axis of ``t`` and ``indices`` goes over them, and
             ``axis`` is another one.
     """
-    return make(_k.Gather, t, indices, axis=axis, zero_out_of_range=zero_OOR, group_size=group_size)
+    share = _plan_share("groupedgather", available_memory_proportion)
+    named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
+    return make(_k.Gather, t, indices, group_size=group_size, **named)
 
 
-def scatter(t: Tensor, indices: Tensor, values: Tensor, axis: int = 0) -> Tensor:
+def scatter(
+    t: Tensor, indices: Tensor, values: Tensor, axis: int = 0, available_memory_proportion: float | None = None
+) -> Tensor:
     """``t`` with ``values`` written along ``axis`` at ``indices``, which have the values' shape."""
-    return make(_k.Scatter, t, indices, values, axis=axis)
+    share = _plan_share("scatter", available_memory_proportion)
+    return make(_k.Scatter, t, indices, values, axis=axis, available_memory_proportion=share)
 
 
 def scatter_reduce(
@@ -47,6 +88,7 @@ def scatter_reduce(
     axis: int = 0,
     axis_size: int | None = None,
     enable_index_broadcast: bool = True,
+    available_memory_proportion: float | None = None,
 ) -> Tensor:
     """Elements of ``data`` combined along ``axis`` at ``indices``.
 
@@ -73,6 +115,7 @@ def scatter_reduce(
         axis_size=axis_size,
         reduction=reduction,
         index_broadcast=enable_index_broadcast,
+        available_memory_proportion=_plan_share("scatter_reduce", available_memory_proportion),
     )
 
 
@@ -82,10 +125,28 @@ def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tenso
     return make(_k.OneHot, t, values, depth=num_classes, axis=axis)
 
 
-def topk(t: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``."""
-    names = ["topk_values", "topk_indices"]
-    values, indices = make_all(_k.TopK, [t], names, k=k, axis=axis, largest=largest, sorted=sorted)
+def topk(
+    t: Tensor,
+    k: int,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    available_memory_proportion: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``.
+
+    Args:
+        available_memory_proportion: for the update that the gradient is.
+    """
+    names, share = ["topk_values", "topk_indices"], _plan_share("topk", available_memory_proportion)
+    named: dict[str, Any] = {
+        "k": k,
+        "axis": axis,
+        "largest": largest,
+        "sorted": sorted,
+        "available_memory_proportion": share,
+    }
+    values, indices = make_all(_k.TopK, [t], names, **named)
     return values, indices
 
 

@@ -18,11 +18,17 @@ import numpy as np
 from ipuperf.ir import INT32
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
-from ipuperf.ops.gather import multi_slice_cycles, multi_update_cycles
-from ipuperf.ops.update_vertices import scaled_add_cycles
+from ipuperf.ops.gather import multi_slice_cycles
 
 from .layout import Layout, even
-from .planner.embedding import EmbeddingPlan, plan_lookup, strided_reduce
+from .planner.embedding import (
+    COMBINED_BY,
+    EmbeddingPlan,
+    combined_cycles,
+    plan_lookup,
+    strided_reduce,
+    update_cycles,
+)
 from .supersteps import Superstepper, lowers
 from .tilevector import TileVector
 
@@ -138,7 +144,7 @@ def _candidates(planned: _Planned) -> None:
 
 @lowers(w.TableUpdate)
 def update(stepper: Superstepper, item: w.TableUpdate) -> None:
-    """A result that is cleared; slices and indices to the tiles; updates; with parts of the indices partial tables that
+    """A result that is filled; slices and indices to the tiles; updates; with parts of the indices partial tables that
     are cleared, reduced and added."""
     chip = stepper.chip
     plan = plan_lookup(chip, item)
@@ -155,26 +161,38 @@ def update(stepper: Superstepper, item: w.TableUpdate) -> None:
     drawn = plan.group_split * plan.index_split * plan.row_split * workers
     found = most_hits(plan.indices, share, drawn)
     columns, passed = np.array(plan.columns), np.array(plan.indices - found)
-    cycles = plan.groups * int(multi_update_cycles(columns, np.array(found), passed, planned.size, workers))
-    name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(item.dtype)},{item.operation}>"
-    planned.compute(name, cycles, item.flops)
+    cycles = plan.groups * int(update_cycles(item, columns, np.array(found), passed, workers))
+    planned.compute(_vertex(item), cycles, item.flops)
     partials = plan.rows * plan.columns if plan.index_split > 1 else 0
     planned.holds((plan.row_split > 1) * plan.indices * plan.columns + partials, plan.indices)
     if plan.index_split > 1:
         planned.holds(2 * partials, 0)
-        _sums(planned)
+        _partials(planned, item)
     op = stepper.op
     if op.outputs and op.outputs[0] not in stepper.layouts and not op.aliases():
         elements = op.outputs[0].spec.elements
         stepper.layouts[op.outputs[0]] = planned.layout("table", elements, plan.columns)
 
 
-def _sums(planned: _Planned) -> None:
-    """The partial tables of the parts of the indices, reduced and added to the table."""
-    plan, item, chip = planned.plan, planned.item, planned.chip
+def _vertex(item: w.TableUpdate) -> str:
+    """The vertex that updates: only sums have a scale."""
+    kind = vertices.poplar_type(item.dtype)
+    if item.operation == "NONE":
+        return f"popops::MultiUpdate<{kind}>"
+    return f"popops::{'Scaled' if item.operation == 'ADD' else ''}MultiUpdateOp<{kind},{item.operation}>"
+
+
+def _partials(planned: _Planned, item: w.TableUpdate) -> None:
+    """The partial tables of the parts of the indices, reduced and combined with the table."""
+    plan, chip, kind = planned.plan, planned.chip, vertices.poplar_type(item.dtype)
     partials = plan.stored * plan.index_split
     planned.exchange("partials", partials * planned.size)
     reduced = strided_reduce(np.array(plan.stored), np.array(plan.index_split), planned.size, chip)
-    planned.compute(f"popops::Reduce<ADD,{vertices.poplar_type(item.dtype)}>", int(reduced))
-    added = scaled_add_cycles(item.dtype, item.dtype, True, apart=True)(np.array([plan.stored]), chip)
-    planned.compute(f"popops::ScaledAddSupervisor<{vertices.poplar_type(item.dtype)}>", int(added[0]))
+    planned.compute(f"popops::Reduce<{item.operation},{kind}>", int(reduced))
+    combined = combined_cycles(item, np.array([plan.stored]), chip)
+    name = (
+        f"ScaledAddSupervisor<{kind}>"
+        if item.operation == "ADD"
+        else f"BinaryOp1D<{COMBINED_BY[item.operation]},{kind}>"
+    )
+    planned.compute(f"popops::{name}", int(combined[0]))

@@ -45,7 +45,15 @@ from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
 from .steps import Call, InterIpuCopy, IoTiles, IpuTransfer, Repeat, Sequence, Step
-from .supersteps import OpSteps, Superstepper, local_copy, on_tile_copy
+from .supersteps import (
+    OpSteps,
+    Superstepper,
+    local_copies,
+    local_copy,
+    on_tile_copies,
+    on_tile_copy,
+    trip_control,
+)
 from .tile_sets import IO, TileSets
 
 if TYPE_CHECKING:
@@ -231,20 +239,27 @@ class Lowering(Places):
                 made.before.setdefault(self.home(inner), []).extend(copies)
 
     def copy_carried(self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph) -> None:
-        """Copies of loop-carried values at the end of a trip: into a clone of the result, as another value of the loop
-        may be an alias of it, then to where the body reads it (PopART popx/op/loopx.cpp); over the exchange when
-        result and input lie differently."""
+        """Copies of loop-carried values at the end of a trip: of all results into clones of them, as another value of
+        the loop may be an alias of one, then to where the body reads them (PopART popx/op/loopx.cpp); over the exchange
+        where result and input lie differently. Copies that follow each other are made at once, per IPU and tile set."""
+        sets: dict[tuple[int, bool], list[tuple[Tensor, Tensor]]] = {}
         for inner, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
             self.check_carried(op, inner, result)
-            after = made.after_trip.setdefault(self.home(inner), [])
-            given, wanted = body.layouts[result], body.layouts[inner]
-            copies = on_tile_copy(op_id, result, given, self.machine)
-            if given == wanted:
-                copies += on_tile_copy(op_id, result, wanted, self.machine)
-            else:
-                name = f"{op.type}/carried {inner.name}"
-                copies += local_copy(op_id, name, wanted, inner.dtype.size, self.machine)
-            after += self.on_tiles(inner, copies)
+            place = (self.home(inner), self.tile_set_of.get(inner) == IO)
+            sets.setdefault(place, []).append((inner, result))
+        if isinstance(op, Loop) and op.conditional:
+            made.after_trip.setdefault(op.ipu or 0, []).extend(trip_control(op_id, op.type, self.machine))
+        for (home, _), pairs in sets.items():
+            given = [(body.layouts[result], result.dtype.size) for _, result in pairs]
+            wanted = [(body.layouts[inner], inner.dtype.size) for inner, _ in pairs]
+            stays = [new[0] is old[0] or new[0] == old[0] for new, old in zip(wanted, given, strict=True)]
+            moved = [new for new, stay in zip(wanted, stays, strict=True) if not stay]
+            copies = on_tile_copies(op_id, given, self.machine)
+            names = [inner.name for (inner, _), stay in zip(pairs, stays, strict=True) if not stay]
+            copies += local_copies(op_id, f"{op.type}/carried {', '.join(names)}", moved, self.machine)
+            kept = [new for new, stay in zip(wanted, stays, strict=True) if stay]
+            copies += on_tile_copies(op_id, kept, self.machine)
+            made.after_trip.setdefault(home, []).extend(self.on_tiles(pairs[0][0], copies))
 
     def on_tiles(self, tensor: Tensor, steps: list[Step]) -> list[Step]:
         """Steps that run on the tile set where ``tensor`` lies."""

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ipuperf.ir import IrError, Tensor
+from ipuperf.ir import BOOL, INT32, IrError, Tensor
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.update_vertices import fused_cycles
 
 from . import code, rearrangements
 from .code import CodeBytes
@@ -508,16 +509,53 @@ def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
 
 def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:
     """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
-    cycles = copy_cycles(layout.bytes(tensor.dtype.size), machine)
-    return [compute_set(op_id, f"poplar::Memcpy{tensor.dtype.size * 8}", cycles, machine)]
+    return on_tile_copies(op_id, [(layout, tensor.dtype.size)], machine)
+
+
+def on_tile_copies(op_id: int, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
+    """Copies of tensors (layout, bytes of an element) that stay where they lie, at once: one compute set, with one
+    set-up."""
+    if not pieces:
+        return []
+    share = _shares(pieces)
+    name = f"poplar::Memcpy{max(size for _, size in pieces) * 8}"
+    return [compute_set(op_id, name, copy_cycles(share, machine), machine)]
 
 
 def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:
     """Steps that bring a tensor of elements of ``size`` bytes into ``layout`` from another one (call operands)."""
+    return local_copies(op_id, name, [(layout, size)], machine)
+
+
+def local_copies(op_id: int, name: str, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
+    """As :func:`local_copy` for tensors (layout, bytes of an element) that go together: one exchange."""
+    if not pieces:
+        return []
     chip = machine.chip
-    dense = layout.bytes(size).dense()
+    dense = _shares(pieces).dense()
     cycles = TileVector.of(
         np.where(dense > 0, chip.exchange_setup_cycles - (-dense // chip.exchange_bytes_per_cycle), 0)
     )
     total = int(dense.sum())
     return [Sync(op_id, name, chip.sync_cycles), Phase(op_id, name, "exchange", cycles, total, total)]
+
+
+def _shares(pieces: Sequence[tuple[Layout, int]]) -> TileVector:
+    """Bytes of all tensors (layout, bytes of an element) on each tile."""
+    first, *others = (layout.bytes(size) for layout, size in pieces)
+    return reduce(TileVector.__add__, others, first)
+
+
+def trip_control(op_id: int, name: str, machine: Machine) -> list[Step]:
+    """What a trip of a conditional loop takes beside its body (PopART popx/op/loopx.cpp): one tile works out whether to
+    leave the loop from four scalars, all tiles learn it, one tile counts."""
+    tiles, word = machine.chip.tiles, w.ReadCondition.bytes
+    leave = TileVector.of(fused_cycles(BOOL, 4, 0, 4)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
+    count = TileVector.of(fused_cycles(INT32, 1, 0, 1)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
+    cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + 1, tiles, tiles)
+    return [
+        compute_set(op_id, "popops::map<bool>", leave, machine),
+        Sync(op_id, f"{name}/condition", machine.chip.sync_cycles),
+        Phase(op_id, f"{name}/condition", "exchange", cycles, word * tiles, word * tiles),
+        compute_set(op_id, "popops::map<int>", count, machine),
+    ]

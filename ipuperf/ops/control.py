@@ -30,7 +30,7 @@ from ipuperf.ir import (
     gradient_name,
     roots,
 )
-from ipuperf.ir.attributes import INTEGER, INTEGERS, Attribute, instance
+from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, instance
 
 from .base import Op
 from .shape import Init
@@ -208,13 +208,18 @@ class Loop(_Control):
     remaining inputs are the same in every iteration, unless they are by reference and changed inside. Carried inputs
     are always by value: the changed value is the output. There is no gradient, as upstream.
 
+    ``conditional`` (attribute): each trip first asks whether to go on, as in a loop of ONNX that has its number of
+    trips and a condition as operands (upstream's ``poptorch.for_loop``); the answer is always yes.
+
     Cost: a copy of the operands passed by value, the callee ``trip_count`` times, two copies of the carried values for
-    each trip (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them).
+    each trip (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them), of a
+    conditional loop also the condition and the counter.
     """
 
     type: ClassVar[str] = "Loop"
 
     trip_count = Attribute(INTEGER)
+    conditional = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The specs of the callee's outputs; raises for the main graph, a bad trip count and operands that do not

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, optional
+from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import reduce, shape, vertices
 from .axes import axis_of, wrapped
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 
 INDEX_TYPES = ("int32", "uint32", "int64")
+
+#: Share of a tile's memory that plans may take when none is stated (PopLibs' default).
+DEFAULT_SHARE = 0.6
 
 #: Elements of one piece of a sum over rows: its positions (8 bytes each) stay in the level-2 cache.
 PIECE = 1 << 15
@@ -98,10 +101,24 @@ def multi_update_cycles(part: np.ndarray, found: np.ndarray, passed: np.ndarray,
 # -- indices -----------------------------------------------------------------------------------------------------------
 
 
+def plan_share(op: Op, share: float | None) -> float | None:
+    """``share`` of a tile's memory; raise unless it is above 0 and at most 1."""
+    op.require(share is None or 0 < share <= 1, f"available_memory_proportion={share}; allowed: above 0, up to 1")
+    return share
+
+
 class Indexed(Op):
-    """Base of ops that find slices along ``axis`` by indices."""
+    """Base of ops that find slices along ``axis`` by indices; ``available_memory_proportion`` is the share of a tile's
+    memory that temporary data of the plan may take, above 0 and at most 1 (default 0.6)."""
 
     axis = Attribute(INTEGER, 0, settle=axis_of)
+    available_memory_proportion = Attribute(optional(NUMBER), None, settle=plan_share)
+
+    @property
+    def memory(self) -> float:
+        """The share of memory that the plan may use."""
+        stated = self.available_memory_proportion
+        return DEFAULT_SHARE if stated is None else stated
 
 
 def check_indices(op: Op, tensor: Tensor) -> None:
@@ -151,11 +168,11 @@ def _check_range(op: Indexed, rows: np.ndarray, unsigned: np.ndarray, size: int)
 # -- gather ------------------------------------------------------------------------------------------------------------
 
 
-def _groups(op: Indexed, count: int) -> int:
+def group_count(op: Indexed, count: int) -> int:
     """``count`` groups; of more than one, the first axis of both operands goes over them."""
     op.require(count >= 1, f"group_size {count}; at least 1 is needed")
     if count > 1:
-        data, indices = op.inputs
+        data, indices = op.inputs[:2]
         first = (data.shape[:1], indices.shape[:1])
         op.require(
             first == ((count,), (count,)),
@@ -180,7 +197,7 @@ class Gather(Indexed):
         optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.inputs[0].shape[op.axis])
     )
     zero_out_of_range = Attribute(FLAG, False)
-    group_size = Attribute(INTEGER, 1, settle=_groups)
+    group_size = Attribute(INTEGER, 1, settle=group_count)
 
     def infer(self) -> list[TensorSpec]:
         """The data's shape with the indices' shape (without the groups) in the place of the axis."""
@@ -238,7 +255,7 @@ class Gather(Indexed):
         if not out.elements:
             return []
         before, size, after, count = self.sizes
-        works: list[Work] = [Lookup(size, before * after, count, out.dtype, self.group_size)]
+        works: list[Work] = [Lookup(size, before * after, count, out.dtype, self.group_size, self.memory)]
         return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
 
 
@@ -348,7 +365,8 @@ class GatherGrad(Indexed):
             return [vertices.fill(out.dtype, out.elements)]
         works: list[Work] = _mask_work(index, grad) if self.zero_out_of_range else []
         width = out.elements // (self.size * groups)
-        works.append(TableUpdate(self.size, width, index.elements // groups, out.dtype, groups, cleared=True))
+        count = index.elements // groups
+        works.append(TableUpdate(self.size, width, count, out.dtype, groups, self.memory, cleared=True))
         if self.padding_idx is not None:
             works.append(vertices.fill(out.dtype, out.elements // self.size))
         return works

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import BOOL, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice
 
 from . import shape, vertices
@@ -20,14 +20,15 @@ from .axes import axis_of
 from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .elementwise import Equal, Where, zero
-from .gather import Indexed, bind_indices, check_indices, multi_update_add, raw_contiguous
-from .work import Lookup, TableUpdate, Work
+from .gather import Indexed, bind_indices, check_indices, group_count, raw_contiguous
+from .work import Copy, Lookup, TableUpdate, Work
 
-#: By reduction: how updates are combined, what stands in the table before the first one, and popops' name of it.
+#: By reduction: how updates are combined, what stands in the table before the first one, and popops' name of it
+#: (PopART computes the least as the negated greatest of what is negated).
 COMBINED: dict[str, tuple[np.ufunc, float, str]] = {
     "sum": (np.add, 0, "ADD"),
     "max": (np.maximum, -np.inf, "MAX"),
-    "min": (np.minimum, np.inf, "MIN"),
+    "min": (np.minimum, np.inf, "MAX"),
     "mul": (np.multiply, 1, "MUL"),
 }
 REDUCTIONS = ("none", *COMBINED)
@@ -39,8 +40,9 @@ class ScatterReduce(Indexed):
     Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
     the ``initial values`` (the result's shape). Attributes ``axis`` (default -1), ``axis_size``, ``reduction``:
     ``sum``, ``max``, ``min``, ``mul``, or ``none`` (written; of several the last counts); ``index_broadcast``: when
-    false, indices may be smaller than the data, of which only that part is used (as ``torch.scatter_reduce``).
-    Without initial values, elements that no index names are 0 (1 for ``mul``).
+    false, indices may be smaller than the data, of which only that part is used (as ``torch.scatter_reduce``);
+    ``group_size``: with more than one group, the first axis of all operands goes over them, and each has indices of its
+    own. Without initial values, elements that no index names are 0 (1 for ``mul``).
     """
 
     type = "ScatterReduce"
@@ -49,6 +51,7 @@ class ScatterReduce(Indexed):
     axis_size = Attribute(INTEGER)
     reduction = Attribute(choice(*REDUCTIONS), "sum")
     index_broadcast = Attribute(FLAG, True)
+    group_size = Attribute(INTEGER, 1, settle=group_count)
 
     def infer(self) -> list[TensorSpec]:
         """The used part of the data, with ``axis_size`` on the axis."""
@@ -74,8 +77,15 @@ class ScatterReduce(Indexed):
 
     def index_shape(self) -> tuple[int, ...] | None:
         """The indices' shape with the data's rank; None when it does not fit."""
-        fit = broadcast_index if self.index_broadcast else smaller_index
-        return fit(self.inputs[0].shape, self.inputs[1].shape, self.axis)
+        fit, grouped = broadcast_index if self.index_broadcast else smaller_index, self.grouped
+        data, index = self.inputs[0].shape, self.inputs[1].shape
+        own = fit(data[grouped:], index[grouped:], self.axis - grouped)
+        return None if own is None else (*index[:grouped], *own)
+
+    @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
 
     def used_shape(self) -> tuple[int, ...]:
         """Shape of the part of the data that is used."""
@@ -111,7 +121,8 @@ class ScatterReduce(Indexed):
     def _found(self, builder: GradientBuilder, table: Tensor) -> Tensor:
         """The elements of ``table`` at the indices."""
         inputs = [table, builder.forward(self.inputs[1])]
-        return builder.op(ScatterReduceGrad, inputs, axis=self.axis, shape=self.inputs[0].shape)
+        kept = {name: value for name, value in self.attributes.items() if name in ScatterReduceGrad.declared}
+        return builder.op(ScatterReduceGrad, inputs, **{**kept, "shape": self.inputs[0].shape})
 
     def _of_sum(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor]:
         return self._found(builder, grad), grad
@@ -136,26 +147,30 @@ class ScatterReduce(Indexed):
         return data, builder.op(Where, [kept, grad, none])
 
     def work(self) -> list[Work]:
-        """Start values, then updates: of whole slices for indices along the axis only, else of single elements; for the
-        extremes without initial values a second table of what was updated, and a selection by it
-        (PopART popx/op/scatterreducex.cpp)."""
-        out, count = self.outputs[0].spec, math.prod(self.used_shape())
-        start: list[Work] = [vertices.fill(out.dtype, out.elements)]
-        if len(self.inputs) == 3:
-            start = shape.copy_work(self.outputs[0])
+        """Start values, then planned updates: of whole slices for indices along the axis only, else of single elements
+        at indices of the flattened table; for the extremes without initial values a second table of what was updated,
+        and a selection by it, and for the least all operands negated (PopART popx/op/scatterreducex.cpp)."""
+        out, data, count = self.outputs[0].spec, self.inputs[0].spec, math.prod(self.used_shape())
+        initial = len(self.inputs) == 3
+        start = shape.copy_work(self.outputs[0]) if initial else []
         if not count or not out.elements:
-            return start
-        operation = COMBINED.get(self.reduction, COMBINED["sum"])[2]
-        sizes = _update_sizes(self.index_shape() or (), out, self.axis, count)
-        if self.reduction == "sum":
-            given_start = start if len(self.inputs) == 3 else []
-            indices, rows, width = sizes
-            return [*given_start, TableUpdate(rows, width, indices, out.dtype, cleared=not given_start)]
-        works: list[Work] = [*start, multi_update_add(out.dtype, *sizes, operation)]
-        if len(self.inputs) == 3 or self.reduction not in ("max", "min"):
-            return works
-        mask = [vertices.fill(out.dtype, out.elements), multi_update_add(out.dtype, *sizes, "MAX")]
-        return [*works, *mask, vertices.select(out.dtype, out.elements)]
+            return start or [vertices.fill(out.dtype, out.elements)]
+        works: list[Work] = [*start, *_linear(self.inputs[1].spec, self.index_shape() or (), self.axis, self.grouped)]
+        if self.reduction == "min":
+            negated = [data, out] if initial else [data]
+            works += [vertices.unary("NEGATE", data.dtype, spec.elements) for spec in negated]
+        name = COMBINED[self.reduction][2] if self.reduction in COMBINED else "NONE"
+        works.append(self._update(name, cleared=not initial))
+        if self.reduction in ("max", "min") and not initial:
+            ones = vertices.fill(out.dtype, data.elements)
+            works += [ones, self._update("MAX", cleared=True), vertices.select(out.dtype, out.elements)]
+        return [*works, vertices.unary("NEGATE", out.dtype, out.elements)] if self.reduction == "min" else works
+
+    def _update(self, operation: str, *, cleared: bool) -> TableUpdate:
+        out, used, grouped, groups = self.outputs[0].spec, self.used_shape(), self.grouped, self.group_size
+        sizes = (self.index_shape() or ())[grouped:], out.shape[grouped:], self.axis - grouped
+        indices, rows, width = update_sizes(*sizes, math.prod(used) // groups)
+        return TableUpdate(rows, width, indices, out.dtype, groups, self.memory, operation, cleared)
 
 
 def _start(reduction: str, dtype: np.dtype) -> np.ndarray:
@@ -227,15 +242,17 @@ class Scatter(Indexed):
         return [data, None, builder.op(ScatterReduceGrad, [grad, index], axis=self.axis, shape=shape_)]
 
     def work(self) -> list[Work]:
-        """A copy of the data, then updates (PopART popx/op/scatterx.cpp), of whole slices where indices lie along the
-        axis only and values are as wide as the data."""
+        """A copy of the data, then planned updates (PopART popx/op/scatterx.cpp), of whole slices where indices lie
+        along the axis only and values are as wide as the data."""
         values, out = self.inputs[2].spec, self.outputs[0].spec
         start = shape.copy_work(self.outputs[0])
         if not values.elements or not out.elements:
             return start
         whole = values.elements * out.shape[self.axis] == out.elements * values.shape[self.axis]
         index = self.index_shape() or () if whole else values.shape
-        return [*start, multi_update_add(out.dtype, *_update_sizes(index, out, self.axis, values.elements))]
+        indices, rows, width = update_sizes(index, out.shape, self.axis, values.elements)
+        linear = _linear(self.inputs[1].spec, index, self.axis, 0)
+        return [*start, *linear, TableUpdate(rows, width, indices, out.dtype, 1, self.memory, "NONE")]
 
 
 def broadcast_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
@@ -256,11 +273,23 @@ def smaller_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> t
     return full if fits else None
 
 
-def _update_sizes(index: Sequence[int], table: TensorSpec, axis: int, updates: int) -> tuple[int, int, int]:
+def update_sizes(index: Sequence[int], table: Sequence[int], axis: int, updates: int) -> tuple[int, int, int]:
     """Updates, rows of the table and elements of a row: whole slices when the indices lie along the axis only."""
+    elements = math.prod(table)
     if math.prod(index) == index[axis]:
-        return index[axis], table.shape[axis], table.elements // table.shape[axis]
-    return updates, table.elements, 1
+        return index[axis], table[axis], elements // table[axis]
+    return updates, elements, 1
+
+
+def _linear(indices: TensorSpec, index: Sequence[int], axis: int, grouped: int) -> list[Work]:
+    """Work on indices that do not lie along the axis only: a copy, and a product and a sum that make them positions in
+    the flattened table (PopART popx/op/scatterutilx.cpp: linearizeIndices)."""
+    count = math.prod(index)
+    if count == math.prod(index[:grouped]) * index[axis]:
+        return []
+    steps = [vertices.broadcast_scalar("MULTIPLY", INT32, count, in_place=True),
+             vertices.binary("ADD", INT32, count, in_place=True)]  # fmt: skip
+    return [Copy(count * indices.dtype.size), *steps]
 
 
 def _positions(
@@ -297,23 +326,31 @@ class ScatterReduceGrad(Indexed):
     type = "ScatterReduceGrad"
 
     shape = Attribute(INTEGERS)
+    group_size = Attribute(INTEGER, 1)
 
     def infer(self) -> list[TensorSpec]:
         """The data's shape."""
         grad, indices = self.inputs
         check_indices(self, indices)
-        self.require(
-            broadcast_index(self.shape, indices.shape, self.axis) is not None,
-            f"indices {indices.shape} do not fit data of shape {self.shape}",
-        )
+        self.require(self.index_shape() is not None, f"indices {indices.shape} do not fit data of shape {self.shape}")
         return [TensorSpec(self.shape, grad.dtype)]
+
+    @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
+
+    def index_shape(self) -> tuple[int, ...] | None:
+        """The indices' shape with the data's rank; None when it does not fit."""
+        index, grouped = self.inputs[1].shape, self.grouped
+        own = broadcast_index(tuple(self.shape[grouped:]), index[grouped:], self.axis - grouped)
+        return None if own is None else (*index[:grouped], *own)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ``take`` through flat positions."""
         out = outputs[0]
         grad, steps = raw_contiguous(inputs[0], env, slot=0)
-        shaped = broadcast_index(self.shape, self.inputs[1].shape, self.axis)
-        positions, fetch = _positions(self, inputs[1], shaped, out.shape, grad.shape, env)
+        positions, fetch = _positions(self, inputs[1], self.index_shape(), out.shape, grad.shape, env)
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=1)
         steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
         if target is not out:
@@ -322,9 +359,10 @@ class ScatterReduceGrad(Indexed):
 
     def work(self) -> list[Work]:
         """A planned lookup."""
-        out, axis = self.outputs[0].spec, self.axis
-        index = broadcast_index(out.shape, self.inputs[1].shape, axis) or ()
+        out, index, axis, grouped = self.outputs[0].spec, self.index_shape() or (), self.axis, self.grouped
         if not out.elements:
             return []
-        count, rows, width = _update_sizes(index, self.inputs[0].spec, axis, out.elements)
-        return [Lookup(rows, width, count, out.dtype)]
+        groups, table = self.group_size, self.inputs[0].shape[grouped:]
+        count, rows, width = update_sizes(index[grouped:], table, axis - grouped, out.elements // groups)
+        linear = _linear(self.inputs[1].spec, index, axis, grouped)
+        return [*linear, Lookup(rows, width, count, out.dtype, groups, self.memory)]

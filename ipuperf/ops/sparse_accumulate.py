@@ -82,4 +82,5 @@ class SparseAccumulate(Indexed):
         rows = target.shape[self.axis]
         if not target.elements or not indices.elements:
             return []
-        return [TableUpdate(rows, target.elements // rows, math.prod(indices.shape), target.dtype)]
+        width, count = target.elements // rows, math.prod(indices.shape)
+        return [TableUpdate(rows, width, count, target.dtype, available_memory_proportion=self.memory)]

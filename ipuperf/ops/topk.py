@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
+from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import vertices
 from .axes import axis_of
 from .base import Environment, Kernel, Op
 from .binding import given
+from .gather import plan_share
 from .scatter import ScatterReduce
 from .work import Vertices, Work
 
@@ -49,7 +50,7 @@ class TopK(Op):
     """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
 
     They are always in order (``sorted`` false, which leaves the order open, only makes the device faster); of equal
-    elements the first comes first.
+    elements the first comes first. ``available_memory_proportion`` is for the update that the gradient is.
     """
 
     type = "TopK"
@@ -58,6 +59,7 @@ class TopK(Op):
     axis = Attribute(INTEGER, -1, settle=axis_of)
     largest = Attribute(FLAG, True)
     sorted = Attribute(FLAG, True)
+    available_memory_proportion = Attribute(optional(NUMBER), None, settle=plan_share)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with ``k`` on the axis, twice."""
@@ -88,8 +90,9 @@ class TopK(Op):
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
-        size = self.inputs[0].shape[axis]
-        return [builder.op(ScatterReduce, [given(grads), index], axis=axis, axis_size=size, reduction="sum")]
+        size, share = self.inputs[0].shape[axis], self.available_memory_proportion
+        inputs = [given(grads), index]
+        return [builder.op(ScatterReduce, inputs, axis=axis, axis_size=size, available_memory_proportion=share)]
 
     def work(self) -> list[Work]:
         """A bitonic network. Smallest: negated before and after (PopART popx/op/topkx.cpp)."""

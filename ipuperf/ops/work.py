@@ -207,7 +207,8 @@ class Lookup(Work):
 
 @dataclass(frozen=True)
 class TableUpdate(Lookup):
-    """``indices`` slices combined into the table by ``operation`` (popops ``multiUpdateAdd``).
+    """``indices`` slices combined into the table by ``operation``, or written with ``NONE`` (popops ``multiUpdateAdd``,
+    ``multiUpdate``).
 
     ``cleared``: the table is a result, filled with the operation's start value first.
     """
@@ -217,8 +218,8 @@ class TableUpdate(Lookup):
 
     @property
     def flops(self) -> int:
-        """An operation for each element of the slices, and a multiplication with the scale."""
-        return 2 * self.groups * self.indices * self.width
+        """An operation for each element of the slices, and of sums a multiplication with the scale."""
+        return {"ADD": 2, "NONE": 0}.get(self.operation, 1) * self.groups * self.indices * self.width
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ipuperf.functions.naming import names_in, reduces
 from . import (
     aten_attention,
     aten_elementwise,
+    aten_indexing,
     aten_losses,
     aten_norms,
     aten_poptorch,
@@ -37,6 +38,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         **_declared(),
         **aten_attention.HANDLERS,
         **aten_elementwise.HANDLERS,
+        **aten_indexing.HANDLERS,
         **aten_losses.HANDLERS,
         **aten_norms.HANDLERS,
         **aten_products.HANDLERS,

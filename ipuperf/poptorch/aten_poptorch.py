@@ -18,7 +18,7 @@ from .enums import MatMulSerializationMode
 
 #: Ops through which ``set_available_memory`` looks for the planned op (PopTorch FixupSetAvailableMemory).
 _TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
-_PLANNED = ("MatMul", "Conv", "ConvTranspose")
+_SHARE = "available_memory_proportion"
 
 
 def identity_loss(low: Lowering, value: Value, reduction: str) -> Tensor:
@@ -45,14 +45,14 @@ def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
 
 
 def set_available_memory(low: Lowering, value: Value, proportion: float) -> Tensor:
-    """The proportion as an attribute of the matrix product or convolution that made the value."""
+    """The proportion as an attribute of the planned op that made the value."""
     tensor = low.tensor(value)
     op = _planned(tensor)
     if op is None:
-        raise low.unsupported(f"only results of {', '.join(_PLANNED)} have a memory proportion")
+        raise low.unsupported("only results of matrix products, convolutions and lookups have a memory proportion")
     if proportion <= 0:
         raise low.unsupported(f"proportion={proportion} is unsupported; allowed: above 0, up to 1")
-    op.attributes["available_memory_proportion"] = float(proportion)
+    op.attributes[_SHARE] = float(proportion)
     return tensor
 
 
@@ -61,7 +61,7 @@ def _planned(tensor: Tensor) -> Op | None:
     while op is not None and op.type in _TRANSPARENT:
         before = [t.producer for t in op.inputs if t.producer is not None]
         op = before[0] if before else None
-    return op if op is not None and op.type in _PLANNED else None
+    return op if op is not None and _SHARE in op.declared else None
 
 
 def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precision: bool) -> Tensor:

@@ -10,13 +10,9 @@ import numpy as np
 import torch
 
 from ipuperf.functions import arranging as to
-from ipuperf.functions import make
-from ipuperf.functions.arithmetic import where
 from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped
-from ipuperf.functions.elementary import scaled
 from ipuperf.functions.selection import gather as gathered
-from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
-from ipuperf.ops import Gather
+from ipuperf.ir import FLOAT32, INT32, Tensor
 
 from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
 
@@ -258,99 +254,7 @@ def _nearest(
     return found
 
 
-# -- picking by index --------------------------------------------------------------------------------------------------
-
-
-def embedding(
-    low: Lowering,
-    weight: Value,
-    indices: Value,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of a table; the row ``padding_idx`` gets no gradient."""
-    if scale_grad_by_freq:
-        raise low.unsupported("scale_grad_by_freq=True is unsupported")
-    padding = None if padding_idx == -1 else padding_idx
-    return make(Gather, low.tensor(weight), low.tensor(indices, INT32), axis=0, padding_idx=padding)
-
-
-def index_select(low: Lowering, value: Value, dim: int, index: Value) -> Tensor:
-    """Positions of one axis, given by a vector."""
-    x = low.tensor(value)
-    return reshaped(gathered(x, low.tensor(index, INT32), axis_of(dim, len(x.shape))), low.shape)
-
-
-def gather(low: Lowering, value: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Tensor:
-    """One element for each element of ``index``, from the same place but for one axis."""
-    x = low.tensor(value)
-    return to.picked(x, low.tensor(index, INT32), axis_of(dim, len(x.shape)))
-
-
-def index(low: Lowering, value: Value, indices: Sequence[Value]) -> Tensor:
-    """Indexing with integer tensors (not negative at run time); bool masks only as constants."""
-    x = low.tensor(value)
-    chosen = _index_tensors(low, x, indices)
-    axes = list(chosen)
-    shape = np.broadcast_shapes(*(t.shape for t in chosen.values()))
-    linear: Tensor | None = None
-    for position, axis in enumerate(axes):
-        stride = math.prod(x.shape[a] for a in axes[position + 1 :])
-        part = scaled(chosen[axis], stride)
-        linear = part if linear is None else linear + part
-    assert linear is not None
-    rest = [a for a in range(len(x.shape)) if a not in axes]
-    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-    if len(axes) == 1:
-        return reshaped(gathered(x, broadcast(linear, shape), axes[0]), low.shape)
-    table = permuted(x, [*axes, *rest])
-    rows = math.prod(x.shape[a] for a in axes)
-    table = reshaped(table, (rows, *(x.shape[a] for a in rest)))
-    found = gathered(table, broadcast(linear, shape), 0)
-    if adjacent and axes[0] > 0:
-        picked, before = len(shape), axes[0]
-        order = [*range(picked, picked + before), *range(picked), *range(picked + before, picked + len(rest))]
-        found = permuted(found, order)
-    return reshaped(found, low.shape)
-
-
-def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[int, Tensor]:
-    """Index tensors by axis; constant masks become positions, constant negative indices count from the end."""
-    found: dict[int, Tensor] = {}
-    axis = 0
-    for part in indices:
-        if part is None:
-            axis += 1
-            continue
-        if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
-            for positions in part.nonzero(as_tuple=True):
-                found[axis] = low.constant(positions.numpy(), INT32)
-                axis += 1
-            continue
-        if isinstance(part, torch.Tensor):
-            found[axis] = low.constant(torch.remainder(part.cpu(), x.shape[axis]).numpy(), INT32)
-        elif part.dtype == BOOL:
-            raise low.unsupported(
-                "indexing with a bool tensor is unsupported (the shape would depend on values); use torch.where"
-            )
-        else:
-            found[axis] = low.tensor(part, INT32)
-        axis += 1
-    return found
-
-
-def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Value, accumulate: bool = False) -> Tensor:
-    """``x[mask] = number`` for one bool mask."""
-    x, masks = low.tensor(value), [i for i in indices if i is not None]
-    mask = low.tensor(masks[0]) if len(masks) == 1 and indices[0] is not None else None
-    if mask is None or mask.dtype != BOOL or accumulate:
-        raise low.unsupported("only `x[mask] = number` with one bool mask is supported")
-    number = low.tensor(values, x.dtype)
-    if number.spec.elements != 1:
-        raise low.unsupported(f"values of shape {number.shape} are unsupported; allowed: one number")
-    mask = reshaped(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
-    return where(mask, reshaped(number, ()), x)
+# -- classes and sums along an axis ------------------------------------------------------------------------------------
 
 
 def one_hot(low: Lowering, value: Value, num_classes: int = -1) -> Tensor:
@@ -358,9 +262,6 @@ def one_hot(low: Lowering, value: Value, num_classes: int = -1) -> Tensor:
     if num_classes < 0:
         raise low.unsupported("num_classes=-1 is unsupported (the shape would depend on values); give a number")
     return to.one_hot(low.tensor(value, INT32), num_classes, low.dtype)
-
-
-# -- triangles and sums along an axis ----------------------------------------------------------------------------------
 
 
 def _triangle(lower: bool) -> Handler:
@@ -396,16 +297,11 @@ HANDLERS: Mapping[str, Handler] = {
     "contiguous": same,
     "copy": copy,
     "cumsum": cumsum,
-    "embedding": embedding,
     "expand": to_result_broadcast,
     "expand_as": to_result_broadcast,
     "fill": fill,
     "flatten": to_result_shape,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
-    "gather": gather,
-    "index": index,
-    "index_put": index_put,
-    "index_select": index_select,
     "lift_fresh": same,
     "lift_fresh_copy": same,
     "mT": matrix_transpose,

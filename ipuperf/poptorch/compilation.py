@@ -52,7 +52,6 @@ _SYNC_PATTERNS = {
     SyncPattern.SinglePipeline: "single_pipeline",
     SyncPattern.ReplicaAndLadder: "replica_and_ladder",
 }
-_PLANNED = ("MatMul", "Conv", "ConvDataGrad", "ConvWeightsGrad", "ConvTranspose")
 
 
 @dataclass(frozen=True)
@@ -467,14 +466,14 @@ def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
     for part in parts:
         share = shares.get(f"IPU{part.ipu}", shares.get(part.ipu))
         for op in _planned(part.graph):
-            if half and op.inputs[0].dtype is FLOAT16:
+            if half and "partials_dtype" in op.declared and op.inputs[0].dtype is FLOAT16:
                 op.attributes["partials_dtype"] = FLOAT16
             if share is not None and op.attributes.get("available_memory_proportion") is None:
                 op.attributes["available_memory_proportion"] = float(share)
 
 
 def _planned(graph: Graph) -> list[Any]:
-    found = [op for op in graph.ops if op.type in _PLANNED]
+    found = [op for op in graph.ops if "available_memory_proportion" in op.declared]
     for callee in graph.called_graphs():
         found += _planned(callee)
     return found

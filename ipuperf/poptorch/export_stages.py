@@ -16,6 +16,7 @@ from ipuperf.ops import Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
 from .aten import RANDOM, handler_of, name_of
+from .aten_indexing import GROUPED, scatter_all, scatter_call
 from .aten_lowering import ExportError, Lowering, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
@@ -246,12 +247,55 @@ class StageWriter:
             where = partition.place(tag)
             self._places[node] = Place(where.stage, where.ipu)
         self._prepare()
-        for node in self.traced.program.graph.nodes:
+        for together in self._ordered():
+            if len(together) > 1:
+                self._write_together(together)
+                continue
+            (node,) = together
             if node.op == "call_function":
                 self._note_loss(node)
                 self.values[node] = self._value(node)
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedError(f"{location_of_node(node)}: {node.op} {node.target} is unsupported")
+
+    def _ordered(self) -> list[list[torch.fx.Node]]:
+        """The nodes in order; scatters of one place that do not need each other's results stand together where there
+        are several (poptorch: ``source/GNNOptimizations.cpp``), at the cost of the order of the others: first what
+        needs no scatter, then what needs one, and so on."""
+        depths: dict[torch.fx.Node, int] = {}
+        layers: dict[int, tuple[dict[Any, list[torch.fx.Node]], list[torch.fx.Node]]] = {}
+        nodes = list(self.traced.program.graph.nodes)
+        for node in nodes:
+            depth = max((depths[n] for n in node.all_input_nodes), default=0)
+            together = node in self._places and name_of(node.target).removeprefix("aten::") in GROUPED
+            depths[node] = depth + together
+            scatters, others = layers.setdefault(depths[node], ({}, []))
+            if together:
+                kind = (self._places[node], tags_of(node).get(GRAD, True))
+                scatters.setdefault(kind, []).append(node)
+            else:
+                others.append(node)
+        if all(len(group) == 1 for scatters, _ in layers.values() for group in scatters.values()):
+            return [[node] for node in nodes]
+        ordered: list[list[torch.fx.Node]] = []
+        for depth in sorted(layers):
+            scatters, others = layers[depth]
+            ordered += [*scatters.values(), *([node] for node in others)]
+        return ordered
+
+    def _write_together(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Lower scatters that do not need each other's results."""
+        calls = []
+        for node in nodes:
+            self._note_loss(node)
+            self._enter(node)
+            args, kwargs = self._operands(node)
+            calls.append(scatter_call(name_of(node.target).removeprefix("aten::"), *args, **kwargs))
+        low = self._enter(nodes[0])
+        results = self._run(low, lambda: scatter_all(low, calls))
+        for node, result in zip(nodes, results, strict=True):
+            self._enter(node)
+            self.values[node] = self._made(node, self.part(self._places[node]), result, *self._origin(node))
 
     def _prepare(self) -> None:
         """Make the parts in the order of their stages, and find where each host input is used first."""
@@ -334,12 +378,9 @@ class StageWriter:
     def _lowered(self, node: torch.fx.Node) -> Any:
         if name_of(node.target) in _OVERLAPS:
             return self._overlap(node)
-        part, location = self.part(self._places[node]), location_of_node(node)
-        flows = [f for n in node.all_input_nodes for f in _flows(self.values[n])]
-        gradients = tags_of(node).get(GRAD, True)
-        needs_grad = any(f.needs_grad and not (f.blocked and gradients) for f in flows)
+        location = location_of_node(node)
         if name_of(node.target) == "aten::detach":
-            return _stopped(flows[0])
+            return _stopped(self._origin(node)[0][0])
         if name_of(node.target) in ("aten::item", "aten::_local_scalar_dense"):
             raise UnsupportedError(
                 f"{location}: aten::item is unsupported: the program of an IPU is static, Python cannot have a "
@@ -349,25 +390,45 @@ class StageWriter:
         if handler is None or not _accepts(handler, node):
             options = f" with the options {dict(node.kwargs)}" if handler is not None else ""
             raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
-        low = part.lowering
-        low.location, low.naming, low.target = location, node.name, name_of(node.target)
+        low = self._enter(node)
+        args, kwargs = self._operands(node)
+        result = self._run(low, lambda: handler(low, *args, **kwargs))
+        made = self._made(node, self.part(self._places[node]), result, *self._origin(node))
+        if low.target == "ipuperf::recomputation_checkpoint":
+            self.checkpoints.append(made)
+            self._mark(made)
+        return made
+
+    def _enter(self, node: torch.fx.Node) -> Lowering:
+        """The lowering of a node's part, told that the node is next."""
+        low = self.part(self._places[node]).lowering
+        low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
+        return low
+
+    def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:
+        """The arguments of a node with values of its part in the place of nodes."""
+        part, gradients = self.part(self._places[node]), tags_of(node).get(GRAD, True)
 
         def operand(value: Any) -> Any:
             return _map_flows(value, lambda f: part.operand(f, gradients))
 
         args = torch.fx.map_arg(node.args, lambda n: operand(self.values[n]))
-        kwargs = torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))
+        return args, torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))
+
+    def _origin(self, node: torch.fx.Node) -> tuple[list[Flow], bool, bool]:
+        """The values that a node works on, whether one of them needs a gradient, and whether gradients stop there."""
+        flows = [f for n in node.all_input_nodes for f in _flows(self.values[n])]
+        gradients = tags_of(node).get(GRAD, True)
+        return flows, any(f.needs_grad and not (f.blocked and gradients) for f in flows), not gradients
+
+    @staticmethod
+    def _run(low: Lowering, handler: Callable[[], Any]) -> Any:
         try:
             with CONTEXT.building(low):
-                result = handler(low, *args, **kwargs)
+                return handler()
         except IrError as error:
-            raise ExportError(f"{location}: {low.target}: {error}") from error
-        made = self._made(node, part, result, flows, needs_grad, not gradients)
-        if low.target == "ipuperf::recomputation_checkpoint":
-            self.checkpoints.append(made)
-            self._mark(made)
-        return made
+            raise ExportError(f"{low.location}: {low.target}: {error}") from error
 
     def _mark(self, flow: Flow) -> None:
         if isinstance(flow.origin, Part) and flow.tensor is not None and flow.tensor not in flow.origin.checkpoints:

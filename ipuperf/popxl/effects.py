@@ -9,7 +9,6 @@ from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effec
 
 _CHECKED = Effect(NO_EFFECT, "operands are always checked: each input of a graph has to be given", (True,))
 _NO_OVERLAP = Effect(NO_DIFFERENCE, "gradients are right whether slices overlap or not")
-_LOOKUP = Effect(NO_EFFECT, "lookups and sorting are planned without it")
 _DITHERING = Effect(NO_EFFECT, "the tile mapping does not dither")
 _OUT_PADS = Effect(UNSUPPORTED, "pad the result; allowed: 0")
 _IN_DILATIONS = Effect(UNSUPPORTED, "spread the input before; allowed: 1")
@@ -51,12 +50,6 @@ EFFECTS = Effects(
         "ops.conv_transpose(pad_type)": Effect(
             UNSUPPORTED, "give the padding; allowed: not_set, valid", ("not_set", "valid")
         ),
-        "ops.gather(available_memory_proportion)": _LOOKUP,
-        "ops.tied_gather(available_memory_proportion)": _LOOKUP,
-        "ops.groupedgather(available_memory_proportion)": _LOOKUP,
-        "ops.scatter(available_memory_proportion)": _LOOKUP,
-        "ops.scatter_reduce(available_memory_proportion)": _LOOKUP,
-        "ops.topk(available_memory_proportion)": _LOOKUP,
         "ops.average_pool(out_pads)": _OUT_PADS,
         "ops.max_pool(out_pads)": _OUT_PADS,
         "ops.average_pool(in_dilations)": _IN_DILATIONS,

@@ -21,6 +21,7 @@ _ORDER = Effect(NO_DIFFERENCE, "elements are in order, which is always allowed")
 _COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
 _NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
 _MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
+_SLICES = Effect(NO_EFFECT, "lookups of TensorFlow programs are planned with PopLibs' default options")
 _LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
 _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
@@ -113,7 +114,7 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
-    "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _LIBRARY._replace(neutral=(None, {})),
+    "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _SLICES._replace(neutral=(None, {})),
     "ipu.pipelining_ops.recomputation_checkpoint(name)": _NAME,
     "ipu.pipelining_ops.OptimizerFunctionOutput(variables)": Effect(
         UNSUPPORTED, "it belongs to Keras optimizers; use var_list of compute_gradients_kwargs", (None, (), [])
@@ -136,7 +137,7 @@ _CONFIG: dict[str, Effect] = {
     "matmuls.clear_pass_type": _COMPILER,
     "matmuls.poplar_options": _APPLIED,
     "matmuls.poplar_options (other keys)": _PLAN_KEYS,
-    "slices.poplar_options": _LIBRARY,
+    "slices.poplar_options": _SLICES,
     "pooling.poplar_options": _LIBRARY,
     "device_connection.type": _CONNECTION._replace(neutral=("DeviceConnectionType.ON_DEMAND",)),
     "device_connection.version": _CONNECTION,

@@ -6,6 +6,7 @@ and returns a :class:`Benchmark`. Its docstring says what runs and what is count
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf import ops
+from ipuperf.functions import arithmetic, elementary, selection
+from ipuperf.functions import shapes as shaping
 from ipuperf.ir import (
     CONTEXT,
     FLOAT16,
@@ -165,8 +168,8 @@ def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
 
 
 def _repeated(ir: Ir, body: Graph, result: Tensor, operands: list[Tensor], trips: int) -> Benchmark:
-    """``body`` so many times in one run; counts one trip. The inputs of the body: the result of the trip before, the
-    operands (both carried by the loop), constants."""
+    """``body`` so many times in one run, as ``poptorch.for_loop`` has it; counts one trip. The inputs of the body: the
+    result of the trip before, the operands (both carried by the loop), constants."""
     before, *inner = body.inputs
     carried = inner[: len(operands)]
     for tensor in (result, *carried):
@@ -174,7 +177,8 @@ def _repeated(ir: Ir, body: Graph, result: Tensor, operands: list[Tensor], trips
     given = [_variable(ir, "start", before.shape, before.dtype), *operands]
     given += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in inner[len(operands) :]]
     names = [f"last_{tensor.name}" for tensor in (result, *carried)]
-    Builder(ir.main_graph).create(ops.Loop, given, names, callee=body, trip_count=trips)
+    named = {"trip_count": trips, "conditional": True}
+    Builder(ir.main_graph).create(ops.Loop, given, names, callee=body, **named)
     return Benchmark(ir, float(trips), "rate", times=trips)
 
 
@@ -190,20 +194,62 @@ def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indi
     return _repeated(ir, body, Builder(body).op(ops.Gather, inner, "found", axis=0), operands, trips)
 
 
+def _scatter_added(builder: Builder, slices: Tensor, index: Tensor, rows: int) -> Tensor:
+    """Slices added up into zeros. The sums are added to the zeros that they were meant for, as PopTorch does unless it
+    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    sums = builder.op(ops.ScatterReduce, [slices, index], "sums", axis=0, axis_size=rows)
+    zeros = builder.graph.add_input(sums.spec, "zeros")
+    return builder.op(ops.AddLhsInplace, [sums, zeros], "total")
+
+
 def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
     """``indices`` slices of ``width`` added up into ``rows`` zeros, so many times in one run; slices, indices and
-    result are carried by the loop. The sums are added to the zeros that they were meant for, as PopTorch does unless it
-    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    result are carried by the loop."""
     data, _ = PRECISIONS[case.precision]
     ir = Ir()
     body = ir.create_graph("body")
-    slices, index = _variable(ir, "slices", (indices, width), data), _variable(ir, "index", (indices,), INT32)
-    table = TensorSpec((rows, width), data)
-    body.add_input(table, "before")
-    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in (slices, index)]
-    builder, zeros = Builder(body), body.add_input(table, "zeros")
-    sums = builder.op(ops.ScatterReduce, inner, "sums", axis=0, axis_size=rows)
-    return _repeated(ir, body, builder.op(ops.AddLhsInplace, [sums, zeros], "total"), [slices, index], trips)
+    operands: list[Tensor] = [
+        _variable(ir, "slices", (indices, width), data),
+        _variable(ir, "index", (indices,), INT32),
+    ]
+    body.add_input(TensorSpec((rows, width), data), "before")
+    slices, index = (body.add_input(tensor.spec, tensor.name) for tensor in operands)
+    return _repeated(ir, body, _scatter_added(Builder(body), slices, index, rows), operands, trips)
+
+
+def repeated_interaction(
+    case: Case, machine: Machine, *, atoms: int, edges: int, width: int, gaussians: int, trips: int
+) -> Benchmark:
+    """SchNet's interaction block (:class:`ipuperf.models.schnet.InteractionBlock`) without gradients, so many times in
+    one run: ``atoms`` of ``width`` features, ``edges`` between them with distances in ``gaussians`` Gaussians, filters
+    as wide as the features. Features, edges, distances and the result are carried by the loop."""
+    data, _ = PRECISIONS[case.precision]
+    ir = Ir()
+    body = ir.create_graph("body")
+    shapes = {"features": (atoms, width), "distances": (edges,), "basis": (edges, gaussians)}
+    operands: list[Tensor] = [_variable(ir, name, shape, data) for name, shape in shapes.items()]
+    operands += [_variable(ir, name, (edges,), INT32) for name in ("sources", "targets")]
+    body.add_input(TensorSpec((atoms, width), data), "before")
+    features, distances, basis, sources, targets = (body.add_input(t.spec, t.name) for t in operands)
+
+    def linear(t: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
+        """Weights lie as their product wants them (PopART transposes in place)."""
+        product = t @ body.add_input(TensorSpec((width_in, width), data), name)
+        return product + body.add_input(TensorSpec((width,), data), f"{name}_bias") if bias else product
+
+    def activation(t: Tensor) -> Tensor:
+        """The shifted softplus of the publication's program, which is exact for large numbers."""
+        return elementary.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
+
+    builder = Builder(body)
+    with CONTEXT.building(builder):
+        cut = (arithmetic.cos(distances * math.pi / 6.0) + 1.0) * 0.5
+        filters = linear(activation(linear(basis, "filter1", gaussians)), "filter2", width)
+        filters = filters * shaping.reshape(cut, (edges, 1))
+        found = selection.gather(linear(features, "features_in", width, bias=False), sources)
+        sums = _scatter_added(builder, found * filters, targets, atoms)
+        result = linear(activation(linear(sums, "features_out", width)), "mixing", width)
+    return _repeated(ir, body, result, operands, trips)
 
 
 def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
@@ -297,6 +343,7 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
             tile_exchange,
             repeated_gather,
             repeated_scatter_add,
+            repeated_interaction,
             host_to_device,
             device_to_host,
             trivial_multiply,

@@ -40,6 +40,7 @@ class Program:
         executable: lowered and simulated later; its numbers are never computed.
         samples: items of one run.
         steps: weight updates of one run; times and cycles are given for one of them.
+        runs: how many runs those times span (an epoch's).
         loads: part of the name of the program step that loads the input, for ``memory: baseline``.
         updates: a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
     """
@@ -47,6 +48,7 @@ class Program:
     executable: Executable
     samples: float
     steps: int = 1
+    runs: int = 1
     loads: str = ""
     updates: bool = False
 
@@ -260,7 +262,7 @@ def _program_figures(program: Program) -> Figures:
     values = dict(found.values)
     values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
-        values[key] /= program.steps
+        values[key] *= program.runs / program.steps
     values.update(_memory(executable.trace, program.loads))
     if program.updates:
         begin, end = weight_update_windows(executable.trace)[1]

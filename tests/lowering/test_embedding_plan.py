@@ -166,3 +166,51 @@ def test_phases():
     assert grown[2:] == [
         "indices", update, "partials", "popops::Reduce<ADD,float>", "popops::ScaledAddSupervisor<float>",
     ]  # fmt: skip
+
+
+def test_phases_of_other_updates():
+    """Greatest and products are combined by the operation itself; what is written is never split by indices."""
+    operands = [((256, 512), FLOAT32), ((256,), INT32)]
+    named = {"axis": 0, "axis_size": 32}
+    grown = phases(ops.ScatterReduce, [*operands, ((32, 512), FLOAT32)], **named, reduction="max")
+    assert grown[-4:] == ["popops::MultiUpdateOp<float,MAX>", "partials", "popops::Reduce<MAX,float>",
+                          "popops::BinaryOp1D<MAXIMUM,float>"]  # fmt: skip
+    grown = phases(ops.ScatterReduce, operands, **named, reduction="mul")
+    assert grown[-1] == "popops::BinaryOp1D<MULTIPLY,float>"
+    grown = phases(ops.ScatterReduce, operands, **named, reduction="none")
+    assert grown[-1] == "popops::MultiUpdate<float>"
+    assert not [name for name in grown if "Reduce" in name]
+
+
+@pytest.mark.parametrize("operation", ["ADD", "MAX", "MUL", "NONE"])
+@pytest.mark.parametrize("shape", SHAPES[::7])
+def test_every_update_has_a_plan(shape, operation):
+    plan = plan_lookup(CHIP, TableUpdate(*shape, FLOAT32, operation=operation))
+    assert plan.cycles > 0
+    assert plan.index_split == 1 or operation != "NONE"
+
+
+def test_carried_values_of_a_loop_are_copied_together():
+    """Three values, of which one lies elsewhere at the end: one compute set into clones, one exchange for that one, one
+    compute set for the others; a condition adds what works it out."""
+
+    def loop(**named):
+        program = Ir()
+        main, body = program.main_graph, program.create_graph("body")
+        specs = [TensorSpec((32, 16), FLOAT32), TensorSpec((16, 16), FLOAT32), TensorSpec((32,), INT32)]
+        before, table, index = (body.add_input(spec, name) for spec, name in zip(specs, "bti", strict=True))
+        found = body.create(ops.Gather, [table, index], ["found"], axis=0).outputs[0]
+        for tensor in (found, table, index):
+            body.add_output(tensor)
+        given = [Variable(main.tensor_id(s), TensorSpec(t.shape, t.dtype), main, np.zeros(t.shape, t.dtype.numpy),
+                          program.grouping()) for s, t in zip("bti", (before, table, index), strict=True)]  # fmt: skip
+        for tensor in given:
+            main.add(tensor)
+        main.create(ops.Loop, given, ["x", "y", "z"], callee=body, trip_count=2, **named)
+        rows = [step for step in lower(program, BOW).walk() if isinstance(step, Phase)]
+        return rows[: len(rows) // 2]
+
+    plain, asking = loop(), loop(conditional=True)
+    assert [row.name for row in plain[2:]] == ["poplar::Memcpy32", "Loop/carried b", "poplar::Memcpy32"]
+    assert [row.name for row in asking[2:5]] == ["popops::map<bool>", "Loop/condition", "popops::map<int>"]
+    assert [row.name for row in asking[5:]] == [row.name for row in plain[2:]]

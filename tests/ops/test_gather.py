@@ -483,11 +483,77 @@ def test_scatter_of_types(bench, dtype, count):
 
 
 def test_scatter_works(bench):
+    """Slices where the indices lie along the axis; single elements of the flattened table, with indices that are worked
+    out first, where they do not. Without initial values a maximum is masked by a second update."""
     x, index = np.zeros((1, 6, 4), np.float32), np.zeros((1, 3), np.int32)
-    names = [
-        w.vertex for w in bench.op(ops.ScatterReduce, x[:, :3], index, axis=0, axis_size=6, reduction="max").work()
-    ]
-    assert names[1] == names[3] == "popops::ScaledMultiUpdateOp<float,MAX>"
-    work = bench.op(ops.Scatter, x, index, x[:, :3]).work()
-    assert work[0].bytes == 96
-    assert work[1].elements == 24
+    rows = TableUpdate(6, 4, 3, FLOAT32, operation="MAX", cleared=True)
+    works = bench.op(ops.ScatterReduce, x[:, :3], index, axis=0, axis_size=6, reduction="max").work()
+    assert [works[0], works[2]] == [rows, rows]
+    assert len(works) == 4
+    copy, update = bench.op(ops.Scatter, x, index, x[:, :3]).work()
+    assert (copy.bytes, update) == (96, TableUpdate(6, 4, 3, FLOAT32, operation="NONE"))
+    wide = np.zeros((1, 3, 4), np.int32)
+    moved, *linear, update = bench.op(ops.ScatterReduce, x[:, :3], wide, axis=0, axis_size=6).work()
+    assert (moved.bytes, [w.elements for w in linear]) == (48, [12, 12])
+    assert update == TableUpdate(24, 1, 12, FLOAT32, cleared=True)
+    names = [w.vertex for w in bench.op(ops.ScatterReduce, x[:, :3], index, axis=0, axis_size=6, reduction="min").work()
+             if not isinstance(w, TableUpdate)]  # fmt: skip
+    assert sum("NEGATE" in name for name in names) == 2
+
+
+@pytest.mark.parametrize("start", [True, False])
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (3, 4, 1)])
+@pytest.mark.parametrize("reduction", [*TORCH_NAMES, "none"])
+def test_scatter_in_groups(bench, rng, reduction, shape, start):
+    """Each group has indices of its own; values and gradients are those of one op for each."""
+    torch = pytest.importorskip("torch")
+    data = rng.permutation(2 * 3 * 4 * 5).reshape(2, 3, 4, 5) / 40 + 0.5
+    indices = np.argsort(rng.random((2, *shape)), 2)[:, :, :4].astype(np.int32)
+    initial = rng.permutation(2 * 3 * 6 * 5).reshape(2, 3, 6, 5) / 60 + 0.501
+    named = {"axis_size": 6, "reduction": reduction}
+
+    def one(x, i, *given):
+        wide = i.long().reshape(4, -1).expand(4, 5)
+        table = given[0] if given else torch.full((6, 5), float(reduction == "mul"), dtype=x.dtype)
+        if reduction == "none":
+            return table.scatter(0, wide, x)
+        keep = bool(given) or reduction == "mul"
+        return table.scatter_reduce(0, wide, x, TORCH_NAMES[reduction], include_self=keep)
+
+    bench.check(
+        lambda g, *ts: g.create(ops.ScatterReduce, ts, ["y"], axis=1, group_size=3, **named).outputs[0],
+        lambda *ts: torch.stack([one(*group) for group in zip(*ts, strict=True)]),
+        [data, indices, initial] if start else [data, indices],
+    )
+
+
+def test_scatter_in_groups_works_and_errors(bench):
+    x, index = np.zeros((1, 3, 4, 5), np.float32), np.zeros((1, 3, 4), np.int32)
+    named = {"axis": 1, "axis_size": 6, "group_size": 3}
+    op = bench.op(ops.ScatterReduce, x, index, **named, available_memory_proportion=0.2)
+    assert op.work() == [TableUpdate(6, 5, 4, FLOAT32, 3, 0.2, cleared=True)]
+    back = bench.op(ops.ScatterReduceGrad, np.zeros((1, 3, 6, 5), np.float32), index, axis=1, group_size=3,
+                    shape=(3, 4, 5))  # fmt: skip
+    assert back.work() == [Lookup(6, 5, 4, FLOAT32, 3)]
+    with pytest.raises(ShapeError, match="group_size 2: the first axis"):
+        bench.op(ops.ScatterReduce, x, index, **{**named, "group_size": 2})
+    with pytest.raises(ShapeError, match="axis 0 goes over the 3 groups"):
+        bench.op(ops.ScatterReduce, x, index, **{**named, "axis": 0})
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5])
+def test_memory_proportions_out_of_range(bench, share):
+    x, index = np.zeros((1, 3, 4), np.float32), np.zeros((1, 3), np.int32)
+    with pytest.raises(ShapeError, match="available_memory_proportion"):
+        bench.op(ops.Gather, x, index, available_memory_proportion=share)
+
+
+def test_memory_proportions_reach_gradients_and_plans(bench):
+    """A lookup's share is that of its gradient's update."""
+    program = ir.Ir().main_graph
+    x = program.constant(np.zeros((8, 4), np.float32))
+    index = program.constant(np.zeros(3, np.int32))
+    op = program.create(ops.Gather, [x, index], ["y"], available_memory_proportion=0.3)
+    assert op.work() == [Lookup(8, 4, 3, FLOAT32, 1, 0.3)]
+    grad = program.create(ops.GatherGrad, [op.outputs[0], index], ["g"], size=8, **op.attributes)
+    assert grad.work() == [TableUpdate(8, 4, 3, FLOAT32, 1, 0.3, cleared=True)]

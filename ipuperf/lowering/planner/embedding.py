@@ -6,6 +6,7 @@ more tiles than there are and whose temporary memory fits, the one with the fewe
 
 * A part of the *indices* works on its own copy of its piece of the table, which is broadcast to it (a lookup) or whose
   sums are reduced over the parts (an update).
+  What is written, not combined, leaves nothing to reduce: its indices are not split.
 * A part of the *rows* finds only what lies in it: a lookup selects among the candidates of all parts in a second stage,
   an update sees the slices for all parts.
 
@@ -33,6 +34,9 @@ from ipuperf.ops.work import Lookup, TableUpdate
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+
+#: Element-wise operations by the operation of an update.
+COMBINED_BY = {"MAX": "MAXIMUM", "MUL": "MULTIPLY"}
 
 #: PopLibs does not split a table so far that a tile has fewer rows.
 LEAST_ROWS = 2
@@ -164,18 +168,38 @@ def _lookup_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     return cycles, memory
 
 
+def update_cycles(
+    item: TableUpdate, columns: np.ndarray, found: np.ndarray, passed: np.ndarray, workers: int
+) -> np.ndarray:
+    """Tile cycles of the vertices of an update; those that only write are MultiUpdate vertices, which cost what those
+    of a lookup do (PerformanceEstimation.cpp)."""
+    cycles = multi_slice_cycles if item.operation == "NONE" else multi_update_cycles
+    return cycles(columns, found, passed, item.dtype.size, workers)
+
+
+def combined_cycles(item: TableUpdate, elements: np.ndarray, chip: Chip) -> np.ndarray:
+    """Tile cycles in which reduced partial tables get into the table: a scaled addition, or the operation itself;
+    what is written has no partial tables."""
+    if item.operation == "ADD":
+        return scaled_add_cycles(item.dtype, item.dtype, True, apart=True)(elements, chip)
+    if item.operation == "NONE":
+        return np.zeros_like(elements)
+    return vertices.binary(COMBINED_BY[item.operation], item.dtype, 1).cycles(elements, chip)
+
+
 def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     """Cycles and temporary bytes of an update."""
     item, chip, size = grids.item, grids.chip, grids.size
+    assert isinstance(item, TableUpdate)
     split, divided = grids.index_split > 1, grids.row_split > 1
     sums = grids.rows * grids.columns * grids.groups
     slices = divided * grids.indices * grids.columns * size
     hits = _hits(grids.indices, ceil_div(grids.rows, chip.workers), item.entries)
-    update = multi_update_cycles(grids.columns, hits, grids.indices - hits, size, chip.workers)
+    update = update_cycles(item, grids.columns, hits, grids.indices - hits, chip.workers)
     outputs = ceil_div(sums, grids.index_split)
     reduced = outputs * grids.index_split
     reduction = strided_reduce(outputs, grids.index_split, size, chip)
-    added = scaled_add_cycles(item.dtype, item.dtype, True, apart=True)(outputs, chip)
+    added = combined_cycles(item, outputs, chip)
     cycles = 2 * grids.exchange(grids.surplus) + grids.exchange(grids.groups * slices) + grids.groups * update
     filled = vertices.fill(item.dtype, 1).cycles(sums, chip)
     cycles = cycles + split * (filled + grids.exchange(reduced * size) + reduction + added)
@@ -188,9 +212,10 @@ def _grids(chip: Chip, item: Lookup) -> tuple[_Grids, np.ndarray]:
     """All grids of at most all tiles, and the split of the columns of each."""
     grain = _grain(item)
     grains = -(-item.width // grain)
+    written = isinstance(item, TableUpdate) and item.operation == "NONE"
     axes = (
         splits(item.groups, chip.tiles),
-        splits(item.indices, chip.tiles),
+        splits(item.indices, 1 if written else chip.tiles),
         splits(item.entries, min(chip.tiles, -(-item.entries // LEAST_ROWS))),
         splits(grains, chip.tiles),
     )

@@ -32,13 +32,8 @@ from .layers import (
     dynamic_slice,
     dynamic_update,
     dynamic_update_,
-    gather,
-    groupedgather,
     max_pool,
     onehot,
-    scatter,
-    scatter_reduce,
-    tied_gather,
     topk,
 )
 from .lifting import lift

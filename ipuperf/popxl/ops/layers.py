@@ -13,11 +13,6 @@ from ..effects import EFFECTS
 from ..handle import Constant, Tensor
 from .lifting import lifted
 
-_gather = lifted(selection.gather)
-_tied_gather = lifted(selection.tied_gather)
-_groupedgather = lifted(selection.groupedgather)
-_scatter = lifted(selection.scatter)
-_scatter_reduce = lifted(selection.scatter_reduce)
 _onehot = lifted(selection.onehot)
 _topk = lifted(selection.topk)
 _conv = lifted(products.conv)
@@ -228,71 +223,6 @@ def dynamic_update_(
 
 
 @whole_arguments
-def gather(
-    t: Tensor,
-    indices: Tensor,
-    axis: int = 0,
-    available_memory_proportion: float | None = None,
-    zero_OOR: bool = False,
-) -> Tensor:
-    """See :func:`ipuperf.functions.selection.gather`; ``available_memory_proportion`` is without effect."""
-    _say("gather", available_memory_proportion=available_memory_proportion)
-    return _gather(t, indices, axis, zero_OOR)
-
-
-@whole_arguments
-def tied_gather(
-    t: Tensor,
-    indices: Tensor,
-    axis: int = 0,
-    available_memory_proportion: float | None = None,
-    zero_OOR: bool = False,
-) -> Tensor:
-    """See :func:`ipuperf.functions.selection.tied_gather`; ``available_memory_proportion`` is without effect."""
-    _say("tied_gather", available_memory_proportion=available_memory_proportion)
-    return _tied_gather(t, indices, axis, zero_OOR)
-
-
-@whole_arguments
-def groupedgather(
-    t: Tensor,
-    indices: Tensor,
-    axis: int = 0,
-    group_size: int = 1,
-    available_memory_proportion: float | None = None,
-    zero_OOR: bool = False,
-) -> Tensor:
-    """See :func:`ipuperf.functions.selection.groupedgather`; ``available_memory_proportion`` is without effect."""
-    _say("groupedgather", available_memory_proportion=available_memory_proportion)
-    return _groupedgather(t, indices, axis, group_size, zero_OOR)
-
-
-@whole_arguments
-def scatter(
-    t: Tensor, indices: Tensor, values: Tensor, axis: int = 0, available_memory_proportion: float | None = None
-) -> Tensor:
-    """See :func:`ipuperf.functions.selection.scatter`; ``available_memory_proportion`` is without effect."""
-    _say("scatter", available_memory_proportion=available_memory_proportion)
-    return _scatter(t, indices, values, axis)
-
-
-@whole_arguments
-def scatter_reduce(
-    data: Tensor,
-    indices: Tensor,
-    reduction: str,
-    initial_values: Tensor | None = None,
-    axis: int = 0,
-    axis_size: int | None = None,
-    enable_index_broadcast: bool = True,
-    available_memory_proportion: float | None = None,
-) -> Tensor:
-    """See :func:`ipuperf.functions.selection.scatter_reduce`; ``available_memory_proportion`` is without effect."""
-    _say("scatter_reduce", available_memory_proportion=available_memory_proportion)
-    return _scatter_reduce(data, indices, reduction, initial_values, axis, axis_size, enable_index_broadcast)
-
-
-@whole_arguments
 def topk(
     t: Tensor,
     k: int,
@@ -301,9 +231,8 @@ def topk(
     sorted: bool,
     available_memory_proportion: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """See :func:`ipuperf.functions.selection.topk`; ``available_memory_proportion`` is without effect."""
-    _say("topk", available_memory_proportion=available_memory_proportion)
-    return _topk(t, k, axis, largest, sorted)
+    """See :func:`ipuperf.functions.selection.topk`."""
+    return _topk(t, k, axis, largest, sorted, available_memory_proportion)
 
 
 @whole_arguments

@@ -1,4 +1,5 @@
-"""Plans of edge shapes against the rules of PopLibs' planner, written here once more and for products only.
+"""Plans of edge shapes against the rules of PopLibs' planner, written here once more: all of them for products, for
+convolutions those that no transform changes.
 
 Rules (PopLibs ``lib/poplin/ConvModel.cpp`` constructModel, addEstimates, addMethodConstraints; ``ConvVertexType.cpp``;
 ``docs/reference/planner.md`` 2): which vertices there are for which types and passes, which splits are tried, what
@@ -12,11 +13,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from ipuperf.lowering import plan_matmul
+from ipuperf.lowering import plan_convolution, plan_matmul
 from ipuperf.lowering.planner.arguments import chip_named
 from ipuperf.lowering.planner.plan import ConvolutionPlan
 
@@ -142,6 +143,98 @@ def _work(plan: ConvolutionPlan, shape: Shape) -> Iterator[str]:
         yield f"{plan.compute} cycles on {plan.tiles} tiles for {products} products of {size} bytes"
     if plan.temp_bytes > 2 * chip_named(shape[0]).bytes_per_tile and plan.serial == 1:
         yield f"{plan.temp_bytes} bytes in one pass"
+
+
+# -- convolutions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """A convolution, the same along both axes; channels are per group."""
+
+    batch: int
+    groups: int
+    inner: int
+    outer: int
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    dtype: str
+    partials: str
+    proportion: float
+
+    @property
+    def output(self) -> int:
+        """Results along an axis."""
+        return (self.size + 2 * self.padding - (self.kernel - 1) * self.dilation - 1) // self.stride + 1
+
+    def plan(self) -> ConvolutionPlan:
+        """Its plan on a GC200."""
+        return plan_convolution(
+            "gc200", self.batch, self.inner * self.groups, self.outer * self.groups, self.size, self.kernel,
+            self.stride, self.padding, self.dilation, self.groups, self.dtype, self.partials, "fwd", self.proportion,
+        )  # fmt: skip
+
+    def products(self) -> int:
+        """Products whose factors both lie in the input, by looking at each."""
+        reach = [o * self.stride + k * self.dilation - self.padding
+                 for o in range(self.output) for k in range(self.kernel)]  # fmt: skip
+        along = sum(0 <= place < self.size for place in reach)
+        return self.batch * self.groups * self.inner * self.outer * along**2
+
+
+def edge_windows(count: int, seed: int) -> Iterator[Window]:
+    """Convolutions with small batches, odd groups and odd channels."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        dtype, partials = draw.choice(_TYPES)
+        yield Window(
+            batch=draw.randint(1, 5), groups=draw.choice((1, 1, 3, 5, 7, 16, 33)),
+            inner=draw.choice((1, 2, 3, 4, 9, 17)), outer=draw.choice((1, 2, 4, 5, 16, 31)),
+            size=draw.choice((5, 7, 14, 20)), kernel=draw.choice((1, 2, 3, 4)),
+            stride=draw.choice((1, 1, 2, 3)), padding=draw.choice((0, 1)), dilation=draw.choice((1, 1, 1, 2)),
+            dtype=dtype, partials=partials, proportion=draw.choice((0.6, 0.6, 0.02)),
+        )  # fmt: skip
+
+
+def window_violations(plan: ConvolutionPlan, shape: Window) -> Iterator[str]:
+    """The rules that the plan of a convolution breaks, in words."""
+    size, rate = _BYTES[shape.dtype], 8 // _BYTES[shape.dtype]
+    used = math.prod(plan.field) * math.prod(plan.kernel) * plan.batch * plan.groups * plan.out_split * plan.in_split
+    if used != plan.tiles or used > chip_named("gc200").tiles:
+        yield f"{used} parts on {plan.tiles} tiles"
+    if plan.kernel[-1] > 1:
+        yield "the innermost kernel axis in parts"
+    spatial = len(plan.expanded) < 2 and shape.kernel > 1  # an expanded axis has neither dilation nor stride any more
+    dilated = shape.dilation > 1 and spatial
+    if plan.method in ("SLIC", "VMAC") and (size == 4 or plan.swapped or dilated):
+        yield f"{plan.method} of {shape.dtype}, exchanged: {plan.swapped}, dilation {shape.dilation}"
+    if plan.method == "SLIC" and (
+        (shape.stride > 2 and len(plan.expanded) < 2) or plan.in_grouping != plan.out_grouping
+    ):
+        yield f"SLIC with stride {shape.stride}, channels {plan.in_grouping} and {plan.out_grouping}"
+    if plan.group_grouping not in {"SLIC": (1, 2, 4, 8, 16), "VMAC": (4, 8, 16)}.get(plan.method, (1,)):
+        yield f"{plan.method} of {plan.group_grouping} groups"
+    whole = shape.inner if plan.serial_inputs else shape.batch if plan.swapped else shape.outer
+    if whole % plan.serial:
+        yield f"{whole} channels in {plan.serial} passes of one size"
+    rate *= {"AMP": plan.units, "SLIC": 8, "VMAC": 2}.get(plan.method, 1)
+    if plan.compute * plan.serial * plan.tiles < shape.products() // rate:
+        yield f"{plan.compute} cycles on {plan.tiles} tiles for {shape.products()} products"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_plan_of_an_edge_convolution_breaks_a_rule(seed):
+    broken = {}
+    for shape in edge_windows(16, seed):
+        if found := list(window_violations(shape.plan(), shape)):
+            broken[shape] = found
+    assert not broken
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -63,7 +63,7 @@ class Vertices(Work):
         operands: for each input of the op, how many of its elements all vertices together read; one that several tiles
             need counts once for each of them. A tile with a share of the ``elements`` reads that share of these, at
             most the whole input; they arrive over the exchange unless the input lies like the result. None: one
-            element of each input for each element.
+            element of each input for each element. Empty: the vertices read nothing.
     """
 
     vertex: str

@@ -80,7 +80,8 @@ class Reduction(Work):
 
     ``cycles(inputs on tile, chip)`` is the cost of one reduction vertex over that many elements; the lowering applies
     it to every stage. ``operand`` is the index of the op's input that is reduced; ``run`` says how many neighbouring
-    elements of it (row by row) go into the same output.
+    elements of it (row by row) go into the same output. Where ``together`` outputs lie side by side (the channels of a
+    grouping), every ``together``-th element of a stretch of ``run * together`` goes into the same one.
     """
 
     vertex: str
@@ -91,6 +92,7 @@ class Reduction(Work):
     flops: int = 0
     operand: int = 0
     run: int = 1
+    together: int = 1
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,20 @@ def test_filling_with_zeros_reads_nothing():
     assert 512 * 512 * 2 <= moved < 1.05 * 512 * 512 * 2
 
 
+def test_a_tile_reads_the_statistics_of_its_rows_only():
+    """1,536 rows of 1,024 halves lie on 1,468 tiles, two or three rows on each: the gradient of a layer norm brings the
+    scale to all of them, and three of each of the two statistics of a row."""
+    program = ir.Ir()
+    graph = program.main_graph
+    x, grad = (variable(program, name, (1536, 1024), FLOAT16) for name in ("x", "grad"))
+    scale = variable(program, "scale", (1024,), FLOAT16)
+    mean, inverse = (variable(program, name, (1536,)) for name in ("mean", "inverse"))
+    graph.create(ops.GroupNormalizationGrad, [x, scale, mean, inverse, grad], ["dx", "ds", "db"], num_groups=1)
+    first = next(s for s in lower(program, GC200).walk() if isinstance(s, Phase) and s.kind == "exchange")
+    assert first.name == "GroupNormalizationGrad/operands"
+    assert first.bytes_in == first.cycles.active * (1024 * 2 + 2 * 3 * 4)
+
+
 def test_views_take_no_steps_and_no_memory():
     program = ir.Ir()
     graph = program.main_graph

@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
     def __init__(self, hidden: int, inner: int, activation: nn.Module | None = None) -> None:
         super().__init__()
         self.up = nn.Linear(hidden, inner)
-        self.gelu = nn.GELU("tanh") if activation is None else activation
+        self.gelu: nn.Module = nn.GELU("tanh") if activation is None else activation
         self.down = nn.Linear(inner, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -68,9 +68,9 @@ class PreNormLayer(nn.Module):
         activation: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(hidden, epsilon)
+        self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal)
-        self.feed_forward_norm = nn.LayerNorm(hidden, epsilon)
+        self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.feed_forward = FeedForward(hidden, inner, activation)
         self.dropout = nn.Dropout(dropout)
 
@@ -96,9 +96,9 @@ class PostNormLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(hidden, heads, attention_dropout, split_qkv=split_qkv)
-        self.attention_norm = nn.LayerNorm(hidden, epsilon)
+        self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.feed_forward = FeedForward(hidden, inner)
-        self.feed_forward_norm = nn.LayerNorm(hidden, epsilon)
+        self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

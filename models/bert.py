@@ -22,6 +22,7 @@ from torch import nn
 
 from ipuperf.models.attention import PostNormLayer
 from ipuperf.models.ipu_run import (
+    InFloat32,
     RunOptions,
     figures,
     options_of_case,
@@ -64,6 +65,8 @@ class BertOptions(RunOptions):
         embedding_parts: the decoder's product is computed in so many parts, to need less memory.
         split_qkv: three products instead of one for queries, keys and values.
         heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
+        wide: GELU and norms of the layers and the embeddings in float32, with casts around them (PopRT's converter with
+            ``fp16_skip_op_types="Gelu,GroupNormalization"``).
         questions: instead of those, a head that scores each token as the first and as the last one of the answer.
         halves: IPU and number of half layers (attention, feed-forward, attention ...) of each stage in order, for
             pipelines that divide layers; ``layers_per_ipu`` then counts a layer where its attention is, and says no
@@ -87,6 +90,7 @@ class BertOptions(RunOptions):
     attention_dropout: float = 0.0
     epsilon: float = 1e-3
     heads_on_ipu: bool = True
+    wide: bool = False
     questions: bool = False
     halves: tuple[tuple[int, int], ...] = ()
     layers_per_ipu: tuple[int, ...] = (0, 4, 4, 4)
@@ -145,7 +149,7 @@ class Embeddings(nn.Module):
         self.words = nn.Embedding(options.padded_vocabulary, options.hidden)
         self.positions = nn.Embedding(options.positions, options.hidden)
         self.segments = nn.Embedding(2, options.hidden)
-        self.norm = nn.LayerNorm(options.hidden, options.epsilon)
+        self.norm: nn.Module = nn.LayerNorm(options.hidden, options.epsilon)
         self.dropout = nn.Dropout(options.dropout)
 
     def forward(self, tokens: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -212,9 +216,20 @@ class Bert(nn.Module):
             )
             for _ in range(options.layers)
         )
+        if options.wide:
+            self.widen()
         pretraining = options.heads_on_ipu and not options.questions
         self.heads = Heads(options, self.embeddings.words) if pretraining else None
         self.answer = AnswerHead(options) if options.questions else None
+
+    def widen(self) -> None:
+        """GELU and norms in float32."""
+        self.embeddings.norm = InFloat32(self.embeddings.norm)
+        for layer in self.layers:
+            assert isinstance(layer, PostNormLayer)
+            layer.attention_norm = InFloat32(layer.attention_norm)
+            layer.feed_forward_norm = InFloat32(layer.feed_forward_norm)
+            layer.feed_forward.gelu = InFloat32(layer.feed_forward.gelu)
 
     def encoded(
         self, tokens: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor | None

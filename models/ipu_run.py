@@ -200,11 +200,27 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
     )
 
 
+class InFloat32(nn.Module):
+    """``module`` (of one tensor) in float32 whatever the type of the model: what it reads is cast, its result is cast
+    back, its parameters stay float32."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The result of the module, in the type of ``x``."""
+        found: torch.Tensor = self.module(x.float())
+        return found.to(x.dtype)
+
+
 def cast(model: nn.Module, options: RunOptions) -> nn.Module:
     """``model`` with parameters and buffers in the options' type; running statistics of norms stay float32, as
-    PopTorch keeps them."""
+    PopTorch keeps them, and so do modules :class:`InFloat32`."""
     model = model.to(options.dtype)
     for member in model.modules():
+        if isinstance(member, InFloat32):
+            member.float()
         if isinstance(member, nn.BatchNorm2d):
             for name in ("running_mean", "running_var"):
                 setattr(member, name, getattr(member, name).float())

@@ -7,7 +7,6 @@ negative.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -89,12 +88,6 @@ def row(t: Tensor, axis: int, index: int) -> Tensor:
     axis = axis_of(axis, len(t.shape))
     index = int(index) % t.shape[axis]
     return reshaped(cut(t, axis, index, index + 1), (*t.shape[:axis], *t.shape[axis + 1 :]))
-
-
-def pieces(t: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
-    """Pieces of the sizes given along ``axis``."""
-    stops = itertools.accumulate(sizes)
-    return [cut(t, axis, stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
 
 
 def replaced(t: Tensor, part: Tensor, axis: int, start: int, stop: int) -> Tensor:

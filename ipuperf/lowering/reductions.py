@@ -6,7 +6,7 @@ square root; the last stage runs at the destination, or balanced over all tiles 
 cheaper by PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).
 
 Simplification: how many outputs a tile has partials for follows from the run of neighbouring elements that go into one
-output, as if the operand lay row by row.
+output, as if the operand lay row by row, or by channels in groupings where the work says so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[Redu
     outputs = max(1, item.outputs)
     sources = source.active
     per_tile = max(1, source.max)
-    held = min(outputs, -(-per_tile // item.run))
+    held = min(outputs, item.together * -(-per_tile // (item.run * item.together)))
     fan_in = -(-sources * held // outputs)
     if fan_in <= 1 or sources <= 1:
         return []

@@ -175,9 +175,10 @@ class Superstepper:
     def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
         """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.
 
-        ``reads``: elements of each input that all vertices read (:attr:`ipuperf.ops.work.Vertices.operands`).
+        ``reads``: elements of each input that all vertices read (:attr:`ipuperf.ops.work.Vertices.operands`; none at
+        all where it is empty, so that what comes later still finds its operands).
         """
-        if self.gathered:
+        if self.gathered or reads == ():
             return
         self.gathered = True
         total = np.zeros(self.chip.tiles, dtype=np.int64)

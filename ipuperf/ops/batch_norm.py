@@ -6,6 +6,7 @@ The inverse standard deviation is saved; PopART saves the variance and converts 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,7 @@ from .normalisation import (
     Normalisation,
     Statistics,
     affine,
+    channel_sums,
     channelwise,
     create_gradient,
     fused,
@@ -29,7 +31,6 @@ from .normalisation import (
     gradient_work,
     inverse_deviation,
     moments,
-    paired_reduction,
     per_channel,
     statistics_dtype,
 )
@@ -116,9 +117,10 @@ class BatchNormalization(Normalisation):
         multiplication and one addition per element, variance and running statistics per channel."""
         x = self.inputs[0].spec
         dtype, count, channels = x.dtype, x.elements, self.channels
+        reads = (count, *[2 * channels] * (len(self.inputs) - 1))  # about two tiles for each channel
         return [
-            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, channels),
-            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels),
+            channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
+            replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
             *_multiply_add_work(dtype, count, channels),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
             fused("RunningMean", dtype, channels, 2, 3),
@@ -162,12 +164,13 @@ class BatchNormalizationGrad(Op):
             return [vertices.fill(dtype, 2 * channels)]
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
-            return [convert, *gradient_work(dtype, count, channels, channels, grouped=False)]
+            return [replace(convert, operands=()), *gradient_work(dtype, count, channels, channels, grouped=False)]
+        reads = (count, *[2 * channels] * 3, count)
         return [
-            vertices.broadcast_inner("SUBTRACT", dtype, count, channels),
+            replace(vertices.broadcast_inner("SUBTRACT", dtype, count, channels), operands=reads),
             vertices.broadcast_inner("MULTIPLY", dtype, count, channels, in_place=True),
             vertices.binary("MULTIPLY", dtype, count),
-            paired_reduction(("ADD", "ADD"), dtype, count, channels),
+            channel_sums(("ADD", "ADD"), dtype, count, channels),
             vertices.binary("MULTIPLY", dtype, channels),
             vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         ]

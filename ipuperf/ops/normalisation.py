@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -36,10 +37,12 @@ BLOCK = 1 << 16
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs: int, run: int = 1) -> Reduction:
+def paired_reduction(
+    names: tuple[str, str], dtype: DType, inputs: int, outputs: int, run: int = 1, together: int = 1
+) -> Reduction:
     """Two reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
 
-    ``run`` is as in :class:`~ipuperf.ops.work.Reduction`.
+    ``run`` and ``together`` are as in :class:`~ipuperf.ops.work.Reduction`.
     """
     first, second = (vertices.reduction(name, dtype, inputs, outputs) for name in names)
     return Reduction(
@@ -50,7 +53,16 @@ def paired_reduction(names: tuple[str, str], dtype: DType, inputs: int, outputs:
         lambda count, chip: first.cycles(count, chip) + second.cycles(count, chip),
         first.flops + second.flops,
         run=run,
+        together=together,
     )
+
+
+def channel_sums(names: tuple[str, str], dtype: DType, count: int, channels: int) -> Reduction:
+    """:func:`paired_reduction` of ``count`` elements to one sum for each channel. They lie as convolutions leave them:
+    in groupings of channels (16 halves or 8 floats, or what divides the channels) one after the other, so that a tile
+    has few channels."""
+    together = math.gcd(32 // dtype.size, channels)
+    return paired_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
 
 def fused(name: str, dtype: DType, elements: int, operands: int, operations: int) -> Vertices:
@@ -69,23 +81,31 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
 def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grouped: bool) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
-    ``statistics`` values are spread over rows (group norm) or over channels (batch norm).
+    ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
+    mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
+    hold every channel, by all.
     """
     row = count // max(statistics, 1)
+    reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
 
     def spread(name: str, in_place: bool) -> Vertices:
         if grouped:
             return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place)
 
+    def sums(outputs: int, run: int) -> Reduction:
+        if grouped:
+            return paired_reduction(("ADD", "ADD"), dtype, count, outputs, run)
+        return channel_sums(("ADD", "ADD"), dtype, count, channels)
+
     return [
-        spread("SUBTRACT", False),
+        replace(spread("SUBTRACT", False), operands=reads),
         spread("MULTIPLY", True),
         vertices.binary("MULTIPLY", dtype, count),
-        paired_reduction(("ADD", "ADD"), dtype, count, channels),
+        sums(channels, 1),
         vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         vertices.binary("MULTIPLY", dtype, count),
-        paired_reduction(("ADD", "ADD"), dtype, count, statistics, row if grouped else 1),
+        sums(statistics, row),
         spread("MULTIPLY", True),
         vertices.binary("ADD", dtype, count, in_place=True),
         spread("ADD", True),

@@ -365,9 +365,9 @@ def fill_thread(elements: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def fill(dtype: DType, elements: int) -> Vertices:
-    """Fill, one vertex per worker: ``W * fill_thread(m)``."""
+    """Fill, one vertex per worker: ``W * fill_thread(m)``. It reads nothing."""
     cycles = tile_cycles(lambda m, chip: fill_thread(m, dtype), 0)
-    return Vertices(f"popops::Fill<{poplar_type(dtype)}>", elements, cycles)
+    return Vertices(f"popops::Fill<{poplar_type(dtype)}>", elements, cycles, operands=())
 
 
 def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:

@@ -63,7 +63,7 @@ class Vertices(Work):
         operands: for each input of the op, how many of its elements all vertices together read; one that several tiles
             need counts once for each of them. A tile with a share of the ``elements`` reads that share of these, at
             most the whole input; they arrive over the exchange unless the input lies like the result. None: one
-            element of each input for each element.
+            element of each input for each element. Empty: the vertices read nothing.
     """
 
     vertex: str
@@ -80,7 +80,8 @@ class Reduction(Work):
 
     ``cycles(inputs on tile, chip)`` is the cost of one reduction vertex over that many elements; the lowering applies
     it to every stage. ``operand`` is the index of the op's input that is reduced; ``run`` says how many neighbouring
-    elements of it (row by row) go into the same output.
+    elements of it (row by row) go into the same output. Where ``together`` outputs lie side by side (the channels of a
+    grouping), every ``together``-th element of a stretch of ``run * together`` goes into the same one.
     """
 
     vertex: str
@@ -91,6 +92,7 @@ class Reduction(Work):
     flops: int = 0
     operand: int = 0
     run: int = 1
+    together: int = 1
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from ipuperf.functions import arranging as to
 from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped
 from ipuperf.functions.selection import gather as gathered
+from ipuperf.functions.shapes import split as cut_into
 from ipuperf.ir import FLOAT32, INT32, Tensor
 
 from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
@@ -86,12 +87,13 @@ def narrow(low: Lowering, value: Value, dim: int, start: int, length: int) -> Te
 
 
 def split(low: Lowering, value: Value, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
-    """Pieces of equal size (the last one may be smaller), or of given sizes."""
+    """Pieces of equal size (the last one may be smaller), or of given sizes; their gradients are joined, as PopART's
+    SplitGradOpToConcatPattern does."""
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     length = x.shape[axis]
     sizes = [min(size, length - at) for at in range(0, length, size)] if isinstance(size, int) else list(size)
-    return to.pieces(x, axis, sizes)
+    return [x] if len(sizes) == 1 else cut_into(x, sizes, axis)
 
 
 def chunk(low: Lowering, value: Value, chunks: int, dim: int = 0) -> list[Tensor]:

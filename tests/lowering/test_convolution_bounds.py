@@ -9,9 +9,8 @@ import pytest
 
 from ipuperf.ir import FLOAT16, FLOAT32
 from ipuperf.lowering.planner.bounds import least_bytes, least_spread
-from ipuperf.lowering.planner.candidates import Candidate
+from ipuperf.lowering.planner.candidates import Candidate, serial_counts
 from ipuperf.lowering.planner.form import ONCE, Passes, Types, flatten_field, product_form, swap
-from ipuperf.lowering.planner.joint import _serial_counts
 from ipuperf.lowering.planner.plan import Request
 from ipuperf.lowering.planner.splits import _pairs, split_space
 from ipuperf.lowering.planner.terms import slices_at_least
@@ -89,7 +88,7 @@ def test_pairs_of_splits_are_those_of_every_pair_there_is(slack):
      (2048, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])],
 )  # fmt: skip
 def test_serial_passes_that_are_tried_grow_by_half(channels, counts):
-    assert _serial_counts(channels) == counts
+    assert serial_counts(channels) == counts
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 6, 12])

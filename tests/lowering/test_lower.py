@@ -83,6 +83,31 @@ def test_operand_that_lies_elsewhere_is_exchanged():
     assert exchange.bytes_in == exchange.bytes_out == 4096 * 4
 
 
+def test_filling_with_zeros_reads_nothing():
+    """The gradient of a slice brings in the operand once, for the copy into the zeros; the zeros bring in nothing."""
+    program = ir.Ir()
+    part = variable(program, "part", (512, 512), FLOAT16)
+    program.main_graph.create(ops.SliceGrad, [part], ["whole"], shape=(512, 1536), axis=1, start=0, stop=512)
+    steps = [s for s in lower(program, GC200).walk() if isinstance(s, Phase)]
+    assert [(s.kind, s.vertex.split("<")[0]) for s in steps[:2]] == [("compute", "popops::Fill"), ("exchange", "")]
+    moved = sum(s.bytes_in for s in steps)
+    assert 512 * 512 * 2 <= moved < 1.05 * 512 * 512 * 2
+
+
+def test_a_tile_reads_the_statistics_of_its_rows_only():
+    """1,536 rows of 1,024 halves lie on 1,468 tiles, two or three rows on each: the gradient of a layer norm brings the
+    scale to all of them, and three of each of the two statistics of a row."""
+    program = ir.Ir()
+    graph = program.main_graph
+    x, grad = (variable(program, name, (1536, 1024), FLOAT16) for name in ("x", "grad"))
+    scale = variable(program, "scale", (1024,), FLOAT16)
+    mean, inverse = (variable(program, name, (1536,)) for name in ("mean", "inverse"))
+    graph.create(ops.GroupNormalizationGrad, [x, scale, mean, inverse, grad], ["dx", "ds", "db"], num_groups=1)
+    first = next(s for s in lower(program, GC200).walk() if isinstance(s, Phase) and s.kind == "exchange")
+    assert first.name == "GroupNormalizationGrad/operands"
+    assert first.bytes_in == first.cycles.active * (1024 * 2 + 2 * 3 * 4)
+
+
 def test_views_take_no_steps_and_no_memory():
     program = ir.Ir()
     graph = program.main_graph

@@ -13,9 +13,9 @@ from ipuperf.ops.work import Reduction
 CHIP = load_machine("gc200-1").chip
 
 
-def stages(sources, outputs=1, run=1, each=1, tiles=CHIP.tiles):
+def stages(sources, outputs=1, run=1, each=1, tiles=CHIP.tiles, together=1):
     """(partials on the fullest tile, tiles, whether copies follow) of each stage after the first."""
-    item = Reduction("v", sources * each, outputs, None, None, run=run)
+    item = Reduction("v", sources * each, outputs, None, None, run=run, together=together)
     found = plan_reduction(TileVector.uniform(each, tiles, sources), item, CHIP)
     return [(stage.partials.max, stage.partials.active, stage.last_copy is not None) for stage in found]
 
@@ -38,6 +38,19 @@ def test_sums_of_many_tiles_take_a_stage_between(sources, wanted):
 def test_runs_that_stay_on_their_tiles_are_complete():
     assert stages(8, outputs=8, run=16, each=16) == []
     assert stages(8, outputs=4, run=32, each=16) == [(8, 1, False)]
+
+
+def test_a_tile_holds_the_channels_of_few_groupings():
+    """Sums for 64 channels of 128 positions on 8 tiles of 1,024 elements: row by row each tile has a partial sum for
+    every channel. In groupings of 16 channels it has half the positions of one, so that two come together for each; on
+    4 tiles the sums are complete."""
+
+    def received(**changes):
+        return sum(partials * tiles for partials, tiles, _ in stages(8, outputs=64, each=1024, **changes))
+
+    assert received() == 8 * 64
+    assert received(run=128, together=16) == 2 * 64
+    assert stages(4, outputs=64, each=2048, run=128, together=16) == []
 
 
 @pytest.mark.parametrize(("sent", "moves"), [(None, 2 * 4), (1000, 4 + 1), (100, 1 + 4), (5000, 8)])

@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from ipuperf.lowering import Phase  # noqa: E402
 from ipuperf.poptorch import Error, UnsupportedError, compile_offline, inferenceModel, simulate, trainingModel  # noqa: E402
 
 RATE = 0.05
@@ -151,6 +152,30 @@ def test_packed_sequences_do_not_see_each_other(models: SimpleNamespace) -> None
     before, after = (module(t, mask, segments, positions=positions) for t in (tokens, changed))
     torch.testing.assert_close(before[:, :3], after[:, :3])
     assert not torch.allclose(before[:, 3:6], after[:, 3:6])
+
+
+def test_gelu_and_norms_in_float32_keep_the_numbers_and_cost_casts(models: SimpleNamespace) -> None:
+    """In half precision the two programs agree within rounding; the wide one has GELU and norms of floats, with a cast
+    before and after each: two layers of a GELU and two norms, and the norm of the embeddings, are seven."""
+
+    def run(options: Any) -> tuple[list[Any], int, bool]:
+        """Results, number of casts, whether GELU is one of floats."""
+        torch.manual_seed(0)
+        module = models.ipu_run.cast(spread(models.bert.model(options)), options).eval()
+        mine = flat(inferenceModel(module, models.bert.poptorch_options(options))(*models.bert.batch(options)))
+        batch = models.bert.batch(options, "meta")
+        compiled = models.ipu_run.compiled_of(lambda: models.bert.model(options), options, batch)
+        program = compiled.executable.device_program
+        vertices = {step.vertex for ipu in (0, 1) for step in program.walk(ipu) if isinstance(step, Phase)}
+        casts = [op for op in program.ops if op.type == "Cast"]
+        return mine, len(casts), "popnn::NonLinearity1D<GELU,float>" in vertices
+
+    usual = options_of(models, "bert", questions=True, training=False, micro_batch=2, precision="16.16",
+                       device_iterations=2)  # fmt: skip
+    narrow, wide = run(usual), run(replace(usual, wide=True))
+    for one, two in zip(narrow[0], wide[0], strict=True):
+        torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
+    assert (wide[1] - narrow[1], narrow[2], wide[2]) == (14, False, True)
 
 
 def test_rotated_tokens_know_how_far_apart_they_are(models: SimpleNamespace) -> None:

@@ -271,3 +271,36 @@ def test_an_inference_model_has_no_optimiser() -> None:
     model = poptorch.inferenceModel(module)
     with pytest.raises(poptorch.Error, match="an inference model has no optimiser"):
         model.setOptimizer(torch.optim.SGD(module.parameters(), lr=0.1))
+
+
+class _Parts(torch.nn.Module):
+    """Products of two of three parts of a layer's result; nobody reads the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 12)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        one, two, _ = self.layer(x).chunk(3, dim=1)
+        found = one * two
+        return found, torch.nn.functional.mse_loss(found, y)
+
+
+def test_gradients_of_the_parts_of_a_tensor_are_joined() -> None:
+    """One Concat (with zeros for what nobody reads) in place of a padded tensor for each part and their sum, as
+    PopART's SplitGradOpToConcatPattern makes it; the weights after a step are PyTorch's."""
+    mine, theirs = twins(_Parts)
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(2, 4, generator=generator) for _ in range(2))
+    optimizer = optim.SGD(mine.parameters(), lr=0.5)
+    program = poptorch.compile_offline(
+        mine, None, x, y, optimizer=optimizer, machine="gc200-1"
+    ).executable.device_program
+    types = [op.type for op in program.ops]
+    assert types.count("Concat") == 1
+    assert "SliceGrad" not in types
+    poptorch.trainingModel(mine, optimizer=optimizer)(x, y)
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    theirs(x, y)[1].backward()
+    reference.step()
+    assert_same_weights(mine, theirs)

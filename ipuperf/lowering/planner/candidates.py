@@ -21,27 +21,49 @@ if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
 
-#: Serial passes over output channels that are tried first.
-SERIAL_PASSES = tuple(Passes(out=2**n, ahead=True) for n in range(1, 11))
-
-#: Serial passes that are tried when none of those fits: inputs brought in anew, or over input channels.
-SMALLER_PASSES = tuple(passes for n in range(1, 11) for passes in (Passes(out=2**n), Passes(inner=2**n)))
-
+#: The most serial passes that are tried.
+_MOST_PASSES = 1024
 
 #: Serial passes that are tried although one pass fits.
 FEW_PASSES = tuple(passes for n in (2, 3, 4) for passes in (Passes(n, ahead=True), Passes(inner=n)))
 
 
-def passes_near(count: int) -> tuple[Passes, ...]:
-    """Serial passes around a number of passes over output channels: in finer steps, with the inputs brought to the
-    tiles in each of them, or over input channels."""
-    step = max(1, count // 4)
-    counts = range(max(2, count // 2), 2 * count, step)
+@lru_cache(maxsize=1024)
+def divisors(channels: int) -> tuple[int, ...]:
+    """Numbers of serial passes into which so many channels can be divided: PopLibs repeats one convolution, so all have
+    one size (``lib/poplin/ConvModel.cpp`` constructModel)."""
+    return tuple(n for n in range(2, min(channels, _MOST_PASSES) + 1) if channels % n == 0)
+
+
+def serial_counts(channels: int) -> list[int]:
+    """Of the divisors those that are tried first: each at least a half more than the one before."""
+    found: list[int] = []
+    for count in divisors(channels):
+        if 2 * count >= 3 * (found[-1] if found else 1):
+            found.append(count)
+    return found
+
+
+def output_passes(form: Form) -> tuple[Passes, ...]:
+    """Serial passes over output channels, with the operands exchanged or not: what is tried first."""
+    counts = {*serial_counts(form.out_channels), *serial_counts(form.batch)}
+    return tuple(Passes(out=n, ahead=True) for n in sorted(counts))
+
+
+def smaller_passes(form: Form) -> tuple[Passes, ...]:
+    """Serial passes that are tried when none of those fits: inputs brought in anew, or over input channels."""
+    anew = (replace(passes, ahead=False) for passes in output_passes(form))
+    return (*anew, *(Passes(inner=n) for n in serial_counts(form.in_channels)))
+
+
+def passes_near(form: Form, count: int) -> tuple[Passes, ...]:
+    """Serial passes around a number of passes over output channels: every divisor between half and twice as many, with
+    the inputs brought to the tiles in each of them, or over input channels."""
+    outer = {*divisors(form.out_channels), *divisors(form.batch)}
+    every = [Passes(n, ahead=ahead) for n in sorted(outer) for ahead in (True, False)]
+    every += [Passes(inner=n) for n in divisors(form.in_channels)]
     return tuple(
-        passes
-        for n in counts
-        for passes in (Passes(n, ahead=True), Passes(n), Passes(inner=n))
-        if passes != Passes(count, ahead=True)
+        passes for passes in every if count <= 2 * passes.count < 4 * count and passes != Passes(count, ahead=True)
     )
 
 
@@ -70,9 +92,11 @@ class Candidate:
         """No plan in these passes takes less."""
         return self.whole + passes.count * self.each + self.moved(passes)
 
-    def possible(self, passes: Passes) -> bool:
-        """Serial passes over input channels are all of one size (PopLibs repeats one convolution)."""
-        return self.form.in_channels % passes.inner == 0 and self.form.out_channels >= passes.out
+    def possible(self, passes: Passes, request: Request) -> bool:
+        """Whether the channels can be divided into these passes: those of the operands as they are or exchanged, before
+        axes become channels."""
+        outer = request.form.batch if self.form.swapped else request.form.out_channels
+        return request.form.in_channels % passes.inner == 0 and outer % passes.out == 0
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
         """No plan in these passes holds fewer bytes on a tile."""

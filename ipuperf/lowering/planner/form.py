@@ -48,6 +48,20 @@ class Axis:
         """Outputs that one kernel element touches lie this far apart (above 1 with a dilated input)."""
         return self.input_dilation // math.gcd(self.input_dilation, self.stride)
 
+    @cached_property
+    def products(self) -> int:
+        """Pairs of an output and a kernel element that meet the input (stored or not), counted as PopLibs does: outputs
+        of a kernel element are a range, of which every :attr:`worklist_stride`-th counts; padding is taken to be the
+        same on both sides (``lib/poplin/ConvModel.cpp`` getNumberOfMACs)."""
+        spread, before = (self.size - 1) * self.input_dilation + 1, self.padding // 2
+        found = 0
+        for element in range(self.kernel):
+            offset = before - element * self.kernel_dilation  # output o is at o * stride - offset
+            first = max(0, -(-offset // self.stride))
+            last = min(self.output - 1, (spread - 1 + offset) // self.stride)
+            found += -(-max(0, last - first + 1) // self.worklist_stride)
+        return found
+
     @property
     def whole(self) -> int:
         """Input elements that the whole result reads."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .bounds import least_bytes, least_reduction
+from .candidates import serial_counts
 from .form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
 from .splits import Grid, parallel_rows
 from .terms import least_transform, operand_terms, slices_at_least, with_reduction
@@ -38,6 +39,7 @@ from .vertices import (
     step_cycles,
     turn_cycles,
     vertex_cycles,
+    work_asked,
 )
 
 if TYPE_CHECKING:
@@ -271,7 +273,9 @@ def cheapest_splits(
     work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
             for grid, part in zip(grids, parts, strict=True)]  # fmt: skip
     taken = passes.count * (work[0] + work[1] + work[2])
-    kept = np.flatnonzero(taken <= bound[0])
+    asked = [passes.count * each * splits.tiles >= work_asked(part.form, part.kernel)
+             for each, part in zip(work, parts, strict=True)]  # fmt: skip
+    kept = np.flatnonzero((taken <= bound[0]) & asked[0] & asked[1] & asked[2])
     if not len(kept):
         return float(taken.min()) if serial else first, None
     grids, work = [grid.take(kept) for grid in grids], [each[kept] for each in work]
@@ -307,15 +311,6 @@ def _all_three(every: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.n
     return one["total"] + two["total"] + three["total"], most
 
 
-def _serial_counts(channels: int) -> list[int]:
-    """Divisors to try as numbers of serial passes: each at least a half more than the one before."""
-    found: list[int] = []
-    for count in range(2, min(channels, 1024) + 1):
-        if channels % count == 0 and 2 * count >= 3 * (found[-1] if found else 1):
-            found.append(count)
-    return found
-
-
 def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: float = np.inf) -> Layer | None:
     """The joint plan of the fully connected layer whose forward pass is ``product`` that takes the fewest cycles in
     ``limit`` bytes on a tile; ``None`` when none of at most ``bound`` cycles fits, or when result and operands differ
@@ -334,7 +329,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
         if sum(least_cycles(form, kernel, chip)) <= bound and (parts := layer_passes(form, kernel, chip, types))
     ]
     layers.sort(key=lambda layer: layer[0])
-    serial = _serial_counts(form.out_channels)
+    serial = serial_counts(form.out_channels)
     best: Layer | None = None
     least: tuple[float, float] = (bound, np.inf)
     later: list[tuple[float, int]] = []

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from .candidates import SERIAL_PASSES, SMALLER_PASSES, every_candidate
+from .candidates import every_candidate, output_passes, smaller_passes
 from .form import ONCE, TRAINING, product_form
 from .joint import Layer, joint_plan
 from .plan import ConvolutionPlan, Found, LayerCost, Request, explained
@@ -39,7 +39,7 @@ def _quick_total(request: Request) -> float:
     """Cycles of a plan that fits, found quickly; infinite when there is none among the likely ones."""
     if found := quick_plan(request):
         return found.cost[0]
-    for ways in (SERIAL_PASSES, SMALLER_PASSES):
+    for ways in (output_passes(request.form), smaller_passes(request.form)):
         if found := Search(request, likeliest(request), ways, request.limit).cheapest():
             return found.cost[0]
     return math.inf

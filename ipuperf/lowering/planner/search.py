@@ -16,19 +16,19 @@ import numpy as np
 from .bounds import least_spread
 from .candidates import (
     FEW_PASSES,
-    SERIAL_PASSES,
-    SMALLER_PASSES,
     Candidate,
     candidates_among,
     every_candidate,
     forms_of,
+    output_passes,
     passes_near,
+    smaller_passes,
 )
 from .form import ONCE, TRAINING, Passes
 from .plan import ConvolutionPlan, Found, Request, explained
 from .splits import Grid, Space, candidate_splits, split_space
 from .terms import operand_terms, set_aside, with_reduction
-from .vertices import hmac_kernels, mac_cycles, vertex_cycles
+from .vertices import hmac_kernels, mac_cycles, vertex_cycles, work_asked
 
 #: Vertices (that of the best plan first) with which finer steps of serial passes are tried.
 _FINER = 1
@@ -62,7 +62,9 @@ class Search:
             for c in candidates
             if c.held <= limit
             for passes in ways
-            if c.possible(passes) and (least := c.least(passes)) <= bound and c.least_bytes(passes, request) <= limit
+            if c.possible(passes, request)
+            and (least := c.least(passes)) <= bound
+            and c.least_bytes(passes, request) <= limit
         ]
         self.options = sorted(options, key=lambda option: option[0])
         self.spaces: dict[int, Space | None] = {}
@@ -136,7 +138,8 @@ class Search:
             return None
         form, kernel = candidate.form, candidate.kernel
         compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
-        chosen = np.flatnonzero(compute * passes.count <= left)
+        taken = compute * passes.count
+        chosen = np.flatnonzero((taken <= left) & (taken * grid.tiles >= work_asked(form, kernel)))
         if not len(chosen):
             return None
         grid, compute = grid.take(chosen), compute[chosen]
@@ -174,13 +177,14 @@ def _serial_plan(request: Request, candidates: list[Candidate]) -> Found | None:
     """The cheapest plan in serial passes that fits; else with a limit doubled up to twice the tile; else the plan of
     least memory."""
     limit, found = request.limit, None
+    serial, smaller = output_passes(request.form), smaller_passes(request.form)
     while True:
-        for ways in (SERIAL_PASSES if limit == request.limit else (ONCE, *SERIAL_PASSES), SMALLER_PASSES):
+        for ways in (serial if limit == request.limit else (ONCE, *serial), smaller):
             found = found or Search(request, candidates, ways, limit).cheapest()
         if found:
             return _finer(request, candidates, found, limit)
         if limit >= 2 * request.chip.bytes_per_tile:
-            return _smallest_plan(request, candidates, (ONCE, *SERIAL_PASSES, *SMALLER_PASSES))
+            return _smallest_plan(request, candidates, (ONCE, *serial, *smaller))
         limit *= 2
 
 
@@ -190,7 +194,9 @@ def _finer(request: Request, candidates: list[Candidate], found: Found, limit: f
     likely = sorted(
         candidates, key=lambda c: (c.form is not found.form or c.kernel is not found.kernel, c.least(passes))
     )
-    return Search(request, likely[:_FINER], passes_near(passes.count), limit, bound).cheapest(bound, found)
+    return Search(request, likely[:_FINER], passes_near(request.form, passes.count), limit, bound).cheapest(
+        bound, found
+    )
 
 
 def _smallest_plan(request: Request, candidates: list[Candidate], passes: Sequence[Passes]) -> Found | None:

@@ -251,6 +251,21 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     return spread, start
 
 
+def work_asked(form: Form, kernel: Kernel) -> int:
+    """Cycles that the tiles of a plan have to compute together, at least: all products, padding of groups and channels
+    included, at the rate of the vertex.
+
+    PopLibs calls the condition redundant (``lib/poplin/ConvModel.cpp`` addEstimates). For vertices whose estimate is
+    faster than that rate it is not: a horizontal MAC with half partial sums takes two output channels at once, eight
+    products a cycle against four, so that its plans with the least work drop out of the search.
+    """
+    groups, inner, outer = (-(-n // g) * g for n, g in ((form.groups, kernel.group_grouping),
+                                                       (form.in_channels, kernel.in_grouping),
+                                                       (form.out_channels, kernel.out_grouping)))  # fmt: skip
+    products = form.batch * groups * inner * outer * math.prod(axis.products for axis in form.axes)
+    return products // kernel.macs_per_cycle
+
+
 def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:
     """What the MAC vertices need at least: one vector of products per cycle on every tile."""
     macs = form.batch * form.groups * form.in_channels * form.out_channels

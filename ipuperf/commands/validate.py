@@ -18,11 +18,22 @@ from ipuperf.commands.parameters import FilePath, OutputFile
     help="Cases to run instead of those that come with ipuperf (TOML; ipuperf/validation/cases.py says how).",
 )
 @click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, mostly 10 to 40 s each).")
+@click.option("-k", "names", metavar="NAME", multiple=True,
+              help="Only cases with NAME in their id, slow ones too; may be given several times.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
+              help="Processes that simulate.")  # fmt: skip
 @click.option("--json", "json_path", metavar="FILE", type=OutputFile(),
               help="Also write the rows as a JSON list.")  # fmt: skip
 @click.option("--plot", "plot_path", metavar="FILE", type=OutputFile(),
               help="Also draw predicted over measured by class (PNG, PDF, SVG).")  # fmt: skip
-def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path: Path | None) -> None:
+def validate(
+    source: Path | None,
+    slow: bool,
+    names: tuple[str, ...],
+    jobs: int,
+    json_path: Path | None,
+    plot_path: Path | None,
+) -> None:
     """Simulate published measurements that can be expressed and print prediction, measurement and error.
 
     Then by class: rows, mean absolute error, largest error, bias, misses; which figures were calibrated on which rows;
@@ -44,19 +55,22 @@ def validate(source: Path | None, slow: bool, json_path: Path | None, plot_path:
         problem,
         read_cases,
         report,
+        select,
         why_none_ran,
     )
 
     if plot_path is not None:
         check_format(plot_path)
     found = read_cases(BUILT_IN if source is None else source, known=problem)
+    if names:
+        found, slow = select(found, names), True
     with tqdm(total=len(found.cases), desc="cases", leave=False, disable=not sys.stderr.isatty()) as bar:
 
         def progress(case: object) -> None:
             bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
             bar.update()
 
-        rows, skipped = predict(found.cases, slow=slow, progress=progress)
+        rows, skipped = predict(found.cases, slow=slow, progress=progress, jobs=jobs)
     if not rows:
         raise CaseError(why_none_ran(skipped))
     click.echo(report(rows, skipped, found.not_expressed))

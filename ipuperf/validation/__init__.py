@@ -4,7 +4,7 @@
 road that every program takes, :func:`report` and :func:`draw` show the result. No figure is fitted here.
 """
 
-from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases
+from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases, select
 from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
@@ -35,6 +35,7 @@ __all__ = [
     "read_cases",
     "report",
     "scaling",
+    "select",
     "summarise",
     "why_none_ran",
 ]

@@ -199,6 +199,37 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     return Cases(tuple(cases), tuple(others))
 
 
+def select(found: Cases, names: Sequence[str]) -> Cases:
+    """The cases whose id has one of ``names`` in it, upper or lower case, and so those that are not expressed.
+
+    Raises:
+        CaseError: an empty name, or one that no case has; the message says why the rows of that name are no case, or which ids are
+            near.
+    """
+
+    def named(ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(i for i in ids if any(name.lower() in i.lower() for name in names))
+
+    for name in names:
+        if not name.strip():
+            raise CaseError(f"-k {name!r}: allowed: a part of an id")
+        if not any(name.lower() in case.id.lower() for case in found.cases):
+            raise CaseError(f"no case has {name!r} in its id{_why_no_case(found, name)}")
+    others = (NotExpressed(named(item.ids), item.reason, item.model) for item in found.not_expressed)
+    kept = set(named(case.id for case in found.cases))
+    return Cases(tuple(c for c in found.cases if c.id in kept), tuple(item for item in others if item.ids))
+
+
+def _why_no_case(found: Cases, name: str) -> str:
+    for item in found.not_expressed:
+        ids = [i for i in item.ids if name.lower() in i.lower()]
+        if ids:
+            return f"; {', '.join(ids[:3])}: {item.reason}"
+    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in found.cases], 3, 0.4)
+    spelled = {case.id.upper(): case.id for case in found.cases}
+    return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
+
+
 def _check_ids(path: Path, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ipuperf.validation.cases import Case
 from ipuperf.validation.errors import NotAvailable
+from ipuperf.validation.processes import each
 from ipuperf.validation.programs import Figures, figures
 from ipuperf.validation.units import QUANTITIES
 
@@ -92,36 +94,54 @@ class ClassSummary:
 def predict(
     cases: Iterable[Case],
     *,
-    slow: bool = True,
+    slow: bool = False,
     simulate: Callable[[Case], Figures] = figures,
     progress: Callable[[Case], None] = lambda case: None,
+    jobs: int = 1,
 ) -> tuple[list[Row], list[Skipped]]:
-    """A row for each case; a program that several cases measure is simulated once.
+    """A row for each case, in their order; a program that several cases measure is simulated once.
 
     Args:
         slow: also those that are slow; else they are skipped.
         simulate: figures of a case.
-        progress: told every case before it runs.
+        progress: told every case whose figures are known, or that is skipped.
+        jobs: processes that simulate; ``simulate`` is then a function of a module.
 
     Raises:
         CaseError: a model does not support its case. IrError, MachineError: a program cannot be built.
     """
+    programs: dict[str, list[Case]] = {}
+    every = tuple(cases)
+    for case in every:
+        if case.slow and not slow:
+            progress(case)
+        else:
+            programs.setdefault(case.program_key, []).append(case)
+    shared = sorted(programs.values(), key=lambda alike: not alike[0].slow)
     known: dict[str, Figures | NotAvailable] = {}
+    for number, found in each(partial(_outcome, simulate), [alike[0] for alike in shared], jobs):
+        known[shared[number][0].program_key] = found
+        for case in shared[number]:
+            progress(case)
+    return _sorted(every, known)
+
+
+def _outcome(simulate: Callable[[Case], Figures], case: Case) -> Figures | NotAvailable:
+    """Figures, or why there are none here."""
+    try:
+        return simulate(case)
+    except NotAvailable as reason:
+        return reason
+
+
+def _sorted(cases: Iterable[Case], known: Mapping[str, Figures | NotAvailable]) -> tuple[list[Row], list[Skipped]]:
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for case in cases:
-        progress(case)
-        if case.slow and not slow:
+        found = known.get(case.program_key)
+        if found is None:
             skipped.append(Skipped(case, "slow, runs with --all"))
-            continue
-        key = case.program_key
-        if key not in known:
-            try:
-                known[key] = simulate(case)
-            except NotAvailable as reason:
-                known[key] = reason
-        found = known[key]
-        if isinstance(found, NotAvailable):
+        elif isinstance(found, NotAvailable):
             skipped.append(Skipped(case, str(found)))
         else:
             rows.append(Row(case, found.predicted(case), found))

@@ -20,6 +20,8 @@ from ipuperf.commands.parameters import FilePath, OutputFile
 @click.option("--all", "slow", is_flag=True, help="Also run the slow cases (large models, mostly 10 to 40 s each).")
 @click.option("-k", "names", metavar="NAME", multiple=True,
               help="Only cases with NAME in their id, slow ones too; may be given several times.")  # fmt: skip
+@click.option("--choices", is_flag=True,
+              help="Also simulate what cases could have chosen where no source states a setting.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
               help="Processes that simulate.")  # fmt: skip
 @click.option("--json", "json_path", metavar="FILE", type=OutputFile(),
@@ -30,6 +32,7 @@ def validate(
     source: Path | None,
     slow: bool,
     names: tuple[str, ...],
+    choices: bool,
     jobs: int,
     json_path: Path | None,
     plot_path: Path | None,
@@ -70,7 +73,7 @@ def validate(
             bar.set_postfix_str(getattr(case, "id", ""), refresh=False)
             bar.update()
 
-        rows, skipped = predict(found.cases, slow=slow, progress=progress, jobs=jobs)
+        rows, skipped = predict(found.cases, slow=slow, choices=choices, progress=progress, jobs=jobs)
     if not rows:
         raise CaseError(why_none_ran(skipped))
     click.echo(report(rows, skipped, found.not_expressed))

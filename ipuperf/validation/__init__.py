@@ -4,11 +4,11 @@
 road that every program takes, :func:`report` and :func:`draw` show the result. No figure is fitted here.
 """
 
-from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases, select
+from ipuperf.validation.cases import BUILT_IN, Case, Cases, Choice, Measured, NotExpressed, read_cases, select
 from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
-from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
+from ipuperf.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
 from ipuperf.validation.text import report, why_none_ran
 
@@ -17,6 +17,7 @@ __all__ = [
     "Case",
     "CaseError",
     "Cases",
+    "Choice",
     "Figures",
     "Growth",
     "Measured",
@@ -24,6 +25,7 @@ __all__ = [
     "NotExpressed",
     "Program",
     "Row",
+    "Run",
     "Scaling",
     "Skipped",
     "by_class",
@@ -34,6 +36,7 @@ __all__ = [
     "problem",
     "read_cases",
     "report",
+    "runs",
     "scaling",
     "select",
     "summarise",

@@ -52,6 +52,14 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
         "error",
         "confidence",
         "calibrated_on",
+        "calibrates",
+        "run",
+        "model",
+        "slower",
+        "fits",
+        "low",
+        "high",
+        "choices",
     ]
     assert list(row) == keys
     assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +99,30 @@ class Executable:
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
         self.settings.executables.append(self)
+
+    def on(self, machine: Machine, *, lowered_alike: bool = False) -> Executable:
+        """The same program on another machine; it is in no list of executables.
+
+        Args:
+            machine: where it runs.
+            lowered_alike: lowering would make the same of it on both machines, so that it is not lowered again.
+
+        Raises:
+            MachineError: the program's replicas do not fit the machine.
+        """
+        other = Executable(
+            self.ir,
+            machine,
+            name=self.name,
+            settings=replace(self.settings, executables=[]),
+            sync_pattern=self.sync_pattern,
+            prefetch_depth=self.prefetch_depth,
+            merging=self.merging,
+            outlining=self.outlining,
+        )
+        if lowered_alike:
+            other.device_program = self.device_program
+        return other
 
     # -- the two halves --------------------------------------------------------------------------------------------
 

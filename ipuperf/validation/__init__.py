@@ -6,10 +6,12 @@ road that every program takes, :func:`report` and :func:`draw` show the result. 
 
 from ipuperf.validation.cases import BUILT_IN, Case, Cases, Choice, Measured, NotExpressed, read_cases, select
 from ipuperf.validation.errors import CaseError, NotAvailable
+from ipuperf.validation.leaving_out import by_class_left_out, leave_one_out, left_out_text
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
+from ipuperf.validation.sensitivity import Effect, sensitivity, sensitivity_text
 from ipuperf.validation.text import report, why_none_ran
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "CaseError",
     "Cases",
     "Choice",
+    "Effect",
     "Figures",
     "Growth",
     "Measured",
@@ -29,9 +32,12 @@ __all__ = [
     "Scaling",
     "Skipped",
     "by_class",
+    "by_class_left_out",
     "check_format",
     "draw",
     "figures",
+    "leave_one_out",
+    "left_out_text",
     "predict",
     "problem",
     "read_cases",
@@ -39,6 +45,8 @@ __all__ = [
     "runs",
     "scaling",
     "select",
+    "sensitivity",
+    "sensitivity_text",
     "summarise",
     "why_none_ran",
 ]

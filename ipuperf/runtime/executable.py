@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,16 +110,14 @@ class Executable:
         Raises:
             MachineError: the program's replicas do not fit the machine.
         """
-        other = Executable(
-            self.ir,
-            machine,
-            name=self.name,
-            settings=replace(self.settings, executables=[]),
-            sync_pattern=self.sync_pattern,
-            prefetch_depth=self.prefetch_depth,
-            merging=self.merging,
-            outlining=self.outlining,
-        )
+        from ipuperf.lowering import ipus_per_replica
+
+        machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
+        other = copy(self)
+        for name, kept in vars(Executable).items():
+            if isinstance(kept, cached_property):
+                other.__dict__.pop(name, None)
+        other.machine, other.runs = machine, 0
         if lowered_alike:
             other.device_program = self.device_program
         return other

@@ -354,9 +354,13 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     if not others:
         raise CaseError(f"{where}: others: [], allowed: a list of values, at least one")
     cases = []
+    unchanged = _plain_case(plain, where, file).program_key
     for value in others:
         changed = {key: value} if own == key else {"config": {own: value}}
-        cases.append(_plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file))
+        other = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
+        if other.program_key == unchanged:
+            raise CaseError(f"{where}: others: {value!r} is what the case has; say what it could have as well")
+        cases.append(other)
     return Choice(key, _text(data["why"], f"{where}: why", None), tuple(others), tuple(cases))
 
 

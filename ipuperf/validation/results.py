@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,9 @@ def measure(
 
 def fingerprint() -> str:
     """A name for the sources that predictions follow from: all modules and data files of ipuperf and its models."""
-    import ipuperf
-    from ipuperf import models
-
     found = hashlib.sha256()
-    for package in (ipuperf, models):
-        for root in map(Path, package.__path__):
+    for package in ("ipuperf", "ipuperf.models"):
+        for root in map(Path, import_module(package).__path__):
             for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".toml")):
                 found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
@@ -77,7 +75,10 @@ def put_aside(folder: Path, case: Case) -> Figures:
     path = folder / f"{hashlib.sha256(case.program_key.encode()).hexdigest()[:24]}.json"
     if path.exists():
         data = json.loads(path.read_text(encoding="utf-8"))
-        return Figures(data["values"], data["cycles_per_second"], tuple(data["low_confidence"]), tuple(data["remarks"]))
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return Figures(**fields)
     found = figures(case)
     from ipuperf.trace import replacing
 

@@ -67,6 +67,11 @@ def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
         ),
         (
             "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f16.16"] }]',
+            r"number 1: others: 'f16\.16' is what the case has",
+        ),
+        (
+            "value = 2 }",
             'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f99"] }]',
             r"number 1: precision = 'f99': precision: 'f99', allowed: f32",
         ),

@@ -113,7 +113,7 @@ class Case:
         slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
         host_bound: the measured time is mostly that of a script on the host, which is not modelled; such rows are a
             class of their own.
-        calibrates: figures of the machine, or constants of the program, that were fitted to this very value.
+        calibrates: figures of the machine that were fitted to this very value.
         run: the run that was measured, where several values (step and rate, divisions of a competition that differ in
             nothing that the program has) are of one; it counts once. Without it the case is a run of its own.
         choices: settings that no source states.

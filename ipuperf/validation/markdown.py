@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ipuperf.validation.cases import Case, read_cases
@@ -14,8 +16,14 @@ from ipuperf.validation.units import QUANTITIES
 
 Table = Callable[[Path], str]
 
-_PARTS = {"BERT": ("bert",), "ResNet-50 and ResNeXt-101": ("resnet50",)}
-"""Models that are shown by themselves within a class."""
+_PARTS = {
+    "dense products": ("matmul",),
+    "gather": ("repeated_gather",),
+    "scatter-add": ("repeated_scatter_add",),
+    "BERT": ("bert",),
+    "ResNet-50 and ResNeXt-101": ("resnet50",),
+}
+"""Programs that are shown by themselves within a class."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> str:
@@ -35,22 +43,25 @@ def classes(folder: Path) -> str:
     cases, rows = _all(folder)
     lines = []
     for summary in by_class(rows):
-        lines.append(_summary(summary))
         inside = [row for row in rows if row.case.group == summary.name]
+        lines.append(_summary(summary, inside))
         for name, models in _PARTS.items():
             part = [row for row in inside if row.case.model in models]
             if 0 < len(part) < len(inside):
-                lines.append(_summary(summarise(f"- of it {name}", part)))
-    head = ("class", "runs", "values", "mean abs. error", "largest", "bias", f"misses > {MISS:.0%}".replace("%", " %"),
-            "runs a figure was fitted to")  # fmt: skip
+                lines.append(_summary(summarise(f"- of it {name}", part), part))
+    head = ("class", "runs", "values", "mean abs. error", "median", "nine of ten within", "largest", "bias",
+            f"misses > {100 * MISS:.0f} %", "runs a figure was fitted to")  # fmt: skip
     missing = len(cases) - len(rows)
     text = table(head, lines)
     return text if not missing else f"{text}\n\n{missing} values of slow cases are not in these results."
 
 
-def _summary(found: ClassSummary) -> tuple[str, ...]:
-    return (found.name, str(found.count), str(found.figures), _percent(found.mean), _percent(found.largest),
-            _signed(found.bias), str(found.misses), str(found.calibrated))  # fmt: skip
+def _summary(found: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
+    errors = sorted(run.error for run in runs(rows))
+    tenth = errors[math.ceil(0.9 * len(errors)) - 1]
+    spread = (found.mean, median(errors), tenth, found.largest)
+    counts = (str(found.misses), str(found.calibrated))
+    return found.name, str(found.count), str(found.figures), *map(_percent, spread), _signed(found.bias), *counts
 
 
 def every_row(folder: Path) -> str:

@@ -29,7 +29,7 @@ _ROUNDS = 2
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Known:
     """A figure: dotted key and source (machines that have the same figure have the same source)."""
 
@@ -94,7 +94,7 @@ def figures_of(case: Case) -> tuple[Known, ...]:
 
 
 def groups(cases: Sequence[Case]) -> list[tuple[tuple[Known, ...], tuple[Case, ...]]]:
-    """Figures that share a run, with the cases they were fitted to."""
+    """Figures that share a run, with all cases of the runs that they were fitted to."""
     found: list[tuple[set[Known], set[str]]] = []
     for case in cases:
         figures, names = set(figures_of(case)), {case.run_name}
@@ -105,11 +105,7 @@ def groups(cases: Sequence[Case]) -> list[tuple[tuple[Known, ...], tuple[Case, .
             figures |= group[0]
             names |= group[1]
         found.append((figures, names))
-    order = lambda known: (known.key, known.source)  # noqa: E731
-    return [
-        (tuple(sorted(figures, key=order)), tuple(c for c in cases if c.run_name in names and figures_of(c)))
-        for figures, names in found
-    ]
+    return [(tuple(sorted(figures)), tuple(c for c in cases if c.run_name in names)) for figures, names in found]
 
 
 def leave_one_out(
@@ -154,11 +150,14 @@ class _Programs:
         self.built = {case.program_key: prepared(case) for case in cases}
         self.found: dict[tuple[str, tuple[tuple[str, float], ...]], Figures] = {}
 
-    def ratios(self, factors: Mapping[Known, float], names: set[str]) -> dict[str, list[float]]:
-        """Predicted over measured of the rows of some runs."""
-        wanted = [case for case in self.cases if case.run_name in names]
+    def ratios(
+        self, factors: Mapping[Known, float], names: set[str], only_fitted: bool = False
+    ) -> dict[str, list[float]]:
+        """Predicted over measured of the rows of some runs, or of those that the figures were fitted to."""
         found: dict[str, list[float]] = {name: [] for name in names}
-        for case in wanted:
+        for case in self.cases:
+            if case.run_name not in names or (only_fitted and not figures_of(case)):
+                continue
             found[case.run_name].append(self._figures(case, factors).predicted(case) / case.measured.value)
         return found
 
@@ -217,7 +216,7 @@ def _fitted(programs: _Programs, figures: Sequence[Known], names: set[str]) -> d
 
 
 def _misfit(programs: _Programs, factors: Mapping[Known, float], names: set[str]) -> float:
-    found = programs.ratios(factors, names).values()
+    found = programs.ratios(factors, names, only_fitted=True).values()
     return sum(sum(math.log(ratio) ** 2 for ratio in ratios) / len(ratios) for ratios in found)
 
 

@@ -100,11 +100,12 @@ def calibrated_figures() -> str:
     """The figures of all machines that were fitted to measurements, and the cases that name them."""
     from ipuperf.machine import list_machines, load_machine
     from ipuperf.validation import read_cases
+    from ipuperf.validation.leaving_out import Known, figures_of
 
-    seen: dict[str, list[str]] = {}
+    seen: dict[Known, list[str]] = {}
     for case in read_cases().cases:
-        for key in case.calibrates:
-            seen.setdefault(key, []).append(case.id)
+        for known in figures_of(case):
+            seen.setdefault(known, []).append(case.id)
     found: dict[tuple[str, str, str], list[str]] = {}
     for name in list_machines():
         for key, figure in load_machine(name).figures.items():
@@ -118,7 +119,7 @@ def calibrated_figures() -> str:
             value,
             "all" if len(names) == every else ", ".join(names),
             source,
-            ", ".join(seen.get(key.strip("`"), [])),
+            ", ".join(seen.get(Known(key.strip("`"), source), [])),
         )
         for (key, value, source), names in sorted(found.items())
     ]

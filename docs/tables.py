@@ -100,9 +100,9 @@ def calibrated_figures() -> str:
     """The figures of all machines that were fitted to measurements, and the cases that name them."""
     from ipuperf.machine import list_machines, load_machine
     from ipuperf.validation import read_cases
-    from ipuperf.validation.leaving_out import Known, figures_of
+    from ipuperf.validation.leaving_out import FittedFigure, figures_of
 
-    seen: dict[Known, list[str]] = {}
+    seen: dict[FittedFigure, list[str]] = {}
     for case in read_cases().cases:
         for known in figures_of(case):
             seen.setdefault(known, []).append(case.id)
@@ -119,7 +119,7 @@ def calibrated_figures() -> str:
             value,
             "all" if len(names) == every else ", ".join(names),
             source,
-            ", ".join(seen.get(Known(key.strip("`"), source), [])),
+            ", ".join(seen.get(FittedFigure(key.strip("`"), source), [])),
         )
         for (key, value, source), names in sorted(found.items())
     ]

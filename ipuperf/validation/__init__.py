@@ -11,7 +11,7 @@ from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
-from ipuperf.validation.sensitivity import Effect, sensitivity, sensitivity_text
+from ipuperf.validation.sensitivity import FigureEffect, sensitivity, sensitivity_text
 from ipuperf.validation.text import report, why_none_ran
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "CaseError",
     "Cases",
     "Choice",
-    "Effect",
+    "FigureEffect",
     "Figures",
     "Growth",
     "Measured",

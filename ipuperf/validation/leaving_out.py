@@ -30,7 +30,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, order=True)
-class Known:
+class FittedFigure:
     """A figure: dotted key and source (machines that have the same figure have the same source)."""
 
     key: str
@@ -87,15 +87,15 @@ class ClassLeftOut:
         return {"class": self.name, **{k: v for k, v in asdict(self).items() if k != "name"}, "ratio": self.ratio}
 
 
-def figures_of(case: Case) -> tuple[Known, ...]:
+def figures_of(case: Case) -> tuple[FittedFigure, ...]:
     """The machine's figures that were fitted to a case."""
     figures = load_machine(case.machine).figures
-    return tuple(Known(key, figures[key].source) for key in case.calibrates if key in figures)
+    return tuple(FittedFigure(key, figures[key].source) for key in case.calibrates if key in figures)
 
 
-def groups(cases: Sequence[Case]) -> list[tuple[tuple[Known, ...], tuple[Case, ...]]]:
+def groups(cases: Sequence[Case]) -> list[tuple[tuple[FittedFigure, ...], tuple[Case, ...]]]:
     """Figures that share a run, with all cases of the runs that they were fitted to."""
-    found: list[tuple[set[Known], set[str]]] = []
+    found: list[tuple[set[FittedFigure], set[str]]] = []
     for case in cases:
         figures, names = set(figures_of(case)), {case.run_name}
         if not figures:
@@ -145,13 +145,13 @@ def by_class_left_out(every: Sequence[Run], left: Sequence[LeftOut]) -> list[Cla
 class _Programs:
     """Programs of cases on machines whose figures are multiplied; each is built once."""
 
-    def __init__(self, cases: Sequence[Case], figures: Sequence[Known]) -> None:
+    def __init__(self, cases: Sequence[Case], figures: Sequence[FittedFigure]) -> None:
         self.cases, self.figures = cases, figures
         self.built = {case.program_key: prepared(case) for case in cases}
         self.found: dict[tuple[str, tuple[tuple[str, float], ...]], Figures] = {}
 
     def ratios(
-        self, factors: Mapping[Known, float], names: set[str], only_fitted: bool = False
+        self, factors: Mapping[FittedFigure, float], names: set[str], only_fitted: bool = False
     ) -> dict[str, list[float]]:
         """Predicted over measured of the rows of some runs, or of those that the figures were fitted to."""
         found: dict[str, list[float]] = {name: [] for name in names}
@@ -161,7 +161,7 @@ class _Programs:
             found[case.run_name].append(self._figures(case, factors).predicted(case) / case.measured.value)
         return found
 
-    def _figures(self, case: Case, factors: Mapping[Known, float]) -> Figures:
+    def _figures(self, case: Case, factors: Mapping[FittedFigure, float]) -> Figures:
         there = load_machine(case.machine).figures
         own = {
             known.key: round(factor, 6)
@@ -175,7 +175,7 @@ class _Programs:
         return self.found[asked]
 
 
-def _group(item: tuple[tuple[Known, ...], tuple[Case, ...]]) -> list[LeftOut]:
+def _group(item: tuple[tuple[FittedFigure, ...], tuple[Case, ...]]) -> list[LeftOut]:
     """Each run of a group left out."""
     figures, cases = item
     try:
@@ -203,7 +203,7 @@ def _error(ratios: Sequence[float]) -> float:
     return sum(abs(ratio - 1) for ratio in ratios) / len(ratios)
 
 
-def _fitted(programs: _Programs, figures: Sequence[Known], names: set[str]) -> dict[Known, float]:
+def _fitted(programs: _Programs, figures: Sequence[FittedFigure], names: set[str]) -> dict[FittedFigure, float]:
     """The factors that fit these runs best."""
     if len(names) < len(figures):
         common = _least(lambda factor: _misfit(programs, dict.fromkeys(figures, factor), names))
@@ -215,7 +215,7 @@ def _fitted(programs: _Programs, figures: Sequence[Known], names: set[str]) -> d
     return factors
 
 
-def _misfit(programs: _Programs, factors: Mapping[Known, float], names: set[str]) -> float:
+def _misfit(programs: _Programs, factors: Mapping[FittedFigure, float], names: set[str]) -> float:
     found = programs.ratios(factors, names, only_fitted=True).values()
     return sum(sum(math.log(ratio) ** 2 for ratio in ratios) / len(ratios) for ratios in found)
 

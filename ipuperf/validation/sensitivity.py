@@ -33,7 +33,7 @@ Change = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Effect:
+class FigureEffect:
     """What one change does to one class.
 
     Attributes:
@@ -91,7 +91,7 @@ def sensitivity(
     figures: Sequence[str] = (),
     jobs: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> list[Effect]:
+) -> list[FigureEffect]:
     """An effect for each figure, factor and class that has a case.
 
     Args:
@@ -114,7 +114,7 @@ def sensitivity(
     return [effect for change in changes for effect in _effects(change, kinds[change[0]], before, cases, known[change])]
 
 
-Known = dict[str, Figures]
+KnownFigures = dict[str, Figures]
 """Figures by :attr:`~ipuperf.validation.cases.Case.program_key`."""
 
 
@@ -123,13 +123,13 @@ def changed_figures(
     changes: Sequence[Change],
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> dict[Change | None, Known]:
+) -> dict[Change | None, KnownFigures]:
     """Figures of all programs of the cases, as they are (``None``) and with each change; a program without what it
     needs is absent."""
     programs = programs_of(cases, choices=False)
     bytes_wanted = {case.program_key for case in cases if QUANTITIES[case.measured.quantity].dimension == "bytes"}
     items = [(program, tuple(changes), program.program_key in bytes_wanted) for program in programs]
-    known: dict[Change | None, Known] = {change: {} for change in (None, *changes)}
+    known: dict[Change | None, KnownFigures] = {change: {} for change in (None, *changes)}
     for done, (number, found) in enumerate(each(_with_changes, items, jobs), start=1):
         for change, figures in found.items():
             known[change][programs[number].program_key] = figures
@@ -157,18 +157,20 @@ def _scaled(machine: str, key: str, factor: float) -> Machine:
     return load_scaled(machine, {key: factor})
 
 
-def _rows(cases: Sequence[Case], known: Known) -> list[Row]:
+def _rows(cases: Sequence[Case], known: KnownFigures) -> list[Row]:
     return [row_of(case, known) for case in cases if all(c.program_key in known for c in (case, case.minus) if c)]
 
 
-def _effects(change: Change, kind: str, before: Sequence[Row], cases: Sequence[Case], known: Known) -> Iterable[Effect]:
+def _effects(
+    change: Change, kind: str, before: Sequence[Row], cases: Sequence[Case], known: KnownFigures
+) -> Iterable[FigureEffect]:
     after = {row.case.id: row for row in _rows(cases, known)}
     for name, was in _summaries(before).items():
         rows = [row for row in before if row.case.group == name]
         now = _summaries([after[row.case.id] for row in rows])[name]
         moved = {row.case.id: after[row.case.id].predicted / row.predicted - 1 for row in rows}
         most = max(moved, key=lambda row: abs(moved[row]))
-        yield Effect(*change[:1], kind, change[1], name, was.count, was.mean, was.bias, now.mean, now.bias,
+        yield FigureEffect(*change[:1], kind, change[1], name, was.count, was.mean, was.bias, now.mean, now.bias,
                      moved[most], most)  # fmt: skip
 
 
@@ -176,7 +178,7 @@ def _summaries(rows: Sequence[Row]) -> dict[str, ClassSummary]:
     return {summary.name: summary for summary in by_class(rows)}
 
 
-def sensitivity_text(effects: Sequence[Effect]) -> str:
+def sensitivity_text(effects: Sequence[FigureEffect]) -> str:
     """A table: figure, change, class, mean error and bias before and after. Classes that a change leaves alone (less
     than 0.05 % of every prediction) are left out, figures that move nothing are named below."""
     wide = max((len(effect.figure) for effect in effects), default=0)

@@ -1,8 +1,10 @@
 """Tables of the documentation that follow from the code: names of the front ends, tables of a trace, files of a report,
-published rows, calibrated figures.
+published rows, calibrated figures, results of the validation.
 
-    python docs/tables.py          # says which file is out of date, exit code 1
-    python docs/tables.py --write  # brings them up to date
+    python docs/tables.py                     # says which file is out of date, exit code 1
+    python docs/tables.py --write             # brings them up to date
+    python docs/tables.py --measure --jobs 2  # predicts all cases anew (docs/validation/*.json), then writes
+    python docs/tables.py --measure --cheap   # without the slow cases, whose rows are then missing
 
 A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``; a test compares (``tests/docs``).
 """
@@ -14,6 +16,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -94,9 +97,15 @@ def published_rows() -> str:
 
 
 def calibrated_figures() -> str:
-    """The figures of all machines that were fitted to measurements."""
+    """The figures of all machines that were fitted to measurements, and the cases that name them."""
     from ipuperf.machine import list_machines, load_machine
+    from ipuperf.validation import read_cases
+    from ipuperf.validation.leaving_out import FittedFigure, figures_of
 
+    seen: dict[FittedFigure, list[str]] = {}
+    for case in read_cases().cases:
+        for known in figures_of(case):
+            seen.setdefault(known, []).append(case.id)
     found: dict[tuple[str, str, str], list[str]] = {}
     for name in list_machines():
         for key, figure in load_machine(name).figures.items():
@@ -105,10 +114,16 @@ def calibrated_figures() -> str:
                 found.setdefault(row, []).append(name)
     every = len(list_machines())
     rows = [
-        (key, value, "all" if len(names) == every else ", ".join(names), source)
+        (
+            key,
+            value,
+            "all" if len(names) == every else ", ".join(names),
+            source,
+            ", ".join(seen.get(FittedFigure(key.strip("`"), source), [])),
+        )
         for (key, value, source), names in sorted(found.items())
     ]
-    return _rows(("figure", "value", "machines", "source"), rows)
+    return _rows(("figure", "value", "machines", "source", "rows that it saw"), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -119,6 +134,22 @@ TABLES: dict[str, Callable[[], str]] = {
     "published rows": published_rows,
     "calibrated figures": calibrated_figures,
 }
+RESULTS = DOCS / "validation"
+"""Results of the validation, committed; tests compare a part with fresh predictions."""
+
+
+def results(name: str) -> str:
+    """A table of the results."""
+    from ipuperf.validation import markdown
+
+    return markdown.TABLES[name](RESULTS)
+
+
+TABLES |= {
+    name: partial(results, name)
+    for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "sensitivity",
+                 "leave one out", "leave one out by class", "remote variables", "memory rows")
+}  # fmt: skip
 _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
 
@@ -127,11 +158,31 @@ def updated(text: str) -> str:
     return _PLACE.sub(lambda found: found[1] + TABLES[found["name"]]() + found[3], text)
 
 
+def measure(slow: bool, jobs: int) -> None:
+    """Predict the cases anew; what is put aside (``results/``, not in version control) is taken up again."""
+    from ipuperf.validation.results import measure as predict_all
+
+    def say(what: str, done: int, of: int) -> None:
+        print(f"{done}/{of} {what}", file=sys.stderr, flush=True)
+
+    predict_all(RESULTS, slow=slow, jobs=jobs, aside=DOCS.parent / "results" / "validation", say=say)
+
+
 def main() -> int:
     """Compare or write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write instead of comparing")
-    write, stale = parser.parse_args().write, 0
+    parser.add_argument("--measure", action="store_true", help="predict all cases anew before, and write")
+    parser.add_argument("--cheap", action="store_true", help="with --measure: without the slow cases")
+    parser.add_argument("--jobs", type=int, default=1, help="with --measure: processes (default: 1)")
+    options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: allowed: 1 or more")
+    if options.cheap and not options.measure:
+        parser.error("--cheap means nothing without --measure")
+    if options.measure:
+        measure(slow=not options.cheap, jobs=options.jobs)
+    write, stale = options.write or options.measure, 0
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         wanted = updated(text)

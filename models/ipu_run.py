@@ -43,8 +43,8 @@ class RunOptions:
         precision: bits of weights and activations, and of the partial sums of products, joined by a dot.
         optimiser: ``sgd`` (with momentum), ``adam``, ``adamw``, ``lamb``, or ``lars`` (of which PopTorch knows nothing:
             with the layer-wise rate for weights, with plain momentum for biases and norms).
-        half_accumulators, half_momentum: gradient accumulators and the first moment in float16. They are so only when
-            the weights are float16 too; the second moment is always float32.
+        half_accumulators, half_momentum, half_variance: gradient accumulators, the first and the second moment in
+            float16. They are so only when the weights are float16 too.
         offload_optimiser: optimiser state lives in Streaming Memory.
         offload_activations: stashed activations live there.
         sharding: optimiser state, and with it the weight update, is split over the replicas.
@@ -71,6 +71,7 @@ class RunOptions:
     optimiser: str = "adamw"
     half_accumulators: bool = True
     half_momentum: bool = False
+    half_variance: bool = False
     offload_optimiser: bool = False
     offload_activations: bool = False
     sharding: bool = False
@@ -196,7 +197,7 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
         loss_scaling=1.0,
         accum_type=accumulator,
         first_order_momentum_accum_type=moment,
-        second_order_momentum_accum_type=torch.float32,
+        second_order_momentum_accum_type=half if options.half_variance else torch.float32,
     )
 
 

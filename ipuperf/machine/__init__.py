@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import KINDS, Absence, Figure
-from ipuperf.machine.loader import list_machines, load_machine
+from ipuperf.machine.loader import list_machines, load_machine, load_scaled
 from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, StreamingMemory
 from ipuperf.machine.topology import LINK_KINDS, IpuLink, Link, Topology
 
@@ -30,4 +30,5 @@ __all__ = [
     "Topology",
     "list_machines",
     "load_machine",
+    "load_scaled",
 ]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
@@ -149,6 +149,16 @@ def read_figure(where: str, table: Any, dimension: str, may_be_absent: bool) -> 
 def base_value(figure: Figure, dimension: str) -> Fraction:
     """The figure in base units, exactly; a latency in cycles stays in cycles, one in a unit of time becomes seconds."""
     return Fraction(str(figure.value)) * UNITS[dimension][figure.unit]
+
+
+def scaled_figure(figure: Figure, dimension: str, factor: float) -> Figure:
+    """The figure multiplied; whole where its dimension is (1 at least), a ratio at most 1."""
+    value = figure.value * factor
+    if dimension in _WHOLE or figure.unit == "cycles":
+        value = max(1, round(value))
+    if dimension == "ratio":
+        value = min(value, float(1 / UNITS[dimension][figure.unit]))
+    return replace(figure, value=value)
 
 
 def _read_absence(where: str, table: dict[str, Any], may_be_absent: bool) -> Absence:

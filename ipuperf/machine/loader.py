@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 from ipuperf.machine.errors import MachineError
-from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value
+from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value, scaled_figure
 from ipuperf.machine.model import (
     Bundle,
     Chip,
@@ -58,6 +59,23 @@ def load_machine(name_or_path: str | Path) -> Machine:
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
         return _build(_stack(Path(name_or_path)))
     return _built_in(name_or_path)
+
+
+def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machine:
+    """A machine with some of its figures multiplied, for questions of how much they matter.
+
+    Args:
+        name_or_path: as for :func:`load_machine`.
+        factors: dotted key of a figure -> its factor. Figures that are whole numbers are rounded (to 1 at least), a
+            ratio stays at most 1; the machine's ``figures`` say what came of it.
+
+    Raises:
+        MachineError: as for :func:`load_machine`; the machine has no such figure; a factor is not above 0.
+    """
+    path = name_or_path
+    if not isinstance(path, Path) and not (path.endswith(".toml") or re.search(r"[/\\]", path)):
+        path = _preset(path, "machine", "load_scaled")
+    return _build(_stack(Path(path)), factors)
 
 
 @cache
@@ -151,6 +169,16 @@ class _Reader:
             for dotted in (*layer.texts, *layer.pairs, *layer.figures):
                 self.files[dotted] = layer.file
 
+    def scale(self, dotted: str, factor: float) -> None:
+        """Multiply a figure."""
+        figure = self.figures.get(dotted)
+        if not isinstance(figure, Figure):
+            there = [key for key, found in self.figures.items() if isinstance(found, Figure)]
+            raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, there)}")
+        if not factor > 0:
+            raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")
+        self.figures[dotted] = scaled_figure(figure, FIGURES[canonical(dotted)], factor)
+
     def error(self, dotted: str, problem: str) -> MachineError:
         """An error about a key, naming the file the key's value comes from."""
         return MachineError(f"{self.files.get(dotted, self.file)}: {dotted}: {problem}")
@@ -211,8 +239,10 @@ class _Reader:
         return tuple(bundles)
 
 
-def _build(stack: _Stack) -> Machine:
+def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine:
     reader = _Reader(stack)
+    for key, factor in (factors or {}).items():
+        reader.scale(key, factor)
     name = stack.own[-1].texts.get("name", Path(stack.file).stem)
     chip = _chip(reader)
     ipu_machine = _ipu_machine(reader, chip)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +99,28 @@ class Executable:
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
         self.settings.executables.append(self)
+
+    def on(self, machine: Machine, *, lowered_alike: bool = False) -> Executable:
+        """The same program on another machine; it is in no list of executables.
+
+        Args:
+            machine: where it runs.
+            lowered_alike: lowering would make the same of it on both machines, so that it is not lowered again.
+
+        Raises:
+            MachineError: the program's replicas do not fit the machine.
+        """
+        from ipuperf.lowering import ipus_per_replica
+
+        machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
+        other = copy(self)
+        for name, kept in vars(Executable).items():
+            if isinstance(kept, cached_property):
+                other.__dict__.pop(name, None)
+        other.machine, other.runs = machine, 0
+        if lowered_alike:
+            other.device_program = self.device_program
+        return other
 
     # -- the two halves --------------------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@
 road that every program takes, :func:`report` and :func:`draw` show the result. No figure is fitted here.
 """
 
-from ipuperf.validation.cases import BUILT_IN, Case, Cases, Measured, NotExpressed, read_cases
+from ipuperf.validation.cases import BUILT_IN, Case, Cases, Choice, Measured, NotExpressed, read_cases, select
 from ipuperf.validation.errors import CaseError, NotAvailable
+from ipuperf.validation.leaving_out import by_class_left_out, leave_one_out, left_out_text
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
-from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
+from ipuperf.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
 from ipuperf.validation.scaling import Growth, Scaling, scaling
+from ipuperf.validation.sensitivity import FigureEffect, sensitivity, sensitivity_text
 from ipuperf.validation.text import report, why_none_ran
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "Case",
     "CaseError",
     "Cases",
+    "Choice",
+    "FigureEffect",
     "Figures",
     "Growth",
     "Measured",
@@ -24,17 +28,25 @@ __all__ = [
     "NotExpressed",
     "Program",
     "Row",
+    "Run",
     "Scaling",
     "Skipped",
     "by_class",
+    "by_class_left_out",
     "check_format",
     "draw",
     "figures",
+    "leave_one_out",
+    "left_out_text",
     "predict",
     "problem",
     "read_cases",
     "report",
+    "runs",
     "scaling",
+    "select",
+    "sensitivity",
+    "sensitivity_text",
     "summarise",
     "why_none_ran",
 ]

@@ -15,6 +15,8 @@ A file looks like this; ``[defaults]`` holds keys that all its cases share::
     config = { m = 1024, k = 1024, n = 4 }
     measured = { metric = "throughput", quantity = "flop rate", value = 6.1, unit = "TFLOP/s" }
 
+    choices = [{ key = "precision", others = ["f16.32"], why = "the type of the partial sums is not stated" }]
+
     [[not_expressed]]
     ids = ["OTHER-1"]
     reason = "why a published row is no case"
@@ -29,7 +31,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,22 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A setting of a case that no source states, so that the case chose it.
+
+    Attributes:
+        key: of the case, ``config.NAME`` for one of the program's own.
+        why: what is not stated.
+        others: values that it could have as well; ``cases`` are the case with each of them.
+    """
+
+    key: str
+    why: str
+    others: tuple[Any, ...]
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
 class Case:
     """One measured value with its program.
 
@@ -95,7 +113,11 @@ class Case:
         slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
         host_bound: the measured time is mostly that of a script on the host, which is not modelled; such rows are a
             class of their own.
-        calibrates: figures of the machine, or constants of the program, that were fitted to this very value.
+        calibrates: figures of the machine that were fitted to this very value.
+        run: the run that was measured, where several values (step and rate, divisions of a competition that differ in
+            nothing that the program has) are of one; it counts once. Without it the case is a run of its own.
+        choices: settings that no source states.
+        minus: the program whose value is taken off, where a difference of two programs was published.
         measured: the value.
         file: the file it stands in.
     """
@@ -125,7 +147,21 @@ class Case:
     slow: bool = False
     host_bound: bool = False
     calibrates: tuple[str, ...] = ()
+    run: str = ""
+    choices: tuple[Choice, ...] = ()
+    minus: Case | None = None
     file: str = ""
+
+    @property
+    def run_name(self) -> str:
+        """Equal for the cases of one run."""
+        return self.run or self.id
+
+    @property
+    def programs(self) -> tuple[Case, ...]:
+        """The case, what is taken off, and the case with each other choice."""
+        others = (other for choice in self.choices for other in choice.cases)
+        return (self, *((self.minus,) if self.minus else ()), *others)
 
     @property
     def samples(self) -> int:
@@ -150,6 +186,9 @@ class Case:
             "slow",
             "host_bound",
             "calibrates",
+            "run",
+            "choices",
+            "minus",
             "file",
         )
         return repr([(f.name, getattr(self, f.name)) for f in fields(self) if f.name not in left_out])
@@ -199,6 +238,37 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     return Cases(tuple(cases), tuple(others))
 
 
+def select(found: Cases, names: Sequence[str]) -> Cases:
+    """The cases whose id has one of ``names`` in it, upper or lower case, and so those that are not expressed.
+
+    Raises:
+        CaseError: an empty name, or one that no case has; the message says why rows of that name are no case, or
+            which ids are near.
+    """
+
+    def named(ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(i for i in ids if any(name.lower() in i.lower() for name in names))
+
+    for name in names:
+        if not name.strip():
+            raise CaseError(f"-k {name!r}: allowed: a part of an id")
+        if not any(name.lower() in case.id.lower() for case in found.cases):
+            raise CaseError(f"no case has {name!r} in its id{_why_no_case(found, name)}")
+    others = (NotExpressed(named(item.ids), item.reason, item.model) for item in found.not_expressed)
+    kept = set(named(case.id for case in found.cases))
+    return Cases(tuple(c for c in found.cases if c.id in kept), tuple(item for item in others if item.ids))
+
+
+def _why_no_case(found: Cases, name: str) -> str:
+    for item in found.not_expressed:
+        ids = [i for i in item.ids if name.lower() in i.lower()]
+        if ids:
+            return f"; {', '.join(ids[:3])}: {item.reason}"
+    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in found.cases], 3, 0.4)
+    spelled = {case.id.upper(): case.id for case in found.cases}
+    return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
+
+
 def _check_ids(path: Path, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
@@ -221,9 +291,10 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
     for number, item in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
         where = f"{file}: case {item['id']!r}" if isinstance(item.get("id"), str) else f"{file}: case number {number}"
         case = _case(_merged(defaults, item, where), where, file)
-        problem = known(case)
-        if problem is not None:
-            raise CaseError(f"{where}: {problem}")
+        for program in case.programs:
+            problem = known(program)
+            if problem is not None:
+                raise CaseError(f"{where}: {problem}")
         cases.append(case)
     others = [
         _not_expressed(item, f"{file}: not_expressed number {number}")
@@ -243,14 +314,58 @@ def _merged(defaults: Mapping[str, Any], item: Mapping[str, Any], where: str) ->
 
 _CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
 _NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
+_PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
+                 "io_tiles", "prefetch", "micro_batch", "accumulation", "replicas", "pipeline", "config")  # fmt: skip
 _MEASURED_KEYS = tuple(f.name for f in fields(Measured))
 _TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
-          "recompute", "io")  # fmt: skip
+          "recompute", "io", "run")  # fmt: skip
 
 
 def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
     _only_keys(data, _CASE_KEYS, where)
     _all_keys(data, _NEEDED, where)
+    plain = {key: value for key, value in data.items() if key not in ("choices", "minus")}
+    case = _plain_case(plain, where, file)
+    choices = [
+        _choice(item, plain, f"{where}: choices number {number}", file)
+        for number, item in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
+    ]
+    minus = None
+    if choices and "minus" in data:
+        raise CaseError(f"{where}: choices and minus, allowed: one of them")
+    if "minus" in data:
+        changed = _table(data["minus"], f"{where}: minus")
+        _only_keys(changed, _PROGRAM_KEYS, f"{where}: minus")
+        minus = _plain_case(_merged(plain, changed, f"{where}: minus"), f"{where}: minus", file)
+        if minus.program_key == case.program_key:
+            raise CaseError(f"{where}: minus: {changed!r} is the same program; say what is different")
+    return replace(case, choices=tuple(choices), minus=minus)
+
+
+def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file: Path) -> Choice:
+    """A choice with the case as it is for each other value."""
+    _only_keys(data, ("key", "why", "others"), where)
+    _all_keys(data, ("key", "why", "others"), where)
+    key = _text(data["key"], f"{where}: key", None)
+    own = key.removeprefix("config.")
+    if own == key:
+        _text(key, f"{where}: key", (*_PROGRAM_KEYS, "config.NAME"))
+    others = _list(data["others"], f"{where}: others")
+    if not others:
+        raise CaseError(f"{where}: others: [], allowed: a list of values, at least one")
+    cases = []
+    unchanged = _plain_case(plain, where, file).program_key
+    for value in others:
+        changed = {key: value} if own == key else {"config": {own: value}}
+        other = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
+        if other.program_key == unchanged:
+            raise CaseError(f"{where}: others: {value!r} is what the case has; say what it could have as well")
+        cases.append(other)
+    return Choice(key, _text(data["why"], f"{where}: why", None), tuple(others), tuple(cases))
+
+
+def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
+    """A case without choices."""
     values: dict[str, Any] = {}
     for key, value in data.items():
         place = f"{where}: {key}"

@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +96,27 @@ def figures(case: Case) -> Figures:
         CaseError: the model does not support the case; NotAvailable: something is not installed; and what building and
             lowering raise.
     """
-    machine = load_machine(case.machine)
+    return prepared(case)(load_machine(case.machine), False)
+
+
+def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
+    """The program of a case, built: a function that gives its figures on a machine, which is that of the case or one
+    with some figures changed. Its second argument says that lowering makes the same of the program as for the case's
+    own machine, so that it is lowered once for all such machines.
+
+    Raises:
+        As :func:`figures`; lowering raises when the function is called.
+    """
     if case.model in BENCHMARKS:
-        return _benchmark_figures(case, machine)
+        return lambda machine, lowered_alike: _benchmark_figures(case, machine)
     with _front_ends(), use_settings(RunSettings(machine=case.machine)):
         program = _maker(case.model)(case)
-        return _program_figures(program)
+
+    def on(machine: Machine, lowered_alike: bool) -> Figures:
+        executable = program.executable.on(machine, lowered_alike=lowered_alike)
+        return _program_figures(replace(program, executable=executable))
+
+    return on
 
 
 def problem(case: Case) -> str | None:

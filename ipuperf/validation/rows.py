@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from ipuperf.validation.cases import Case
 from ipuperf.validation.errors import NotAvailable
+from ipuperf.validation.processes import each
 from ipuperf.validation.programs import Figures, figures
 from ipuperf.validation.units import QUANTITIES
 
@@ -16,11 +19,16 @@ MISS = 0.25
 
 @dataclass(frozen=True)
 class Row:
-    """A case and what is predicted for it, in the unit of the measurement."""
+    """A case and what is predicted for it, in the unit of the measurement.
+
+    Attributes:
+        others: key, value and prediction of each other value of the case's choices; empty where not asked for.
+    """
 
     case: Case
     predicted: float
     figures: Figures
+    others: tuple[tuple[str, Any, float], ...] = ()
 
     @property
     def error(self) -> float:
@@ -44,9 +52,31 @@ class Row:
         """Whether the error is above :data:`MISS`."""
         return abs(self.error) > MISS
 
+    @property
+    def low(self) -> float:
+        """The least prediction of all values of the case's choices."""
+        return min(self.predicted, *(value for _, _, value in self.others)) if self.others else self.predicted
+
+    @property
+    def high(self) -> float:
+        """The largest one."""
+        return max(self.predicted, *(value for _, _, value in self.others)) if self.others else self.predicted
+
     def as_dict(self) -> dict[str, object]:
-        """The row as JSON; ``error`` is relative, ``calibrated_on`` says whether a figure was fitted to it."""
+        """The row as JSON; ``error`` is relative, ``calibrated_on`` says whether a figure was fitted to it, ``fits``
+        whether the program fits the memory, ``choices`` what is chosen, why, and what other values would predict."""
         measured = self.case.measured
+        predictions = {(key, repr(value)): predicted for key, value, predicted in self.others}
+        choices = [
+            {
+                "key": choice.key,
+                "why": choice.why,
+                "others": [
+                    {"value": value, "predicted": predictions.get((choice.key, repr(value)))} for value in choice.others
+                ],
+            }
+            for choice in self.case.choices
+        ]
         return {
             "id": self.case.id,
             "category": self.case.category,
@@ -58,6 +88,14 @@ class Row:
             "error": self.error,
             "confidence": self.case.confidence,
             "calibrated_on": self.calibrated,
+            "calibrates": list(self.case.calibrates),
+            "run": self.case.run_name,
+            "model": self.case.model,
+            "slower": self.slower,
+            "fits": not self.figures.remarks,
+            "low": self.low,
+            "high": self.high,
+            "choices": choices,
         }
 
 
@@ -70,18 +108,48 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Run:
+    """The rows of one run (:attr:`Case.run <ipuperf.validation.cases.Case.run>`) in a class. It counts once: its error
+    is the mean of theirs."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+    @property
+    def error(self) -> float:
+        """Mean absolute error of its rows."""
+        return sum(abs(row.error) for row in self.rows) / len(self.rows)
+
+    @property
+    def slower(self) -> float:
+        """Mean of :attr:`Row.slower`."""
+        return sum(row.slower for row in self.rows) / len(self.rows)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether a figure was fitted to one of its rows."""
+        return any(row.calibrated for row in self.rows)
+
+    @property
+    def miss(self) -> bool:
+        """Whether its error is above :data:`MISS`."""
+        return self.error > MISS
+
+
+@dataclass(frozen=True)
 class ClassSummary:
-    """Errors of the rows of a class.
+    """Errors of the runs of a class.
 
     Attributes:
-        count, calibrated: rows, and how many of them figures were fitted to.
-        mean, largest: mean and largest absolute error.
-        bias: mean of :attr:`Row.slower`: positive is too slow (memory: too much).
-        misses: rows above :data:`MISS`.
+        count, figures, calibrated: runs, their rows, and how many of the runs figures were fitted to.
+        mean, largest: mean and largest absolute error of a run.
+        bias: mean of :attr:`Run.slower`: positive is too slow (memory: too much).
+        misses: runs above :data:`MISS`.
     """
 
     name: str
     count: int
+    figures: int
     calibrated: int
     mean: float
     largest: float
@@ -92,53 +160,141 @@ class ClassSummary:
 def predict(
     cases: Iterable[Case],
     *,
-    slow: bool = True,
+    slow: bool = False,
+    choices: bool = False,
     simulate: Callable[[Case], Figures] = figures,
     progress: Callable[[Case], None] = lambda case: None,
+    jobs: int = 1,
 ) -> tuple[list[Row], list[Skipped]]:
-    """A row for each case; a program that several cases measure is simulated once.
+    """A row for each case, in their order; a program that several cases measure is simulated once.
 
     Args:
         slow: also those that are slow; else they are skipped.
+        choices: also the programs of other values of the cases' choices.
         simulate: figures of a case.
-        progress: told every case before it runs.
+        progress: told every case whose figures are known, or that is skipped.
+        jobs: processes that simulate; ``simulate`` is then a function of a module.
 
     Raises:
         CaseError: a model does not support its case. IrError, MachineError: a program cannot be built.
     """
+    every = tuple(cases)
+    wanted = [case for case in every if slow or not case.slow]
+    for case in every:
+        if case.slow and not slow:
+            progress(case)
+    known = simulated(programs_of(wanted, choices), simulate, jobs, _Finished(wanted, choices, progress))
+    return _sorted(every, known, choices)
+
+
+def programs_of(cases: Iterable[Case], choices: bool) -> list[Case]:
+    """One case for each program that these need, the slow ones first."""
+    found: dict[str, Case] = {}
+    for case in cases:
+        for program in _needed(case, choices):
+            found.setdefault(program.program_key, program)
+    return sorted(found.values(), key=lambda case: not case.slow)
+
+
+def simulated(
+    programs: Sequence[Case],
+    simulate: Callable[[Case], Figures],
+    jobs: int,
+    done: Callable[[str], None] = lambda key: None,
+) -> dict[str, Figures | NotAvailable]:
+    """Figures of programs, or why there are none here, by :attr:`program_key`; ``done`` is told each key."""
     known: dict[str, Figures | NotAvailable] = {}
+    for number, found in each(partial(_outcome, simulate), programs, jobs):
+        key = programs[number].program_key
+        known[key] = found
+        done(key)
+    return known
+
+
+class _Finished:
+    """Tells every case of which all programs are there."""
+
+    def __init__(self, cases: Sequence[Case], choices: bool, progress: Callable[[Case], None]) -> None:
+        self.progress = progress
+        self.waiting = [(case, {program.program_key for program in _needed(case, choices)}) for case in cases]
+
+    def __call__(self, key: str) -> None:
+        left = []
+        for case, keys in self.waiting:
+            keys.discard(key)
+            if keys:
+                left.append((case, keys))
+            else:
+                self.progress(case)
+        self.waiting = left
+
+
+def _needed(case: Case, choices: bool) -> tuple[Case, ...]:
+    return case.programs if choices or case.minus else (case,)
+
+
+def _outcome(simulate: Callable[[Case], Figures], case: Case) -> Figures | NotAvailable:
+    """Figures, or why there are none here."""
+    try:
+        return simulate(case)
+    except NotAvailable as reason:
+        return reason
+
+
+def _sorted(
+    cases: Iterable[Case], known: Mapping[str, Figures | NotAvailable], choices: bool
+) -> tuple[list[Row], list[Skipped]]:
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for case in cases:
-        progress(case)
-        if case.slow and not slow:
+        found = known.get(case.program_key)
+        if found is None:
             skipped.append(Skipped(case, "slow, runs with --all"))
-            continue
-        key = case.program_key
-        if key not in known:
-            try:
-                known[key] = simulate(case)
-            except NotAvailable as reason:
-                known[key] = reason
-        found = known[key]
-        if isinstance(found, NotAvailable):
+        elif isinstance(found, NotAvailable):
             skipped.append(Skipped(case, str(found)))
         else:
-            rows.append(Row(case, found.predicted(case), found))
+            rows.append(row_of(case, known, choices))
     return rows, skipped
 
 
+def row_of(case: Case, known: Mapping[str, Figures | NotAvailable], choices: bool = False) -> Row:
+    """The row of a case whose programs are known."""
+
+    def predicted(program: Case) -> float:
+        found = known[program.program_key]
+        assert isinstance(found, Figures), program.id
+        return found.predicted(program)
+
+    found = known[case.program_key]
+    assert isinstance(found, Figures), case.id
+    others = tuple(
+        (choice.key, value, predicted(other))
+        for choice in (case.choices if choices else ())
+        for value, other in zip(choice.others, choice.cases, strict=True)
+    )
+    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), found, others)
+
+
+def runs(rows: Sequence[Row]) -> list[Run]:
+    """The rows by run and class, in order of first appearance."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.case.group, row.case.run_name), []).append(row)
+    return [Run(name, tuple(alike)) for (_, name), alike in found.items()]
+
+
 def summarise(name: str, rows: Sequence[Row]) -> ClassSummary:
-    """Statistics of rows, which must not be empty."""
-    errors = [abs(row.error) for row in rows]
+    """Statistics of rows, which must not be empty; each run counts once."""
+    every = runs(rows)
     return ClassSummary(
         name,
+        len(every),
         len(rows),
-        sum(row.calibrated for row in rows),
-        sum(errors) / len(rows),
-        max(errors),
-        sum(row.slower for row in rows) / len(rows),
-        sum(row.miss for row in rows),
+        sum(run.calibrated for run in every),
+        sum(run.error for run in every) / len(every),
+        max(run.error for run in every),
+        sum(run.slower for run in every) / len(every),
+        sum(run.miss for run in every),
     )
 
 

@@ -45,22 +45,35 @@ def _rows(rows: Sequence[Row]) -> list[str]:
         lines.append(f"-- {name}")
         for row in (r for r in rows if r.case.group == name):
             measured = row.case.measured
-            marks = ("  c" if row.calibrated else "") + ("  m" if row.figures.remarks else "")
+            marks = "".join(f"  {mark}" for mark in _marks(row))
             marks += "  <-- miss" if row.miss else ""
             lines.append(
                 f"{row.case.id:{wide}}  {measured.metric[:metric]:{metric}} {_number(row.predicted):>12} "
                 f"{_number(measured.value):>12} {measured.unit:9} {row.error:+8.1%}{marks}"
             )
     lines.append("error = predicted / measured - 1; c: a figure was calibrated on this row")
+    if any(row.case.choices for row in rows):
+        lines.append(
+            "f: a setting is a free choice of the case; in brackets the errors of its other values (--choices)"
+        )
     if any(row.figures.remarks for row in rows):
         lines.append("m: the program needs more memory than the simulated machine has")
     return [*lines, ""]
 
 
+def _marks(row: Row) -> list[str]:
+    found = (["c"] if row.calibrated else []) + (["m"] if row.figures.remarks else [])
+    if row.case.choices:
+        measured = row.case.measured.value
+        effect = f" ({row.low / measured - 1:+.1%} to {row.high / measured - 1:+.1%})" if row.others else ""
+        found.append(f"f{effect}")
+    return found
+
+
 def _classes(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    lines = [f"{'class':26}{'rows':>6}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
+    lines = [f"{'class':26}{'runs':>6}{'values':>8}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
     groups = by_class(rows)
     rest = [row for row in rows if not row.case.host_bound]
     open_rows = [row for row in rest if not row.calibrated]
@@ -70,9 +83,10 @@ def _classes(rows: Sequence[Row]) -> list[str]:
         groups += [summarise("all" if len(rest) == len(rows) else "all but host-bound", rest)]
     for group in groups:
         lines.append(
-            f"{group.name:26}{group.count:>6}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
+            f"{group.name:26}{group.count:>6}{group.figures:>8}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
             f"{group.misses:>8}"
         )
+    lines.append("a run counts once, with the mean error of its values (step and rate, divisions of one program)")
     return [*lines, f"bias: + is too slow (memory: too much); a miss is above {MISS:.0%}", ""]
 
 

@@ -119,7 +119,7 @@ WRONG = [
     ("name = 3\n", "name: 3 must be a text that is not empty"),
     (
         '[parts]\nchip = "gc20"\n',
-        "parts.chip: unknown chip 'gc20' (did you mean gc200 or gc2?), presets: bow, gc2, gc200",
+        "parts.chip: unknown chip 'gc20' (did you mean gc200 or gc2 or c600?), presets: bow, c600, gc2, gc200",
     ),
     (f"[chip]\ntiles = {COUNT.format(1472.5)}\n", "chip.tiles: value = 1472.5 count is not a whole number"),
     (

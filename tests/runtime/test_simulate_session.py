@@ -62,3 +62,17 @@ def test_what_is_no_machine_session_or_prefetch_depth_is_named() -> None:
     for depth in (1.5, "1", None, -1):
         with pytest.raises(SimulationError, match="prefetch_depth is .*, it must be a whole number, 0 or more"):
             ipuperf.simulate_session(session, prefetch_depth=depth)
+
+
+def test_the_same_program_on_another_machine() -> None:
+    """It is lowered again, or not where the caller says that lowering would make the same of it."""
+    settings = RunSettings(machine="gc200-1")
+    first = Executable(program(), settings=settings, prefetch_depth=3, sync_pattern="replica_and_ladder")
+    again, kept = first.on(load_machine("bow-1")), first.on(load_machine("gc200-1"), lowered_alike=True)
+    assert settings.executables == [first]
+    assert (again.machine.name, again.prefetch_depth, again.sync_pattern) == ("bow-1", 3, "replica_and_ladder")
+    assert again.device_program is not first.device_program
+    assert kept.device_program is first.device_program
+    assert kept.simulated_run_cycles == first.simulated_run_cycles != again.simulated_run_cycles
+    with pytest.raises(MachineError, match="gc200-1: 4 replicas"):
+        Executable(Ir(4), "pod4", settings=settings).on(load_machine("gc200-1"))

@@ -55,6 +55,33 @@ def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
         ('unit = "TFLOP/s"', 'unit = "TFLOP"', r"case 'A': measured\.unit: 'TFLOP', allowed: s, ms"),
         ('unit = "TFLOP/s"', 'unit = "GB/s"', r"'GB/s' is no unit of the quantity 'flop rate', allowed: GFLOP/s"),
         ('quantity = "flop rate"', 'quantity = "speed"', r"measured\.quantity: 'speed', allowed: time, device time"),
+        (
+            "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = [] }]',
+            r"others: \[\], allowed",
+        ),
+        (
+            "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "id", why = "w", others = ["B"] }]',
+            r"number 1: key: 'id', all",
+        ),
+        (
+            "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f16.16"] }]',
+            r"number 1: others: 'f16\.16' is what the case has",
+        ),
+        (
+            "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f99"] }]',
+            r"number 1: precision = 'f99': precision: 'f99', allowed: f32",
+        ),
+        (
+            "value = 2 }",
+            'value = 2 }\nchoices = [{ key = "config.p", why = "w", others = [1] }]',
+            r"config: unknown key 'p'",
+        ),
+        ("value = 2 }", "value = 2 }\nminus = { config = { m = 32 } }", r"minus: .* is the same program"),
+        ("value = 2 }", 'value = 2 }\nminus = { run = "x" }', r"minus: unknown key 'run'"),
         ("value = 2 }", "value = 0 }", r"measured\.value: 0, allowed: a finite number above 0"),
         ("value = 2 }", "value = nan }", r"measured\.value: nan"),
         ("value = 2 }", "value = true }", r"measured\.value: True"),
@@ -105,3 +132,13 @@ def test_a_folder_may_hold_a_machine(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(GOOD.replace('"bow-1"', '"machine-mine.toml"'), encoding="utf-8")
     (case,) = read_cases(tmp_path, known=problem).cases
     assert case.machine == str((tmp_path / "machine-mine.toml").resolve())
+
+
+def test_choices_and_differences_are_cases_of_their_own(tmp_path: Path) -> None:
+    more = 'choices = [{ key = "config.m", why = "not stated", others = [8, 16] }]\nrun = "ONE"\n'
+    (case,) = read(tmp_path, GOOD.replace("value = 2 }\n", "value = 2 }\n" + more)).cases
+    assert [dict(other.config)["m"] for other in case.choices[0].cases] == [8, 16]
+    assert (case.run_name, case.choices[0].key, len(case.programs)) == ("ONE", "config.m", 3)
+    (case,) = read(tmp_path, GOOD.replace("value = 2 }\n", "value = 2 }\nminus = { config = { m = 8 } }\n")).cases
+    assert case.minus is not None
+    assert dict(case.minus.config) == {"m": 8, "k": 64, "n": 16}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,14 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
         "error",
         "confidence",
         "calibrated_on",
+        "calibrates",
+        "run",
+        "model",
+        "slower",
+        "fits",
+        "low",
+        "high",
+        "choices",
     ]
     assert list(row) == keys
     assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)
@@ -71,3 +81,33 @@ def test_targets_are_checked_before_the_work(cases: Path, tmp_path: Path) -> Non
     done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "--plot", str(tmp_path / "r.xyz")])
     assert done.exit_code == 2
     assert "--plot" in done.output
+
+
+def test_single_cases_run_slow_or_not_and_in_processes(
+    cases: Path, tmp_path: Path, run_ipuperf: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    other = CASES.replace("MINE", "OTHER").replace("m = 64", "m = 32").replace("mode =", "slow = true\nmode =")
+    cases.write_text(CASES + other, encoding="utf-8")
+    target = tmp_path / "rows.json"
+    arguments = ["validate", "--cases", str(cases), "--json", str(target)]
+    done = CliRunner().invoke(cli, [*arguments, "-k", "oth"])
+    assert done.exit_code == 0, done.output
+    assert [row["id"] for row in json.loads(target.read_text(encoding="utf-8"))] == ["OTHER"]
+    in_processes = run_ipuperf(*arguments, "-k", "oth", "-k", "MIN", "--jobs", "2", cwd=tmp_path)
+    assert in_processes.returncode == 0, in_processes.stderr
+    assert in_processes.stdout == CliRunner().invoke(cli, [*arguments, "--all"]).output
+    assert "skipped:\n  OTHER: slow, runs with --all" in CliRunner().invoke(cli, arguments).output
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MIME", "no case has 'MIME' in its id (did you mean MINE?)"),
+        ("GONE", "no case has 'GONE' in its id; GONE-1: why not"),
+        ("", "-k '': allowed: a part of an id"),
+    ],
+)
+def test_a_name_that_no_case_has(cases: Path, name: str, message: str) -> None:
+    cases.write_text(CASES + '[[not_expressed]]\nids = ["GONE-1"]\nreason = "why not"\n', encoding="utf-8")
+    done = CliRunner().invoke(cli, ["validate", "--cases", str(cases), "-k", name])
+    assert (done.exit_code, done.output) == (2, f"ipuperf: {message}\n")

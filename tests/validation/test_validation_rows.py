@@ -8,6 +8,7 @@ import pytest
 
 from ipuperf.validation import (
     Case,
+    Choice,
     Figures,
     Measured,
     NotAvailable,
@@ -18,6 +19,7 @@ from ipuperf.validation import (
     draw,
     predict,
     report,
+    runs,
     summarise,
     why_none_ran,
 )
@@ -70,6 +72,14 @@ def test_json_row_has_the_agreed_keys() -> None:
         "error": pytest.approx(0.0),
         "confidence": "",
         "calibrated_on": True,
+        "calibrates": ["host.pcie_bandwidth"],
+        "run": "M",
+        "model": "matmul",
+        "slower": pytest.approx(0.0),
+        "fits": True,
+        "low": pytest.approx(3.0),
+        "high": pytest.approx(3.0),
+        "choices": [],
     }
 
 
@@ -128,7 +138,7 @@ def test_rows_bound_by_the_host_are_a_class_of_their_own() -> None:
     text = report([*rows(), waiting], [], ())
     assert "W: +9900.0%" in text
     (total,) = [line.split() for line in text.splitlines() if line.startswith("all but host-bound")]
-    assert total[3:5] == ["3", "15.0%"]
+    assert total[3:6] == ["3", "3", "15.0%"]
 
 
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:
@@ -138,3 +148,52 @@ def test_the_picture_is_written_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["v.png"]
     with pytest.raises(ValueError, match="nothing to draw"):
         draw([], tmp_path / "w.png")
+
+
+def test_the_values_of_a_run_count_once() -> None:
+    """Two values of one run 50 % and 10 % off, another run 60 % off: (30 + 60) / 2."""
+    made = [
+        Row(case("STEP", "kernel", "time", 2.0, "ms", run="ONE"), 3.0, FIGURES),
+        Row(case("RATE", "kernel", "rate", 10.0, "it/s", run="ONE"), 9.0, FIGURES),
+        Row(case("ALONE", "kernel", "time", 1.0, "ms"), 0.4, FIGURES),
+    ]
+    one, alone = runs(made)
+    assert (one.name, len(one.rows), one.miss) == ("ONE", 2, True)
+    assert (one.error, one.slower) == pytest.approx((0.3, 0.3))
+    assert (alone.error, alone.slower) == pytest.approx((0.6, -0.6))
+    total = summarise("all", made)
+    assert (total.count, total.figures, total.misses) == (2, 3, 2)
+    assert (total.mean, total.largest, total.bias) == pytest.approx((0.45, 0.6, -0.15))
+
+
+def test_other_choices_give_a_range() -> None:
+    plain = case("C", "kernel", "time", 1.0, "ms", precision="f32")
+    others = tuple(case("C", "kernel", "time", 1.0, "ms", precision=name) for name in ("f16.16", "f16.32"))
+    chosen = case("C", "kernel", "time", 1.0, "ms", precision="f32",
+                  choices=(Choice("precision", "not stated", ("f16.16", "f16.32"), others),))  # fmt: skip
+    seconds = {"f32": 2e-3, "f16.16": 1e-3, "f16.32": 1.5e-3}
+
+    def simulate(asked: Case) -> Figures:
+        return Figures({"time": seconds[asked.precision]}, 1e9)
+
+    (row,), _ = predict([chosen], simulate=simulate, choices=True)
+    assert (row.predicted, row.low, row.high) == pytest.approx((2.0, 1.0, 2.0))
+    assert "f (+0.0% to +100.0%)" in report([row], [], ())
+    (entry,) = row.as_dict()["choices"]
+    assert [other["predicted"] for other in entry["others"]] == pytest.approx([1.0, 1.5])
+    (row,), _ = predict([chosen], simulate=simulate)
+    assert (row.low, row.high) == pytest.approx((2.0, 2.0))
+    assert (predict([plain], simulate=simulate, choices=True)[0][0].others) == ()
+
+
+def test_a_difference_takes_the_other_program_off() -> None:
+    smaller = case("D", "collective", "time", 1.0, "ms", replicas=2)
+    larger = case("D", "collective", "time", 1.0, "ms", replicas=4, minus=smaller)
+    seen = []
+    (row,), _ = predict(
+        [larger],
+        simulate=lambda asked: Figures({"time": 1e-3 * asked.replicas}, 1e9),
+        progress=lambda asked: seen.append(asked.id),
+    )
+    assert row.predicted == pytest.approx(2.0)
+    assert seen == ["D"]

@@ -1,0 +1,125 @@
+"""Results of a validation kept as files, so that documents say what was predicted and not what somebody typed.
+
+:func:`measure` predicts all cases and writes three lists as JSON: rows (with other choices), what the figures that
+nobody measured do, and leave-one-out errors. A program's figures are put aside as soon as they are there, under a name
+that depends on the sources, so that a measurement that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ipuperf.validation.cases import Case, read_cases
+from ipuperf.validation.leaving_out import by_class_left_out, leave_one_out
+from ipuperf.validation.programs import Figures, figures
+from ipuperf.validation.rows import Row, predict, runs
+from ipuperf.validation.sensitivity import sensitivity
+
+ROWS, SENSITIVITY, LEFT_OUT = "rows.json", "sensitivity.json", "leave-one-out.json"
+"""Files of a folder of results."""
+
+
+def measure(
+    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda what, n, of: None
+) -> None:
+    """Predict all cases that come with ipuperf and write the files of ``folder``.
+
+    Args:
+        slow: also the slow cases; sensitivity is that of the others in any case.
+        aside: folder for figures of single programs, of which those of the same sources are taken.
+        say: told what is done and how far.
+
+    Raises:
+        What predicting raises; files that are written already stay.
+    """
+    cases = [case for case in read_cases().cases if slow or not case.slow]
+    kept = aside / fingerprint()
+    kept.mkdir(parents=True, exist_ok=True)
+    done = iter(range(1, len(cases) + 1))
+    rows, _ = predict(
+        cases,
+        slow=True,
+        choices=True,
+        simulate=partial(put_aside, kept),
+        progress=lambda case: say(f"rows, {case.id}", next(done), len(cases)),
+        jobs=jobs,
+    )
+    _write(folder / ROWS, [row.as_dict() for row in rows])
+    cheap = [case for case in cases if not case.slow]
+    effects = sensitivity(cheap, jobs=jobs, progress=lambda n, of: say("sensitivity", n, of))
+    _write(folder / SENSITIVITY, [effect.as_dict() for effect in effects])
+    left = leave_one_out(cases, jobs=jobs, progress=lambda n, of: say("leave one out", n, of))
+    classes = by_class_left_out(runs(rows), left)
+    _write(folder / LEFT_OUT, [*(item.as_dict() for item in left), *(item.as_dict() for item in classes)])
+
+
+def fingerprint() -> str:
+    """A name for the sources that predictions follow from: all modules and data files of ipuperf and its models."""
+    found = hashlib.sha256()
+    for package in ("ipuperf", "ipuperf.models"):
+        for root in map(Path, import_module(package).__path__):
+            for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".toml")):
+                found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def put_aside(folder: Path, case: Case) -> Figures:
+    """Figures of a case, from ``folder`` where they are there, else simulated and put there."""
+    path = folder / f"{hashlib.sha256(case.program_key.encode()).hexdigest()[:24]}.json"
+    if path.exists():
+        data = json.loads(path.read_text(encoding="utf-8"))
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return Figures(**fields)
+    found = figures(case)
+    from ipuperf.trace import replacing
+
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({**asdict(found), "values": dict(found.values)}), encoding="utf-8")
+    return found
+
+
+def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
+    """The rows of a folder of results, in the order of the cases; cases without a result are left out.
+
+    Raises:
+        KeyError: a result belongs to no case.
+    """
+    found = {entry["id"]: entry for entry in read(folder / ROWS)}
+    known = {case.id: case for case in cases}
+    for name in found:
+        if name not in known:
+            raise KeyError(f"{folder / ROWS}: {name!r} is no case; measure anew")
+    return [_row(known[name], found[name]) for name in known if name in found]
+
+
+def _row(case: Case, entry: dict[str, Any]) -> Row:
+    remarks = () if entry["fits"] else ("does not fit",)
+    others = tuple(
+        (choice["key"], other["value"], other["predicted"]) for choice in entry["choices"] for other in choice["others"]
+    )
+    return Row(case, entry["predicted"], Figures({}, 1.0, remarks=remarks), others)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """One file of results."""
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _write(path: Path, table: Sequence[dict[str, Any]]) -> None:
+    """One entry a line, so that a change of one is a change of one line."""
+    from ipuperf.trace import replacing
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        lines = ",\n".join(json.dumps(entry) for entry in table)
+        temporary.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

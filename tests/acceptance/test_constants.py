@@ -1,0 +1,118 @@
+"""Figures about hardware stand in ``ipuperf/machine/data``: no constant of the code is one, and none is for a published
+row. What cannot be tested is a number within a formula; its docstring names the source."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("lowering", "simulation", "ops", "pipelines")
+
+POPLIBS = "a rule, table or estimate of PopLibs or PopART, cited beside it"
+DEFINED = "what an operation or a format is"
+BOOKKEEPING = (
+    "how ipuperf computes: sizes of blocks and caches, order of events, limits of a search; no result depends on it"
+)
+ASSUMED = "an assumption, named in docs/accuracy.md"
+
+CONSTANTS = {
+    POPLIBS: """
+        lowering/layout.py MIN_BYTES_PER_TILE, lowering/lookups.py LEAST_INDICES REARRANGED_SPLIT,
+        lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
+        lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
+        lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
+        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/optimiser.py _FUSED_OPERATIONS,
+        ops/pooling.py INNER_LOOP,
+        ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
+        VECTOR SCALAR
+        """,
+    DEFINED: """
+        lowering/lookups.py INDEX_BYTES, lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
+        lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
+        GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
+        ops/group_quantize.py PACKED SHIFTS, ops/half.py _FINE _SHIFT, ops/randomness.py LEVELS, ops/resize.py NEAREST
+        COORDINATES SHARPNESS, ops/scatter.py COMBINED
+        """,
+    BOOKKEEPING: """
+        lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
+        lowering/planner/form.py _MOST_PRODUCTS, lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
+        _GROWTH, lowering/sweep.py _ROWS _PIVOTS, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
+        _BACKLOG _SAME, simulation/host.py _RELEASE _CLAIM _TAKE, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
+        simulation/ipu.py _EMPTY _NOTHING, simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
+        simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
+        ops/gather.py PIECE, ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
+        FAMILIES, pipelines/build.py _SEED_STRIDE
+        """,
+    ASSUMED: """
+        lowering/planner/candidates.py SERIAL_PASSES SMALLER_PASSES FEW_PASSES, lowering/planner/layers.py _JOINT_ROWS,
+        lowering/rearrangements.py IMAGE_CHANNELS, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
+        """,
+}
+
+
+def listed() -> dict[str, str]:
+    """``path NAME`` -> kind."""
+    found = {}
+    for kind, text in CONSTANTS.items():
+        for item in text.split(","):
+            path, *names = item.split()
+            found |= {f"{path} {name}": kind for name in names}
+    return found
+
+
+def numbers(source: str) -> Iterator[str]:
+    """Names of a module's constants that are, or hold, numbers."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
+        names = [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+        if any(isinstance(n, ast.Constant) and type(n.value) in (int, float) for n in ast.walk(value)):
+            yield from (name for name in names if name.isupper())
+
+
+def modules() -> Iterator[Path]:
+    for room in ROOMS:
+        yield from sorted((ROOT / "ipuperf" / room).rglob("*.py"))
+
+
+def test_what_counts_as_a_constant() -> None:
+    assert list(
+        numbers("A = 3\nB: float = 2.5\nC, D = (1, 'x')\nE = 'x'\nf = 3\nG = {'a': (1, 2)}\nH = True\n")
+    ) == list("ABCDG")
+
+
+def test_every_constant_of_the_cost_model_is_listed_with_its_kind() -> None:
+    """A figure about hardware is no constant here: it goes to ``ipuperf/machine/data``, with unit, source and kind."""
+    package = ROOT / "ipuperf"
+    found = {
+        f"{path.relative_to(package).as_posix()} {name}"
+        for path in modules()
+        for name in numbers(path.read_text("utf-8"))
+    }
+    assert found - set(listed()) == set(), "a figure about hardware belongs in machine/data; else list it with its kind"
+    assert set(listed()) - found == set(), "listed, but gone"
+
+
+def test_assumed_constants_are_named_where_accuracy_is_told() -> None:
+    told = (ROOT / "docs" / "accuracy.md").read_text("utf-8")
+    for name, kind in listed().items():
+        path = name.split()[0]
+        assert kind != ASSUMED or f"`{path}`" in told or f"{Path(path).name}`" in told, name
+
+
+def test_no_published_row_is_named_in_the_cost_model() -> None:
+    """Whoever writes a row's name beside a formula has fitted it to that row."""
+    with (ROOT / "docs" / "reference" / "measurements.csv").open(encoding="utf-8", newline="") as lines:
+        ids = {row["id"] for row in csv.DictReader(lines)}
+    assert len(ids) > 250
+    for path in modules():
+        words = set(re.findall(r"[A-Za-z0-9_()>./-]+", path.read_text("utf-8")))
+        assert not ids & words, path

@@ -17,6 +17,7 @@ from ipuperf.ir import Graph, Tensor
 from ipuperf.ops.code_load import RemoteCodeLoad
 
 from .layout import Layout
+from .starts import LinearStarts, turned
 from .steps import Step
 from .tilevector import TileVector
 
@@ -148,13 +149,17 @@ class LivenessWalk:
         places: where the tensors of the program lie.
         ipus: IPUs of a replica.
         loaded: code that is not always live (:mod:`.code_loading`).
+        starts: gives variables and buffers (results of ops without operands) their first tiles.
 
     Attributes:
         kinds: all kinds of storages, by number.
     """
 
-    def __init__(self, places: Places, ipus: Iterable[int], loaded: Mapping[Graph, CodeOf]) -> None:
+    def __init__(
+        self, places: Places, ipus: Iterable[int], loaded: Mapping[Graph, CodeOf], starts: LinearStarts
+    ) -> None:
         self._loaded = loaded
+        self._starts = starts
         self._code_of: dict[Graph, list[Storage]] = {}
         self._places = places
         self._ipus = tuple(ipus)
@@ -248,6 +253,8 @@ class LivenessWalk:
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
         tile_set = self._places.tile_set_of.get(tensor, "compute")
         share = aligned(layout.bytes(tensor.dtype.size), self._places.machine.chip)
+        if tensor.producer is None or not tensor.producer.inputs:
+            share = turned(share, self._starts.give(tensor, layout))
         bytes_each = self._places.tile_sets.whole(share, tile_set)
         home = self._places.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, tensor.dtype.name, bytes_each), home, first, first)

@@ -52,6 +52,25 @@ def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
         np.testing.assert_allclose(variable.data, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_checkpoint_that_only_leaves_is_not_stashed():
+    """PopART stashes what something other than a copy to another IPU reads: of two checkpoints in a stage, the product
+    and the result, only the product, which the function after it reads."""
+
+    def stashed(marks):
+        net = network(3)
+        for number, part in enumerate(net.parts[:-1]):
+            tensors = [part.graph.ops[0].outputs[0], part.graph.outputs[0]][:marks]
+            if marks:
+                part.graph.add_output(tensors[0])
+            net.parts[number] = StageGraph(part.graph, part.stage, part.ipu, part.sources, {}, tuple(tensors))
+        built = build_pipeline(net.ir, net.parts, popart_pipeline(3, 8, recompute=True), outputs=net.outputs,
+                               training=net.training, recompute="interleaved")  # fmt: skip
+        return {ipu: held // (4 * ROWS * WIDTH) for ipu, held in built.stash_bytes().items()}
+
+    assert stashed(0) == {0: 5, 1: 3, 2: 0}, "a stage's input, for the micro-batches in flight"
+    assert stashed(1) == stashed(2) == {0: 10, 1: 6, 2: 0}
+
+
 def deep(length, checkpoints):
     """One stage: ``w`` of 1 KB per tile through ``length`` functions, then the sum of all."""
     ir = Ir()

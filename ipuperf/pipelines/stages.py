@@ -277,7 +277,7 @@ class PipelineStageWriter:
             tensor = connection.tensor
             images[image] = self.gradient_of(routine, tensor) if connection.is_gradient else images[tensor]
         made = copy_ops(schedule(derivative.graph), routine.graph, images, self.ipu)
-        interleave(routine.graph, again, self.stretch, made.values())
+        interleave(routine.graph, again, self.stretch, set(self.waiting()), made.values())
         grads = {c.tensor: images[t] for c, t in zip(derivative.outputs, derivative.graph.outputs, strict=True)}
         self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
         for tensor in self.stage.wanted:

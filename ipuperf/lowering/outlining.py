@@ -8,7 +8,7 @@ product is shared alone, and a ReLU only next to one or among ten others. Host I
 shared. PopXL leaves outlining to the user, who calls graphs.
 
 A call costs control code and, for each tensor that a stretch reads from outside, the vertices of the copy into the
-function's input.
+function's input, on the tiles where the tensor lies.
 
 Simplifications: ops are compared one by one, and functions do not contain each other, so
 ``outlineSequenceBreakCost`` and ``enableOutliningCopyCostPruning`` mean nothing here; the cycles of copying operands

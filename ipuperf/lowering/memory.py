@@ -20,7 +20,7 @@ from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
 from .code_loading import loaded_codes, split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
-from .outlining import Candidate, outline, value_of
+from .outlining import Outlinable, outline, value_of
 from .program import MemoryReport, VariableInfo
 from .starts import LinearStarts
 from .sweep import sweep
@@ -158,7 +158,7 @@ class MemoryModel:
         """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
         constants."""
         held = {ipu: _Held() for ipu in self.ipus}
-        ops: dict[tuple[int, str], list[Candidate]] = {}
+        ops: dict[tuple[int, str], list[Outlinable]] = {}
         sets = self.places.tile_sets
         beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
         for graph, lowered in self.graphs.items():
@@ -169,8 +169,8 @@ class MemoryModel:
                 if graph in self.loaded:
                     own.add_code(split(item.steps.code)[1])
                 else:
-                    candidate = Candidate(item, lowered.layouts, self._value(item))
-                    ops.setdefault((item.ipu, item.tile_set), []).append(candidate)
+                    op = Outlinable(item, lowered.layouts, self._value(item))
+                    ops.setdefault((item.ipu, item.tile_set), []).append(op)
                 if item.steps.sender is not None:
                     other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():

@@ -103,7 +103,7 @@ def _least(values: Sequence[float | None], threshold: float) -> Iterator[tuple[i
                 yield (far, near + 1) if ends else (len(values) - near - 1, len(values) - far)
 
 
-class Candidate(NamedTuple):
+class Outlinable(NamedTuple):
     """An op of a program whose code may be shared: how it was lowered, where its tensors lie, its value."""
 
     item: LoweredOp
@@ -135,7 +135,7 @@ class Outlined:
     operands: tuple[tuple[Tensor, Layout], ...]
 
 
-def outline(ops: Iterable[Candidate], threshold: float | None) -> Outlined:
+def outline(ops: Iterable[Outlinable], threshold: float | None) -> Outlined:
     """What is left of the code of ``ops``, the ops of one IPU in the order of the program.
 
     ``threshold``: None switches outlining off.

@@ -24,7 +24,7 @@ from ipuperf.ir import CONTEXT, FLOAT32, DType, Tensor
 from .arithmetic import clip, greater, scaled_add_, sqrt, where
 from .elementary import scaled
 from .making import constant, make
-from .reductions import l2
+from .reductions import lamb_square
 
 #: A number of an optimiser: a scalar that may change between runs, or one that is compiled in.
 Number = float | Tensor
@@ -386,13 +386,12 @@ def _like(value: Number, like: Tensor) -> Any:
 
 
 def _norm(t: Tensor, sharded: bool) -> Tensor:
-    """The L2 norm of ``t`` in float32, of all its shards if ``sharded`` (the sums of squares are all-reduced then)."""
-    wide = t if t.dtype is FLOAT32 else make(_k.Cast, t, name="wide", dtype=FLOAT32)
-    norm = l2(wide, tuple(range(len(t.shape))))
-    if not sharded:
-        return norm
-    group = CONTEXT.graph.ir.grouping()
-    return sqrt(make(_k.ReplicatedAllReduceInplace, norm * norm, op="add", group=group))
+    """The L2 norm of ``t`` in float32, of all its shards if ``sharded`` (the sums of squares are all-reduced then).
+    Half elements are summed as they are, without a float copy (``popart:willow/src/popx/op/lambx.cpp``)."""
+    squares = lamb_square(t)
+    if sharded:
+        squares = make(_k.ReplicatedAllReduceInplace, squares, op="add", group=CONTEXT.graph.ir.grouping())
+    return sqrt(squares)
 
 
 def _ratio(norms: Tensor, dividend: Tensor, divisor: Tensor) -> Tensor:

@@ -75,14 +75,16 @@ def exchange_code(chip: Chip, share: TileVector, sent: int | None = None) -> Cod
 
 
 def compute_code(chip: Chip) -> CodeBytes:
-    """A compute set on each tile that has a part of it: its vertices' state and the call in the control code."""
+    """A compute set: the call in the control code, and the state of a vertex, on every tile."""
     return CodeBytes({"vertexInstanceState": chip.code.vertex_state_bytes, "controlCode": _steps(chip, 1)})
 
 
-def call_code(chip: Chip, calls: int, operands: int) -> CodeBytes:
-    """Calls of functions: each a copy of all its operands and the call; a vertex of a copy for each operand of all."""
-    state = operands * chip.code.copy_state_bytes
-    return CodeBytes({"controlCode": _steps(chip, 2 * calls), "vertexInstanceState": state})
+def call_code(chip: Chip, calls: int, operands: np.ndarray) -> CodeBytes:
+    """Calls of functions: each a copy of all its operands and the call; a vertex for each of these copies on each tile
+    that has a part of the operand. ``operands``: how many have one, per tile."""
+    return CodeBytes(
+        {"controlCode": _steps(chip, 2 * calls), "vertexInstanceState": operands * chip.code.copy_state_bytes}
+    )
 
 
 def _packets(chip: Chip, share: TileVector) -> np.ndarray:
@@ -102,14 +104,17 @@ def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
     )
 
 
-def collective_code(chip: Chip, chunk: TileVector, size: int, rounds: int) -> CodeBytes:
-    """Ring rounds in which each tile sends and receives its share of a chunk."""
-    share = chunk.times(size)
+def global_exchange_code(chip: Chip, share: TileVector, ways: int = 1) -> CodeBytes:
+    """``ways`` exchanges between IPUs in which each tile sends and receives ``share`` bytes.
+
+    The rounds of a ring are a loop around one exchange: every replica runs the same program, and which chunk it sends
+    is an index that it counts on (PopLibs ``lib/popops/CollectivesProgram.hpp``).
+    """
     return CodeBytes(
         {
-            "globalExchangeCode": rounds * _instructions(chip, share),
-            "globalExchangePacketHeader": rounds * _packets(chip, share) * chip.code.packet_header_bytes,
-            "controlCode": _steps(chip, rounds),
+            "globalExchangeCode": ways * _instructions(chip, share),
+            "globalExchangePacketHeader": ways * _packets(chip, share) * chip.code.packet_header_bytes,
+            "controlCode": _steps(chip, ways),
         }
     )
 

@@ -17,6 +17,7 @@ from ipuperf.ir import Graph, Tensor
 from ipuperf.ops.code_load import RemoteCodeLoad
 
 from .layout import Layout
+from .starts import LinearStarts, turned
 from .steps import Step
 from .tile_sets import COMPUTE
 from .tilevector import TileVector
@@ -149,13 +150,17 @@ class LivenessWalk:
         places: where the tensors of the program lie.
         ipus: IPUs of a replica.
         loaded: code that is not always live (:mod:`.code_loading`).
+        starts: gives variables and buffers (results of ops without operands) their first tiles.
 
     Attributes:
         kinds: all kinds of storages, by number.
     """
 
-    def __init__(self, places: Places, ipus: Iterable[int], loaded: Mapping[Graph, CodeOf]) -> None:
+    def __init__(
+        self, places: Places, ipus: Iterable[int], loaded: Mapping[Graph, CodeOf], starts: LinearStarts
+    ) -> None:
         self._loaded = loaded
+        self._starts = starts
         self._code_of: dict[Graph, list[Storage]] = {}
         self._places = places
         self._ipus = tuple(ipus)
@@ -248,13 +253,17 @@ class LivenessWalk:
         return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
-        dtype = tensor.spec.dtype
+        dtype, chip = tensor.spec.dtype, self._places.machine.chip
         key = (layout, dtype.size, self._places.tile_set_of.get(tensor, COMPUTE))
-        if key not in self._sizes:
-            share = aligned(layout.bytes(dtype.size), self._places.machine.chip)
-            self._sizes[key] = self._places.tile_sets.whole(share, key[2])
+        if tensor.producer is None or not tensor.producer.inputs:
+            share = turned(aligned(layout.bytes(dtype.size), chip), self._starts.give(tensor, layout))
+            bytes_each = self._places.tile_sets.whole(share, key[2])
+        else:
+            if key not in self._sizes:
+                self._sizes[key] = self._places.tile_sets.whole(aligned(layout.bytes(dtype.size), chip), key[2])
+            bytes_each = self._sizes[key]
         home = self._places.home(tensor) if ipu is None else ipu
-        return Storage(self._kind(tensor.id, category, dtype.name, self._sizes[key]), home, first, first)
+        return Storage(self._kind(tensor.id, category, dtype.name, bytes_each), home, first, first)
 
     def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
         """Execute ``lowered`` once; ``held`` maps its tensors to storages and is filled on the way."""

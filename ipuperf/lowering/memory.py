@@ -7,6 +7,7 @@ state, stack, headers and constants are always live.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,12 +16,13 @@ import numpy as np
 
 from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
 
-from .code import CodeBytes, minimal_code, vertex_code_bytes
+from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
 from .code_loading import loaded_codes, split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
-from .outlining import outline, value_of
+from .outlining import Outlinable, outline, value_of
 from .program import MemoryReport, VariableInfo
+from .starts import LinearStarts
 from .sweep import sweep
 from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
@@ -39,33 +41,30 @@ UPLOAD_STEP = "StreamCopy weights host to device"
 
 @dataclass
 class _Held:
-    """What is always live on one IPU: code (how often each piece), tiles of each vertex type, constants."""
+    """What is always live on one tile set of an IPU: code (how often each piece) and tiles of each vertex type, by the
+    tile that they begin on; constants."""
 
-    code: dict[int, tuple[CodeBytes, int]] = field(default_factory=dict)
-    vertices: dict[int, dict[str, int]] = field(default_factory=dict)
+    code: dict[tuple[int, int], tuple[CodeBytes, int]] = field(default_factory=dict)
+    vertices: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
     constants: dict[TileVector, int] = field(default_factory=dict)
 
-    def add_code(self, piece: CodeBytes) -> None:
+    def add_code(self, piece: CodeBytes, start: int = 0) -> None:
         """One more piece of code; pieces that are the same object are added up at the end."""
-        count = self.code[id(piece)][1] if id(piece) in self.code else 0
-        self.code[id(piece)] = (piece, count + 1)
+        key = (id(piece), start)
+        count = self.code[key][1] if key in self.code else 0
+        self.code[key] = (piece, count + 1)
 
-    def add_vertices(self, active: dict[str, int]) -> None:
+    def add_vertices(self, active: dict[str, int], start: int = 0) -> None:
         """Vertex types of an op; ops that are alike share one object."""
-        self.vertices[id(active)] = active
+        self.vertices[id(active), start] = active
 
     def total(self, chip: Chip) -> dict[str, TileVector]:
         """Bytes per tile by category."""
         tiles, parts = chip.tiles, dict(minimal_code(chip).parts)
-        for piece, count in self.code.values():
+        for (_, start), (piece, count) in self.code.items():
             for name, value in piece.parts.items():
-                parts[name] = parts.get(name, 0) + value * count
-        vertex_code = np.zeros(tiles, dtype=np.int64)
-        most: dict[str, int] = {}
-        for name, active in [pair for found in self.vertices.values() for pair in found.items()]:
-            most[name] = max(most.get(name, 0), active)
-        for name, active in most.items():
-            vertex_code[:active] += vertex_code_bytes(chip, name)
+                there = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
+                parts[name] = parts.get(name, 0) + there * count
         constants = np.zeros(tiles, dtype=np.int64)
         tile = 0
         for vector, count in self.constants.items():
@@ -74,11 +73,25 @@ class _Held:
                 tile += count
             else:
                 constants += vector.dense() * count
-        parts.update({"vertexCode": vertex_code, "constant": constants})
+        parts.update({"vertexCode": self.vertex_code(chip), "constant": constants})
         return {
             name: TileVector.of(np.broadcast_to(np.asarray(value, dtype=np.int64), (tiles,)))
             for name, value in sorted(parts.items())
         }
+
+    def vertex_code(self, chip: Chip) -> np.ndarray:
+        """Bytes per tile: each type once on every tile that has a vertex of it."""
+        present: dict[str, np.ndarray] = {}
+        for (_, start), found in self.vertices.items():
+            for name, active in found.items():
+                there = present.setdefault(name, np.zeros(chip.tiles, dtype=bool))
+                stop = start + active
+                there[start:stop] = True
+                there[: max(0, stop - chip.tiles)] = True
+        code = np.zeros(chip.tiles, dtype=np.int64)
+        for name, there in present.items():
+            code += there * vertex_code_bytes(chip, name)
+        return code
 
 
 class MemoryModel:
@@ -108,10 +121,11 @@ class MemoryModel:
         self.work = work
         self.outlining = outlining
         self.loaded = loaded_codes(graphs, self.chip)
+        self.starts = LinearStarts(places)
 
     def report(self) -> MemoryReport:
         """Walk the program and total up."""
-        liveness = LivenessWalk(self.places, self.ipus, self.loaded)
+        liveness = LivenessWalk(self.places, self.ipus, self.loaded, self.starts)
         variables: dict[Tensor, Layout] = {
             tensor: self.main.layouts[tensor]
             for tensor in data_of(self.main.graph)
@@ -144,7 +158,7 @@ class MemoryModel:
         """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
         constants."""
         held = {ipu: _Held() for ipu in self.ipus}
-        ops: dict[tuple[int, str], list[tuple[LoweredOp, float | None]]] = {}
+        ops: dict[tuple[int, str], list[Outlinable]] = {}
         sets = self.places.tile_sets
         beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
         for graph, lowered in self.graphs.items():
@@ -155,12 +169,13 @@ class MemoryModel:
                 if graph in self.loaded:
                     own.add_code(split(item.steps.code)[1])
                 else:
-                    ops.setdefault((item.ipu, item.tile_set), []).append((item, self._value(item)))
+                    op = Outlinable(item, lowered.layouts, self._value(item))
+                    ops.setdefault((item.ipu, item.tile_set), []).append(op)
                 if item.steps.sender is not None:
                     other.add_code(item.steps.sender)
                 for ipu, piece in item.steps.elsewhere.items():
                     held[ipu].add_code(piece)
-                own.add_vertices(item.steps.vertices)
+                own.add_vertices(item.steps.vertices, self._start(item))
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
@@ -168,8 +183,11 @@ class MemoryModel:
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
         for (ipu, tile_set), items in ops.items():
             outlined = outline(items, self.outlining)
-            for piece in (*outlined.pieces, outlined.call_code(self.chip)):
-                (beside if tile_set == IO else held)[ipu].add_code(piece)
+            own = (beside if tile_set == IO else held)[ipu]
+            chip = sets.chip(tile_set)
+            for item in outlined.kept:
+                own.add_code(item.steps.code, self._start(item))
+            own.add_code(call_code(chip, outlined.calls, self._spread(outlined.operands, chip.tiles)))
         if not sets.io_tiles:
             return {ipu: own.total(self.chip) for ipu, own in held.items()}
         parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
@@ -179,6 +197,19 @@ class MemoryModel:
             for ipu, pair in parts.items()
         }  # fmt: skip
         return {ipu: _joined(own) for ipu, own in totals.items()}
+
+    def _start(self, item: LoweredOp) -> int:
+        """The tile on which the vertices of an op begin: that of the variable or buffer it changes or reads."""
+        tensors = [item.op.inputs[index] for index in item.op.modified_inputs()] or item.op.inputs
+        return max((self.starts.of(tensor) for tensor in tensors), default=0)
+
+    def _spread(self, operands: Iterable[tuple[Tensor, Layout]], tiles: int) -> np.ndarray:
+        """How many of the operands have a part on each of the tiles (those on the other tile set left out)."""
+        count = np.zeros(tiles, dtype=np.int64)
+        for (layout, start), number in Counter((y, self.starts.of(x)) for x, y in operands).items():
+            if layout.elements.tiles == tiles:
+                count += np.roll(layout.elements.dense() > 0, start) * number
+        return count
 
     def _value(self, item: LoweredOp) -> float | None:
         """Value of an op to the outliner; calls end a stretch. Nothing is asked for without an outliner."""

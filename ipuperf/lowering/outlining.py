@@ -8,7 +8,7 @@ product is shared alone, and a ReLU only next to one or among ten others. Host I
 shared. PopXL leaves outlining to the user, who calls graphs.
 
 A call costs control code and, for each tensor that a stretch reads from outside, the vertices of the copy into the
-function's input.
+function's input, on the tiles where the tensor lies.
 
 Simplifications: ops are compared one by one, and functions do not contain each other, so
 ``outlineSequenceBreakCost`` and ``enableOutliningCopyCostPruning`` mean nothing here; the cycles of copying operands
@@ -17,17 +17,17 @@ in and results out, and the bytes of a function's own inputs (at most the operan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
+from ipuperf.ops.remote import RemoteLoad, RemoteStore
 from ipuperf.ops.work import Outlining
 
-from .code import CodeBytes, call_code
+from .layout import Layout
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Chip
     from ipuperf.ops.work import Work
 
     from .lowered import LoweredOp
@@ -103,45 +103,58 @@ def _least(values: Sequence[float | None], threshold: float) -> Iterator[tuple[i
                 yield (far, near + 1) if ends else (len(values) - near - 1, len(values) - far)
 
 
+class Outlinable(NamedTuple):
+    """An op of a program whose code may be shared: how it was lowered, where its tensors lie, its value."""
+
+    item: LoweredOp
+    layouts: Mapping[Tensor, Layout]
+    value: float | None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for ops whose code can be the same. Which buffer a transfer from or to Streaming Memory belongs to is
+        decided after outlining (PopART's ``RemoteSetup``: what shares a function becomes entries of one buffer)."""
+        op = self.item.op
+        if isinstance(op, (RemoteLoad, RemoteStore)):
+            return (op.type, *(self.layouts[tensor] for tensor in (op.inputs[0], *op.outputs)))
+        return id(self.item.steps.code)
+
+
 @dataclass(frozen=True)
 class Outlined:
     """Code of the ops of one IPU when repeated stretches are functions.
 
     Attributes:
-        pieces: code that is there, once per op that has its own.
+        kept: ops that have their own code.
         calls: calls of functions that replace a stretch.
-        operands: tensors that those calls read, in all.
+        operands: tensors that those calls read, with their layouts.
     """
 
-    pieces: tuple[CodeBytes, ...]
+    kept: tuple[LoweredOp, ...]
     calls: int
-    operands: int
-
-    def call_code(self, chip: Chip) -> CodeBytes:
-        """What the calls cost: a copy of all operands, the call, and for each operand a vertex with two edges."""
-        return call_code(chip, self.calls, self.operands)
+    operands: tuple[tuple[Tensor, Layout], ...]
 
 
-def outline(ops: Sequence[tuple[LoweredOp, float | None]], threshold: float | None) -> Outlined:
-    """What is left of the code of ``ops``, the ops of one IPU in the order of the program with their values.
+def outline(ops: Iterable[Outlinable], threshold: float | None) -> Outlined:
+    """What is left of the code of ``ops``, the ops of one IPU in the order of the program.
 
     ``threshold``: None switches outlining off.
     """
-    ops = [(item, value) for item, value in ops if item.steps.code.parts or value is None]
+    ops = [op for op in ops if op.item.steps.code.parts or op.value is None]
     if threshold is None:
-        return Outlined(tuple(item.steps.code for item, _ in ops), 0, 0)
-    numbers: dict[int, int] = {}
-    keys = [numbers.setdefault(id(item.steps.code), len(numbers)) for item, _ in ops]
-    shared = repeated(keys, [value for _, value in ops], threshold)
-    pieces, calls, operands = [], 0, 0
+        return Outlined(tuple(op.item for op in ops), 0, ())
+    numbers: dict[Hashable, int] = {}
+    keys = [numbers.setdefault(op.key, len(numbers)) for op in ops]
+    shared = repeated(keys, [op.value for op in ops], threshold)
+    kept, calls, operands = [], 0, list[tuple[Tensor, Layout]]()
     made: set[Tensor] = set()
-    for index, (item, _) in enumerate(ops):
+    for index, (item, layouts, _) in enumerate(ops):
         if not shared[index]:
-            pieces.append(item.steps.code)
+            kept.append(item)
             continue
         if not index or not shared[index - 1]:
             calls += 1
             made = set()
-        operands += len({tensor for tensor in item.op.inputs if tensor not in made})
+        operands += [(tensor, layouts[tensor]) for tensor in dict.fromkeys(item.op.inputs) if tensor not in made]
         made.update(item.op.inputs, item.op.outputs)
-    return Outlined(tuple(pieces), calls, operands)
+    return Outlined(tuple(kept), calls, tuple(operands))

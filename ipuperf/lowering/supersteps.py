@@ -369,7 +369,7 @@ class Superstepper:
         tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
         name = f"{self.op.type}({item.source}->{item.destination})"
         self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(item.source, item.destination, item.bytes),)))
-        one_way = code.collective_code(self.chip, source.elements, tensor.dtype.size, 1)
+        one_way = code.global_exchange_code(self.chip, source.bytes(tensor.dtype.size))
         self.out.code += one_way
         self.out.elsewhere[item.source] = one_way
         if not self.op.aliases():
@@ -467,8 +467,8 @@ class Superstepper:
             flops = chunk.total if first.kind == "reduce_scatter" else elements  # a view has its storage's layout
             self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=flops)
         self.out.need(chunk.times(dtype.size))
-        rounds = (size - 1) * (2 if first.kind == "all_reduce" else 1)
-        self.out.code += code.collective_code(self.chip, chunk, dtype.size, rounds)
+        loops = 2 if first.kind == "all_reduce" else 1  # the sums are scattered, then gathered
+        self.out.code += code.global_exchange_code(self.chip, chunk.times(dtype.size), loops)
         if first.kind == "all_reduce":
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
 

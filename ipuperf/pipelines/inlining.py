@@ -76,23 +76,28 @@ def stretches(ops: Iterable[Op], changing: Collection[Tensor], checkpoints: Coll
     return found
 
 
-def interleave(graph: Graph, again: Mapping[Op, Op], stretch: Mapping[Op, int], backward: Iterable[Op]) -> None:
+def interleave(
+    graph: Graph, again: Mapping[Op, Op], stretch: Mapping[Op, int], kept: Collection[Tensor], backward: Iterable[Op]
+) -> None:
     """Order the copies in ``graph`` so that a stretch is computed again after the backward of the later ones.
 
     Args:
         again: forward op -> its copy, in order.
         stretch: of each forward op (:func:`stretches`).
+        kept: forward values that are not computed again.
         backward: ops that read the copies, in order.
 
-    An op whose result a later stretch reads without a checkpoint belongs to that one. An op of the backward belongs to
-    the earliest stretch that it depends on.
+    An op whose result a later stretch reads belongs to that one, also where that one is not computed again (labels,
+    which the loss reads after the last checkpoint). An op of the backward belongs to the earliest stretch that it
+    depends on.
     """
     where: dict[Op, int] = {}
     for op, copy in reversed(list(again.items())):
         if op not in stretch:
             continue
         readers = [where[other] for t in copy.outputs for other in t.consumers if other in where]
-        where[copy] = max([stretch[op], *readers])
+        outside = [other for t in op.outputs if t not in kept for other in t.consumers if other not in again]
+        where[copy] = max([stretch[op], *readers, *(stretch[other] for other in outside if other in stretch)])
     earliest: dict[Op, int] = {}
     ends: dict[int, list[Op]] = {}
     for op in backward:

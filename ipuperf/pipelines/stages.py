@@ -157,13 +157,15 @@ class PipelineStageWriter:
         return [tensor for tensor in found if not isinstance(tensor, Constant)]
 
     def waiting(self) -> list[Tensor]:
-        """Forward tensors that are put aside at the end of the forward."""
+        """Forward tensors that are put aside at the end of the forward. A checkpoint that no forward op of its stage
+        reads, as it only goes to the next stage, is not (PopART's ``getStashCandidateTensors``,
+        ``willow/src/transforms/pipeline.cpp``)."""
         if self.stage.derivative is None:
             return []
         if not (self.recomputes or self.interleaved):
             return [t for t in self.needed() if self.direct or not self.of_parameters(t)]
         used = [t for t in self.graph.inputs if not self.fixed(t)]
-        marked = [t for t in self.stage.description.checkpoints if t not in used]
+        marked = [t for t in self.stage.description.checkpoints if t not in used and t.consumers]
         found = used + [t for t in marked if t in self.graph.outputs]
         return found + [t for t in self.needed() if t not in found and self.remains(t)]
 
@@ -275,7 +277,7 @@ class PipelineStageWriter:
             tensor = connection.tensor
             images[image] = self.gradient_of(routine, tensor) if connection.is_gradient else images[tensor]
         made = copy_ops(schedule(derivative.graph), routine.graph, images, self.ipu)
-        interleave(routine.graph, again, self.stretch, made.values())
+        interleave(routine.graph, again, self.stretch, set(self.waiting()), made.values())
         grads = {c.tensor: images[t] for c, t in zip(derivative.outputs, derivative.graph.outputs, strict=True)}
         self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
         for tensor in self.stage.wanted:

@@ -62,12 +62,15 @@ class Figures:
         cycles_per_second: the tile clock.
         low_confidence: vertices whose cost has no primary source.
         remarks: which IPUs the program does not fit.
+        demand: bytes on the fullest tile of each IPU of a replica; ``bytes_per_tile``: what a tile has.
     """
 
     values: Mapping[str, float]
     cycles_per_second: float
     low_confidence: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    demand: tuple[int, ...] = ()
+    bytes_per_tile: int = 0
 
     def predicted(self, case: Case) -> float:
         """The measured quantity in the unit of the measurement, with what the measuring itself adds.
@@ -282,7 +285,7 @@ def _program_figures(program: Program) -> Figures:
     if program.updates:
         begin, end = weight_update_windows(executable.trace)[1]
         values["cycles of an update"] = float(end - begin)
-    return Figures(values, found.cycles_per_second, found.low_confidence, found.remarks)
+    return replace(found, values=values)
 
 
 def _memory(trace: Trace, loads: str) -> dict[str, float]:
@@ -316,4 +319,6 @@ def _rates(values: dict[str, float], work: float, rate: str, executable: Executa
         values[rate] = work / values["time" if rate == "rate" else "device time"]
     program = executable.device_program
     low, fits = program.texts("low confidence"), program.texts("does not fit")
-    return Figures(values, executable.machine.chip.clock_hz, tuple(low), tuple(fits))
+    memory = program.memory
+    demand = tuple(int(series.max(initial=0)) for series in memory.max_tile.values())
+    return Figures(values, executable.machine.chip.clock_hz, tuple(low), tuple(fits), demand, memory.bytes_per_tile)

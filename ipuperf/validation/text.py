@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ipuperf.validation.cases import NotExpressed
 from ipuperf.validation.rows import MISS, Row, Skipped, by_class, summarise
@@ -16,6 +16,7 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
         *_classes(rows),
         *scaling_text(rows),
         *_misses(rows),
+        *_memory(rows),
         *_calibration(rows),
         *_skipped(skipped),
         *_others(others),
@@ -97,6 +98,23 @@ def _misses(rows: Sequence[Row]) -> list[str]:
     lines = [f"misses above {MISS:.0%}:"]
     for row in missed:
         lines.append(f"  {row.case.id}: {row.error:+.1%}" + (f"; {row.case.note}" if row.case.note else ""))
+    return [*lines, ""]
+
+
+def _memory(rows: Sequence[Row]) -> list[str]:
+    """What the programs of slow cases (large models) need on the fullest tile of each IPU, once for each program."""
+    programs: dict[Hashable, Row] = {}
+    for row in rows:
+        if row.case.slow and row.figures.demand:
+            programs.setdefault(row.case.program_key, row)
+    if not programs:
+        return []
+    lines = ["memory of large models: bytes on the fullest tile, and what each IPU needs of them:"]
+    for row in programs.values():
+        found, limit = row.figures.demand, row.figures.bytes_per_tile
+        verdict = "fits" if max(found) <= limit else "DOES NOT FIT"
+        parts = " ".join(f"{demand / limit:.0%}" for demand in found)
+        lines.append(f"  {row.case.id}: {max(found):,} of {limit:,}, {verdict} ({parts})")
     return [*lines, ""]
 
 

@@ -16,9 +16,9 @@ from ipuperf.ir import FLOAT32, TensorSpec
 from ipuperf.lowering import TileVector, lower
 from ipuperf.lowering.code import (
     call_code,
-    collective_code,
     compute_code,
     exchange_code,
+    global_exchange_code,
     host_exchange_code,
     minimal_code,
     vertex_code_bytes,
@@ -49,8 +49,8 @@ def everything(chip: Chip) -> list[object]:
     """All that :mod:`ipuperf.lowering.code` and the copies of rearrangements say about a chip, as plain values."""
     share = TileVector.uniform(3000, 4, 2)
     pieces = [
-        minimal_code(chip), exchange_code(chip, share), compute_code(chip), call_code(chip, 2, 3),
-        host_exchange_code(chip, share), collective_code(chip, share, 4, 6),
+        minimal_code(chip), exchange_code(chip, share), compute_code(chip), call_code(chip, 2, np.array([3, 3, 0, 0])),
+        host_exchange_code(chip, share), global_exchange_code(chip, share, 2),
     ]  # fmt: skip
     found = [{name: np.asarray(value).tolist() for name, value in piece.parts.items()} for piece in pieces]
     codes = [vertex_code_bytes(chip, vertex) for vertex in ("popops::Fill<half>", "popnn::Any")]
@@ -99,3 +99,18 @@ def test_the_command_shows_them() -> None:
     assert rows["chip.code.step_instructions"] == ["2", "count", "calibrated"]
     assert rows["chip.copy_setup"] == ["120", "cycles", "assumed"]
     assert rows["chip.rearrangement.atoms_of_8"] == ["0.44043", "cycles/byte", "datasheet"]
+
+
+def test_rounds_of_a_collective_are_a_loop() -> None:
+    """Every replica runs one program, so a ring of 64 has the code of one of 4: chunks are smaller, rounds more."""
+
+    def held(machine: str, replicas: int) -> int:
+        made = ir.Ir(replicas)
+        graph, spec = made.main_graph, TensorSpec((64 * 1472, 4), FLOAT32)
+        data = np.zeros(spec.shape, np.float32)
+        value = graph.add(ir.Variable(graph.tensor_id("v"), spec, graph, data, made.grouping()))
+        graph.create(ops.ReplicatedAllReduceInplace, [value], ["r"], op="add", group=made.grouping())
+        categories = lower(made, load_machine(machine)).memory.categories[0]
+        return categories["globalExchangeCode"].total + categories["globalExchangePacketHeader"].total
+
+    assert 0 < held("pod64", 64) <= held("pod4", 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,3 +118,55 @@ def test_popart_options():
         options._Popart.set("enableOutlining", 1)
     with pytest.raises(AssertionError, match=r"_Popart.set\('outlineThreshold', 'low'\): expected a number"):
         options._Popart.set("outlineThreshold", "low")
+
+
+def transfers(count, width=4096):
+    """``count`` tensors loaded from a buffer of their own each, and stored to it again."""
+    program = ir.Ir()
+    main = program.main_graph
+    entry = main.constant(np.zeros(1, np.uint32), ir.UINT32, "entry")
+    for number in range(count):
+        buffer = program.remote_buffer((width,), ir.FLOAT32, 1)
+        empty = main.create(ops.Init, [], [f"t{number}"], shape=(width,), dtype=ir.FLOAT32).outputs[0]
+        loaded = main.create(ops.RemoteLoad, [empty, entry], [f"t{number}"], buffer=buffer).outputs[0]
+        main.create(ops.RemoteStore, [loaded, entry], [], buffer=buffer)
+    return program
+
+
+def test_transfers_share_code_whatever_their_buffers():
+    """PopART decides on the buffers after outlining: what shares a function becomes entries of one."""
+    pod = load_machine("pod4")
+
+    def held(count, outlining):
+        return lower(transfers(count), pod, outlining=outlining).memory.categories[0]["hostExchangeCode"].total
+
+    nothing = held(0, None)
+    one = held(1, OUTLINE_THRESHOLD) - nothing
+    assert held(6, OUTLINE_THRESHOLD) - nothing == one > 0
+    assert held(6, None) - nothing == 6 * one
+
+
+def test_copies_of_operands_are_where_the_operands_lie():
+    """Three layers, of which the first reads its input in another layout: the call of what occurs again (the second
+    addition, the third layer) copies the second product's result, the third weight and two biases of one tile each."""
+    program = layers(0)
+    main = program.main_graph
+
+    def variable(name, shape):
+        spec = ir.TensorSpec(shape, ir.FLOAT32)
+        return main.add(ir.Variable(name, spec, main, np.zeros(shape, np.float32), program.grouping()))
+
+    x, products = variable("first", (512, 512)), []
+    for number in range(3):
+        x = main.create(ops.MatMul, [x, variable(f"w{number}", (512, 512))], ["y"]).outputs[0]
+        products.append(x.id)
+        x = main.create(ops.Add, [x, variable(f"b{number}", (1,))], ["y"]).outputs[0]
+    sizes = []
+    for state in (16, 32):
+        code = replace(GC200.chip.code, copy_state_bytes=state)
+        machine = replace(GC200, chip=replace(GC200.chip, code=code))
+        lowered = lower(program, machine, outlining=OUTLINE_THRESHOLD)
+        sizes.append(lowered.memory.categories[0]["vertexInstanceState"].total)
+    tiles = {v.name: v.bytes.active for v in lowered.memory.variables}
+    assert tiles["b1"] == tiles["b2"] == 1
+    assert sizes[1] - sizes[0] == 16 * (tiles[products[1]] + tiles["w2"] + 2)

@@ -52,8 +52,28 @@ def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
         np.testing.assert_allclose(variable.data, expected, rtol=1e-4, atol=1e-6)
 
 
-def deep(length, checkpoints):
-    """One stage: ``w`` of 1 KB per tile through ``length`` functions, then the sum of all."""
+def test_a_checkpoint_that_only_leaves_is_not_stashed():
+    """PopART stashes what something other than a copy to another IPU reads: of two checkpoints in a stage, the product
+    and the result, only the product, which the function after it reads."""
+
+    def stashed(marks):
+        net = network(3)
+        for number, part in enumerate(net.parts[:-1]):
+            tensors = [part.graph.ops[0].outputs[0], part.graph.outputs[0]][:marks]
+            if marks:
+                part.graph.add_output(tensors[0])
+            net.parts[number] = StageGraph(part.graph, part.stage, part.ipu, part.sources, {}, tuple(tensors))
+        built = build_pipeline(net.ir, net.parts, popart_pipeline(3, 8, recompute=True), outputs=net.outputs,
+                               training=net.training, recompute="interleaved")  # fmt: skip
+        return {ipu: held // (4 * ROWS * WIDTH) for ipu, held in built.stash_bytes().items()}
+
+    assert stashed(0) == {0: 5, 1: 3, 2: 0}, "a stage's input, for the micro-batches in flight"
+    assert stashed(1) == stashed(2) == {0: 10, 1: 6, 2: 0}
+
+
+def deep(length, checkpoints, *, label=False):
+    """One stage: ``w`` of 1 KB per tile through ``length`` functions, then the sum of all; with ``label`` of their
+    product with a function of the input."""
     ir = Ir()
     main = ir.main_graph
     spec = TensorSpec((1472, 256), FLOAT32)
@@ -68,6 +88,9 @@ def deep(length, checkpoints):
         value = graph.create(Tanh, [value], ["y"]).outputs[0]
         order.append(value)
     marks = [order[i] for i in checkpoints]
+    if label:
+        wanted = graph.create(Tanh, [inputs[0]], ["label"]).outputs[0]
+        value = graph.create(Mul, [value, wanted], ["y"]).outputs[0]
     for mark in marks:
         graph.add_output(mark)
     graph.add_output(graph.create(ReduceSum, [value], ["loss"], axes=(0, 1), keepdims=False).outputs[0])
@@ -76,8 +99,8 @@ def deep(length, checkpoints):
     return ir, part, training, [StageOutput(0, len(marks), losses, "all")], order
 
 
-def peak(checkpoints, recompute):
-    ir, part, training, outputs, _ = deep(24, checkpoints)
+def peak(checkpoints, recompute, **options):
+    ir, part, training, outputs, _ = deep(24, checkpoints, **options)
     build_pipeline(ir, [part], sharded(1, 4), outputs=outputs, training=training, recompute=recompute)
     return lower(ir, load_machine("gc200-1")).memory.peak_not_always_live() // (1472 * 1024)
 
@@ -87,6 +110,23 @@ def test_checkpoints_bound_what_is_live():
     whole, short = peak([5, 11, 17], "in one piece"), peak([5, 11, 17], "always")
     assert whole >= 24
     assert whole - 24 + 9 <= short <= whole - 24 + 9 + 2
+
+
+def waits(*, label):
+    """What runs again only after ops of the backward, and after how many."""
+    ir, part, training, outputs, _ = deep(24, [5, 11, 17], label=label)
+    build_pipeline(ir, [part], sharded(1, 4), outputs=outputs, training=training, recompute="always")
+    (graph,) = [graph for graph in ir.all_graphs() if graph.name.endswith("bwd_pass")]
+    return sorted((op.type, len(before)) for op, before in graph.constraints.items() if op.phase == "recompute")
+
+
+def test_what_the_loss_reads_belongs_to_the_end():
+    """A label is made of the input, before all checkpoints, and read after the last: it is made again for the loss, not
+    with the first stretch, or the whole backward would belong to that one and no stretch wait for another. The first
+    stretch begins with the product, the second and the third with a function, and each waits for the gradients of six
+    functions; the third for what follows the label too, as that is made again."""
+    assert waits(label=False) == [("Mul", 6), ("Tanh", 6)]
+    assert waits(label=True) == [("Mul", 6), ("Tanh", 6), ("Tanh", 8)]
 
 
 def test_the_report_tells_recomputation_apart():

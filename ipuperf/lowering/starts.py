@@ -1,0 +1,68 @@
+"""On which tile a linear mapping begins.
+
+PopLibs begins every one at tile 0. PopART turns it, so that it begins on the tile after the last of the one before, all
+around (``popart:willow/src/popx/linearmapper.cpp``); the TensorFlow backend has the same (``MapTensorLinearly`` of
+``driver/tools/mapping_helper.cc``). Without it the biases, norms and counters of a network, which take a few tiles
+each, would all lie on the first ones. Products are not turned: their plans begin at tile 0 (``enableConvDithering`` of
+PopLibs is off by default).
+
+Simplifications: only memory per tile knows of it, for what has a place of its own for long: variables and buffers, the
+vertices that work on them with their code, and the copies of them that calls make. Results of ops are counted from tile
+0. Times are those of tensors that all begin at tile 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipuperf.ir import Tensor
+
+from .layout import Layout
+from .places import Places
+from .tilevector import TileVector
+
+
+class LinearStarts:
+    """First tiles of linear mappings, given in the order in which they are asked for.
+
+    Args:
+        places: what shares storage with what, and on which IPU it lies.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._first: dict[Tensor, int] = {}
+        self._next: dict[tuple[int | None, int], int] = {}
+
+    def give(self, tensor: Tensor, layout: Layout) -> int:
+        """The first tile of ``tensor``, which lies as ``layout``: the next one, or 0 for what takes all tiles or is not
+        laid out linearly."""
+        tiles, used = layout.elements.tiles, layout.elements.active
+        if used in (0, tiles) or not _linear(layout):
+            return 0
+        owner = self._owner(tensor)
+        if owner not in self._first:
+            counter = (self._places.homes.get(owner), tiles)
+            self._first[owner] = self._next.get(counter, 0)
+            self._next[counter] = (self._first[owner] + used) % tiles
+        return self._first[owner]
+
+    def of(self, tensor: Tensor) -> int:
+        """The first tile that was given to ``tensor`` or what it shares storage with, else 0."""
+        return self._first.get(self._owner(tensor), 0)
+
+    def _owner(self, tensor: Tensor) -> Tensor:
+        return self._places.storage.get(tensor, tensor)
+
+
+def _linear(layout: Layout) -> bool:
+    """Whether a layout is the linear mapping, or a stack of slices that are."""
+    key = layout.key
+    while isinstance(key, tuple) and key[0] == "stacked":
+        key = key[3].key
+    return isinstance(key, tuple) and key[0] == "linear"
+
+
+def turned(vector: TileVector, start: int) -> TileVector:
+    """``vector`` with its first tile on tile ``start``, all around."""
+    return TileVector.of(np.roll(vector.dense(), start)) if start else vector

@@ -165,7 +165,7 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
 
 
 def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
-    executable = Executable(built.ir, machine, name=case.model, settings=RunSettings())
+    executable = Executable(built.ir, machine, name=case.model, settings=RunSettings(), front_end=False)
     if not built.counted:
         return _figures(executable, built.work, built.rate, built.times)
     cycles = sum(_counted(built, step) for step in executable.device_program.walk())
@@ -289,7 +289,7 @@ def _memory(trace: Trace, loads: str) -> dict[str, float]:
 def _figures(executable: Executable, work: float, rate: str, times: int) -> Figures:
     clock = executable.trace.seconds(1)
     whole = executable.simulated_run_cycles
-    device = whole - executable.machine.chip.cycles(executable.machine.host.run_seconds)
+    device = whole - executable.host_start_cycles
     values = {"time": whole * clock / times, "device time": device * clock / times, "cycles": device / times}
     return _rates(values, work / times, rate, executable)
 

@@ -150,6 +150,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
             prefetch_depth=options._Popart.prefetch_depth,
             callback_threads=callback_threads(options._Popart.engine_options),
+            host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
         )

@@ -93,6 +93,7 @@ class Session:
             name=_caller(),
             prefetch_depth=options.prefetch_depth,
             callback_threads=options.callback_threads,
+            host_processes=ir._ir.host_processes,
         )
         ir._seal()
         self._variables = ir._ir.variables()

@@ -65,7 +65,7 @@ class Executable:
         name: name in reports.
         settings: settings to use (default: those in force); the executable is added to their list.
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
-        prefetch_depth, front_end, callback_threads: see :func:`ipuperf.simulation.simulate`.
+        prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
 
     Raises:
@@ -85,6 +85,7 @@ class Executable:
         outlining: float | None = None,
         front_end: bool = True,
         callback_threads: int | None = 1,
+        host_processes: int = 1,
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
 
@@ -94,6 +95,7 @@ class Executable:
         self.prefetch_depth = prefetch_depth
         self.front_end = front_end
         self.callback_threads = callback_threads
+        self.host_processes = min(host_processes, ir.replication_factor)
         self._loaded = False
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
@@ -155,6 +157,7 @@ class Executable:
             "prefetch_depth": self.prefetch_depth,
             "front_end": self.front_end,
             "callback_threads": self.callback_threads,
+            "host_processes": self.host_processes,
         }
 
     @property

@@ -7,7 +7,7 @@ however many replicas take part in it and however many streams it is for, and ``
 and replica in it (with several threads, which share the replicas: for each stream and the replicas of the busiest
 thread). A stream copy of its own is a sync of its own, the copies of a `HostExchange` share one. A machine of several
 racks has a host server for each rack, which serves the replicas that begin there (a POD64 and so each rack of a larger
-Pod comes with host servers of its own).
+Pod comes with host servers of its own); instances of ``poprun`` are processes with a server each.
 
 What the host does for a slice of a stream:
 

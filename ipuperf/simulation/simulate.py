@@ -39,6 +39,7 @@ class _HostOptions(NamedTuple):
     depth: int
     front_end: bool
     threads: int | None
+    processes: int
 
 
 @collector_paused()
@@ -52,6 +53,7 @@ def simulate(
     prefetch_depth: int = 1,
     front_end: bool = True,
     callback_threads: int | None = 1,
+    host_processes: int = 1,
 ) -> Trace:
     """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
     (0) to its return.
@@ -71,6 +73,7 @@ def simulate(
             (``host.call_overhead``); False: a program of Poplar's.
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
+        host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
@@ -88,7 +91,12 @@ def simulate(
     check_length(tree)
     if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
         raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
-    world = _build(program, machine, tree, seed, _HostOptions(prefetch_depth, front_end, callback_threads))
+    if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
+        raise SimulationError(
+            f"host_processes is {host_processes!r}, it must be a whole number from 1 to {program.replicas} (replicas)"
+        )
+    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
+    world = _build(program, machine, tree, seed, options)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
@@ -115,7 +123,7 @@ def _build(
     )
     totals = _totals(tree, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
-    servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
+    servers = _servers(program, machine, options.processes)
     return World(
         events=events,
         network=network,
@@ -128,6 +136,16 @@ def _build(
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
     )
+
+
+def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
+    """The host server of each replica, counted on: replicas of one rack and one process have one."""
+    found: dict[tuple[int, int], int] = {}
+    places = []
+    for replica, ipus in enumerate(program.placement):
+        rack = machine.topology.rack(ipus[0]) if machine.racks > 1 else 0
+        places.append(found.setdefault((rack, replica * processes // program.replicas), len(found)))
+    return places
 
 
 def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:

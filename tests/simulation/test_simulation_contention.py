@@ -207,6 +207,17 @@ def test_a_host_sync_costs_once_for_all_replicas_and_all_streams_of_an_exchange(
     assert list(events["dur"]) == [0, 1080, 80, 1080, 1080]
 
 
+def test_each_process_of_the_host_serves_its_own_replicas():
+    program = s.program(s.seq(s.h2d(0)), replicas=4)
+    machine = s.machine(host_sync=30 / CLOCK, callback=100 / CLOCK)
+    ends_ = [s.end(simulate(program, machine, host_processes=n)) for n in (1, 2, 3, 4)]
+    assert ends_ == [30 + 100 * callbacks for callbacks in (4, 2, 2, 1)]
+    labels = simulate(program, machine, host_processes=2).columns("host_events")["label"]
+    assert list(labels) == ["session.run", "prepare image host 0", "prepare image host 1"]
+    with pytest.raises(SimulationError, match="host_processes is 5, it must be a whole number from 1 to 4 .repl"):
+        simulate(program, machine, host_processes=5)
+
+
 def test_a_front_end_pays_for_its_calls_and_the_engine_does_not():
     machine = s.machine(run=100 / CLOCK, call=400 / CLOCK)
     program = s.program(s.seq(s.phase(7)))

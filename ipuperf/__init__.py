@@ -29,8 +29,8 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     Args:
         session: the session.
         machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
-        options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``);
-            the prefetch depth is otherwise the session's own, as its sync pattern always is.
+        options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``
+            ...); what concerns the host is otherwise the session's own, as its sync pattern always is.
 
     Raises:
         TypeError: ``session`` has no executable. MachineError: no such machine, or one that is too small.
@@ -46,7 +46,7 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     if machine is not None:
         target = choose_machine(machine, executable.ir.replication_factor, ipus_per_replica(executable.ir))
     program = lower(executable.ir, target, name=executable.name, sync_pattern=executable.sync_pattern)
-    return simulate(program, target, **{"prefetch_depth": executable.prefetch_depth, **options})
+    return simulate(program, target, **{**executable.host_options, **options})
 
 
 __all__ = ["__version__", "install", "simulate_session"]

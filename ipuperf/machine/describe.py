@@ -155,8 +155,13 @@ def _ipu_machine_rows(ipu_machine: IpuMachine) -> list[tuple[str, str]]:
 def _host_rows(host: Host) -> list[tuple[str, str]]:
     return [
         ("name", host.name),
-        ("session.run", f"{host.run_seconds * 1e6:g} us"),
-        ("stream callback", f"{host.callback_seconds * 1e6:g} us per stream, host transfer and replica"),
+        ("session.run", f"{host.run_seconds * 1e6:g} us, {host.call_seconds * 1e6:g} us more from a front end"),
+        ("first run", f"{host.first_run_seconds * 1e6:g} us more"),
+        (
+            "host sync",
+            f"{host.sync_seconds * 1e6:g} us, {host.callback_seconds * 1e6:g} us per stream and replica in it",
+        ),
+        ("without prefetching", f"{host.answer_seconds * 1e6:g} us more until the IPUs see an answer"),
         ("stream copy", f"{host.stream_latency_seconds * 1e6:g} us, then {_gb(host.pcie_bandwidth_bytes_per_s)}"),
     ]
 

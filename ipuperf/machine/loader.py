@@ -249,7 +249,11 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     host = Host(
         name=reader.text("host.name"),
         run_seconds=reader.number("host.run_overhead"),
+        call_seconds=reader.number("host.call_overhead"),
+        first_run_seconds=reader.number("host.first_run"),
+        sync_seconds=reader.number("host.sync_overhead"),
         callback_seconds=reader.number("host.callback_overhead"),
+        answer_seconds=reader.number("host.answer_latency"),
         pcie_bandwidth_bytes_per_s=reader.whole("host.pcie_bandwidth"),
         stream_latency_seconds=reader.number("host.stream_latency"),
     )

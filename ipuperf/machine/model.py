@@ -217,14 +217,30 @@ class IpuMachine:
 
 @dataclass(frozen=True)
 class Host:
-    """The host: ``run_seconds`` per ``session.run``, ``callback_seconds`` per stream, host transfer and replica,
-    ``pcie_bandwidth_bytes_per_s`` per IPU-Machine and direction, ``stream_latency_seconds`` per stream copy."""
+    """The host and what runs on it.
+
+    Attributes:
+        run_seconds: of each run of Poplar's engine; ``call_seconds``: what a front end does for a run besides (checking
+            and converting data, connecting streams); ``first_run_seconds``: what the first run takes more.
+        sync_seconds: of each host sync that the host has something to do for; ``callback_seconds``: for each stream and
+            replica in it; ``answer_seconds``: until IPUs that have to wait for each answer, as nothing is prefetched,
+            see it.
+        pcie_bandwidth_bytes_per_s: per IPU-Machine and direction; ``stream_latency_seconds``: of each stream copy.
+    """
 
     name: str
     run_seconds: float
+    call_seconds: float
+    first_run_seconds: float
+    sync_seconds: float
     callback_seconds: float
+    answer_seconds: float
     pcie_bandwidth_bytes_per_s: int
     stream_latency_seconds: float
+
+    def start_seconds(self, front_end: bool = True) -> float:
+        """What passes before the IPUs begin with a run: a call of a front end, or of Poplar's engine alone."""
+        return self.run_seconds + (self.call_seconds if front_end else 0.0)
 
 
 @dataclass(frozen=True)

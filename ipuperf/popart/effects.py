@@ -67,7 +67,7 @@ EFFECTS: dict[str, Effect] = {
     "compileEngine": Effect(UNSUPPORTED, "build the Ir without a Session instead", (True,)),
     # without effect
     "cachePath": SHARED["enableEngineCaching"]._replace(neutral=()),
-    "engineOptions": Effect(NO_EFFECT, "Poplar's engine is not here", ({},)),
+    "engineOptions": Effect(NO_EFFECT, "Poplar's engine is not here, but for streamCallbacks.*", ({},)),
     "reportOptions": Effect(NO_EFFECT, "reports are written by `ipuperf run --report`", ({},)),
     "gclOptions": Effect(NO_EFFECT, "collectives take the quickest algorithm", ({},)),
     "lstmOptions": _LIBRARY,

@@ -16,6 +16,7 @@ from typing import Any
 from ipuperf.runtime.effects import Effects, tell
 
 from .effects import EFFECTS
+from .engine_options import CALLBACK_OPTIONS, callback_threads, check_callback_option
 from .enums import (
     AccumulateOuterFragmentSchedule,
     MeanReductionStrategy,
@@ -159,6 +160,7 @@ _OF_ONNX = (
 )
 _TABLE = Effects("popart", {f"SessionOptions.{name}": row for name, row in EFFECTS.items()}, ValueError)
 _LEAST = {"replicatedGraphCount": 1, "numIOTiles": 0, "defaultBufferingDepth": 1, "defaultPrefetchBufferingDepth": 1}
+_PLANNED = ("matmulOptions", "convolutionOptions")
 _ANYWAY = {"debug.allowOutOfMemory": ("true", "false")}
 
 
@@ -211,6 +213,11 @@ class SessionOptions:
         depth = max(self._kept["defaultBufferingDepth"], self._kept["defaultPrefetchBufferingDepth"])
         return int(depth) if self._kept["enablePrefetchDatastreams"] else 0
 
+    @property
+    def callback_threads(self) -> int | None:
+        """Threads of the host that run the callbacks of streams; see :func:`.engine_options.callback_threads`."""
+        return callback_threads(self._kept["engineOptions"])
+
 
 def _unknown(name: str) -> AttributeError:
     if name in _OF_ONNX:
@@ -239,6 +246,8 @@ def _checked(name: str, before: Any, value: Any) -> Any:
 
 def _entry(option: str, key: str, value: str) -> None:
     """Say what an entry of a dictionary of options does, unless plans take it or it asks for what happens anyway."""
-    if (option in ("matmulOptions", "convolutionOptions") and key in PLAN_KEYS) or value in _ANYWAY.get(key, ()):
+    check_callback_option(key, value)
+    taken = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
+    if key in taken or value in _ANYWAY.get(key, ()):
         return
     tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {EFFECTS[option].reason}")

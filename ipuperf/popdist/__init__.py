@@ -112,7 +112,7 @@ def replicas_of_one_process(what: str) -> int:
     Args:
         what: whose replicas these are, for the note.
     """
-    replicas, instances = getNumTotalReplicas(), _stood_for()
+    replicas, instances = getNumTotalReplicas(), instances_stood_for()
     if isPopdistEnvSet():
         of = f" of {instances} instances" if instances > 1 else ""
         tell(f"{what}: this process stands for all and runs the {replicas} replicas{of}")
@@ -121,8 +121,8 @@ def replicas_of_one_process(what: str) -> int:
     return replicas
 
 
-def _stood_for() -> int:
-    """Instances whose replicas this process runs."""
+def instances_stood_for() -> int:
+    """Instances whose replicas this process runs (not upstream's): as many processes would serve them."""
     local = _number(LOCAL, getNumTotalReplicas())
     return max(_launched(INSTANCES, 1, 1), -(-getNumTotalReplicas() // local))
 

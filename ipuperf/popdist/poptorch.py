@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipuperf import poptorch
 
-from . import checkNumIpusPerReplica, replicas_of_one_process
+from . import checkNumIpusPerReplica, instances_stood_for, replicas_of_one_process
 
 
 class Options(poptorch.Options):
@@ -21,6 +21,7 @@ class Options(poptorch.Options):
         super().__init__()
         checkNumIpusPerReplica(ipus_per_replica)
         self.replicationFactor(replicas_of_one_process("popdist.poptorch.Options"))
+        self._host_processes = instances_stood_for()
 
 
 __all__ = ["Options"]

@@ -24,6 +24,7 @@ from ipuperf.pipelines import (
     build_pipeline,
     recomputing,
 )
+from ipuperf.popart.engine_options import callback_threads
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import (
     Liveness,
@@ -147,6 +148,8 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             name=name,
             sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
             prefetch_depth=options._Popart.prefetch_depth,
+            callback_threads=callback_threads(options._Popart.engine_options),
+            host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
         )

@@ -404,6 +404,7 @@ class PoplarExecutor:
         if not self._attached:
             raise Error("Device is not attached")
         self._attached = False
+        self._require().executable.unload()
 
     def destroy(self) -> None:
         """Forget the compiled program."""
@@ -435,7 +436,7 @@ class PoplarExecutor:
         steps, instances = (executable.trace.columns(table) for table in ("steps", "instances"))
         of_host = np.isin(instances["segment"], steps["segment"][steps["kind"] == "host_run"])
         ends = (instances["start"] + instances["dur"])[~of_host]
-        before = executable.machine.chip.cycles(executable.machine.host.run_seconds)
+        before = executable.host_start_cycles
         return int(ends.max(initial=before)) - before
 
     def compilationTime(self) -> timedelta:

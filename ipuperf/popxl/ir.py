@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
-from ipuperf.popdist import replicas_of_one_process
+from ipuperf.popdist import instances_stood_for, replicas_of_one_process
 
 from .arguments import whole
 from .effects import EFFECTS
@@ -29,16 +29,19 @@ class Ir:
 
     Args:
         replication: number of replicas that run the program; ``"popdist"``: the replicas of all instances, which this
-            one process runs (:mod:`ipuperf.popdist`), and a warning that says so.
+            one process runs (:mod:`ipuperf.popdist`), and a warning that says so; in simulated time each instance has a
+            host process of its own.
     """
 
     _ir_cache: ClassVar[weakref.WeakValueDictionary[int, Ir]] = weakref.WeakValueDictionary()
     _ir: ConfiguredIr
 
     def __init__(self, replication: int | str = 1) -> None:
+        processes = 1
         if replication == "popdist":
-            replication = replicas_of_one_process("popxl.Ir(replication='popdist')")
+            replication, processes = replicas_of_one_process("popxl.Ir(replication='popdist')"), instances_stood_for()
         self._ir = ConfiguredIr(whole(replication, "replication factor", 1))
+        self._ir.host_processes = processes
         Ir._ir_cache[id(self._ir)] = self
 
     @property

@@ -22,11 +22,13 @@ class ConfiguredIr(_ir.Ir):
         options: the options. Those about plans count for ops that are made after they are set, the others until a
             session is made.
         unplaced: ops made inside ``popxl.ipu(None)``.
+        host_processes: that ``poprun`` would start for the replicas.
     """
 
     def __init__(self, replication_factor: int) -> None:
         super().__init__(replication_factor)
         self.unplaced: set[_ir.Op] = set()
+        self.host_processes = 1
         this = weakref.ref(self)
 
         def changed(name: str, value: Any) -> None:

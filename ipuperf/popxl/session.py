@@ -87,7 +87,14 @@ class Session:
             check_entries(ir._ir)
             check_remote_order(ir._ir)
         ir._checkpoint("Final")
-        self.executable = Executable(ir._ir, name=_caller(), prefetch_depth=ir._ir.options.prefetch_depth)
+        options = ir._ir.options
+        self.executable = Executable(
+            ir._ir,
+            name=_caller(),
+            prefetch_depth=options.prefetch_depth,
+            callback_threads=options.callback_threads,
+            host_processes=ir._ir.host_processes,
+        )
         ir._seal()
         self._variables = ir._ir.variables()
         self._attached = False
@@ -119,6 +126,7 @@ class Session:
                 self.weights_to_host()
         finally:
             self._attached = False
+            self.executable.unload()
 
     # -- weights ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Executable:
         name: name in reports.
         settings: settings to use (default: those in force); the executable is added to their list.
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
-        prefetch_depth: see :func:`ipuperf.simulation.simulate`.
+        prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
 
     Raises:
@@ -84,6 +84,9 @@ class Executable:
         prefetch_depth: int = 1,
         merging: CollectiveMerging | None = None,
         outlining: float | None = None,
+        front_end: bool = True,
+        callback_threads: int | None = 1,
+        host_processes: int = 1,
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
 
@@ -91,6 +94,10 @@ class Executable:
         self.merging = merging
         self.outlining = outlining
         self.prefetch_depth = prefetch_depth
+        self.front_end = front_end
+        self.callback_threads = callback_threads
+        self.host_processes = min(host_processes, ir.replication_factor)
+        self._loaded = False
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
         self.name = name
@@ -153,7 +160,7 @@ class Executable:
 
         program = self.device_program
         with self.ir.deep_calls():
-            return simulate(program, self.machine, prefetch_depth=self.prefetch_depth)
+            return simulate(program, self.machine, **self.host_options)
 
     @cached_property
     def simulated_run_cycles(self) -> int:
@@ -165,6 +172,26 @@ class Executable:
     def simulated_run_seconds(self) -> float:
         """Seconds that one run takes."""
         return self.trace.seconds(self.simulated_run_cycles)
+
+    @property
+    def host_options(self) -> dict[str, Any]:
+        """How the program makes use of the host: arguments of :func:`ipuperf.simulation.simulate`."""
+        return {
+            "prefetch_depth": self.prefetch_depth,
+            "front_end": self.front_end,
+            "callback_threads": self.callback_threads,
+            "host_processes": self.host_processes,
+        }
+
+    @property
+    def host_start_cycles(self) -> int:
+        """Cycles of the tile clock at the begin of a run in which only the host works."""
+        return self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end))
+
+    @property
+    def first_run_seconds(self) -> float:
+        """What the first run after :meth:`unload` (or of all) takes more than :attr:`simulated_run_seconds`."""
+        return self.machine.host.first_run_seconds
 
     @property
     def is_compiled(self) -> bool:
@@ -179,15 +206,21 @@ class Executable:
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
-        """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances."""
+        """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances, by more
+        in the first run after the program was loaded."""
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
         self.runs += 1
         clock = active_clock()
         if clock is not None:
-            clock.advance(self.simulated_run_seconds)
+            clock.advance(self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds))
+        self._loaded = True
         return outputs
+
+    def unload(self) -> None:
+        """The device is given up, so the next run is a first one again."""
+        self._loaded = False
 
 
 def write_reports(

@@ -1,48 +1,120 @@
-"""The host: a serial server that prepares slices for the IPUs and takes those they send.
+"""The host: a server that answers the IPUs' host syncs and runs the callbacks of streams.
 
-A machine of several racks has one such server for each rack, which serves the replicas that begin there (a POD64 and so
-each rack of a larger Pod comes with host servers of its own; how many processes share the work there is not modelled).
+The replicas of an engine sync with the host together unless Poplar's option ``target.syncReplicasIndependently`` is
+set, and one thread runs all callbacks unless ``streamCallbacks.multiThreadMode`` and ``numWorkerThreads`` say
+otherwise; no front end sets either for the replicas of one process. So a *host sync* costs ``host.sync_seconds`` once,
+however many replicas take part in it and however many streams it is for, and ``host.callback_seconds`` for each stream
+and replica in it (with several threads, which share the replicas: for each stream and the replicas of the busiest
+thread). A stream copy of its own is a sync of its own, the copies of a `HostExchange` share one. A machine of several
+racks has a host server for each rack, which serves the replicas that begin there (a POD64 and so each rack of a larger
+Pod comes with host servers of its own); instances of ``poprun`` are processes with a server each.
 
-Each (slice, replica) of a stream costs ``host.callback_seconds`` of host time. The server handles requests in the order
-in which they came; those of one instant by replica, then by stream (in the order of ``DeviceProgram.streams``), then by
-IPU. A host-to-device stream has, for each replica, a buffer of ``depth`` slices that the host fills ahead of the IPU: a
-slot is taken when a slice is requested and free again when its transfer to the IPU ended. Upstream's default is a
-buffering depth of 1 with prefetching on; depth 0 means that the host begins when the IPU asks. The host prepares no
-more slices than the run takes. A device-to-host slice is handed to the host at the end of its stream copy; the IPU does
-not wait for the host to handle it, only the run does.
+What the host does for a slice of a stream:
+
+- With prefetching a host-to-device stream has buffers of ``depth`` slices, which the host fills ahead of the IPUs: it
+  *prepares* the first ones in one sync as the run begins (what was prefetched for a run before is dropped: PopART
+  connects the inputs of every run anew, ``popart: willow/src/popx/devicex.cpp``, ``reconnectInputStreams``), and the
+  next one when a slice has arrived on all replicas. The host prepares no more slices than the run takes. It *handles* a
+  device-to-host slice when all replicas have sent it; the IPUs do not wait for that, only the run does.
+- Without prefetching (depth 0) the IPUs wait for the host at both ends of a copy: it prepares a slice when they ask for
+  it and *completes* it when it has arrived; it *accepts* a slice that they want to send and handles it before they go
+  on. They see each answer ``host.answer_seconds`` after the host gave it, during which the host is free.
+
+The server takes syncs in the order in which they came; those of one instant by stream (in the order of
+``DeviceProgram.streams``). Simplifications: a host sync that the host has answered ahead costs the IPU nothing; output
+buffers are never full; the bytes that a callback copies cost nothing besides their way over PCIe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .event_loop import HOST, EventLoop
+from .recorder import LineKey
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
 ChannelKey = tuple[int, int]
-"""Replica and stream number."""
+"""Server and stream number."""
 
-_RELEASE, _CLAIM, _TAKE = range(3)
+Sync = tuple[int, ...]
+"""Which requests of an instant are one host sync."""
+
+PREPARE, COMPLETE, ACCEPT, HANDLE = "prepare", "complete", "accept", "handle"
+_RUN: Sync = ()
 
 
 @dataclass
-class _Channel:
-    """One host-to-device stream of one replica; counts are slices."""
+class _Line:
+    """One sort of work for one stream, slice by slice and for all replicas of a server at once; counts are slices.
 
-    total: int
+    ``asked`` and ``granted`` are those of each replica, ``total`` is what the run takes (None: whatever is asked for),
+    ``awaited`` whether IPUs wait for it.
+    """
+
+    asked: dict[int, int]
+    granted: dict[int, int]
+    waiting: dict[int, list[tuple[int, Callable[[], None]]]]
+    awaited: bool
+    total: int | None = None
     issued: int = 0
-    ready: int = 0
-    granted: int = 0
-    released: int = 0
-    claims: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+    done: int = 0
 
-    def state(self) -> tuple[int, ...]:
+    @property
+    def room(self) -> int:
+        """Slices that all replicas have asked for and the host was not told of."""
+        least = min(self.asked.values())
+        return max(0, (least if self.total is None else min(least, self.total)) - self.issued)
+
+    def state(self) -> tuple[object, ...]:
         """What the future depends on, apart from how many slices are left."""
-        return (self.issued - self.released, self.issued - self.granted, self.ready, *(ipu for ipu, _ in self.claims))
+        return (
+            self.issued - self.done,
+            tuple(self.issued - count for count in self.asked.values()),
+            tuple(
+                (self.done - self.granted[replica] if self.awaited else 0, *(ipu for ipu, _ in goers))
+                for replica, goers in self.waiting.items()
+            ),
+        )
+
+    def grant(self) -> None:
+        """Let those go on whose slice is done."""
+        for replica, goers in self.waiting.items():
+            while goers and self.granted[replica] < self.done:
+                self.granted[replica] += 1
+                goers.pop(0)[1]()
+
+
+class _Request(NamedTuple):
+    """Replica ``replica`` asks for one more slice of a line, or waits for one, or both."""
+
+    line: LineKey
+    replica: int
+    ipu: int
+    sync: Sync
+    asks: bool
+    go: Callable[[], None] | None
+
+
+@dataclass(frozen=True)
+class HostCycles:
+    """What the host's work costs: ``sync`` for each host sync, ``callback`` for each stream and replica in it, and how
+    much later the IPUs see an ``answer`` they wait for."""
+
+    sync: int
+    callback: int
+    answer: int
+
+
+@dataclass
+class _Server:
+    """The host of one rack: its replicas, and until when it is busy."""
+
+    replicas: list[int] = field(default_factory=list)
+    busy: int = 0
 
 
 class HostServer:
@@ -50,60 +122,103 @@ class HostServer:
 
     Args:
         events: the event loop.
-        callback: cycles of one callback.
-        depth: slices of a host-to-device stream the host may be ahead of the IPU.
-        totals: slices each (replica, host-to-device stream) takes in the run.
+        cycles: what its work costs.
+        depth: slices of a host-to-device stream the host may be ahead of the IPUs; 0: it begins when they ask.
+        totals: slices that each host-to-device stream takes in the run, for a replica.
         recorder: gets every callback.
-        servers: the server of each replica; none given: one server for all.
+        servers: the server of each replica.
+        threads: that run the callbacks; None: as many as there are replicas.
     """
 
     def __init__(
         self,
         events: EventLoop,
-        callback: int,
+        cycles: HostCycles,
         depth: int,
-        totals: Mapping[ChannelKey, int],
+        totals: Mapping[int, int],
         recorder: Recorder,
-        servers: Sequence[int] = (),
+        servers: Sequence[int],
+        threads: int | None = 1,
     ) -> None:
         self._events = events
-        self._callback = callback
+        self._cycles = cycles
         self._depth = depth
+        self._totals = totals
         self._recorder = recorder
-        self._channels = {key: _Channel(total) for key, total in sorted(totals.items())}
-        self._inbox: list[tuple[int, int, int, int, Callable[[], None] | None]] = []
-        self._served: list[tuple[int, int, int]] = []  # end, replica, stream of callbacks not over yet, as asked for
-        self._server = dict(enumerate(servers))
-        self._busy = dict.fromkeys([*servers, 0], 0)  # until when each server is
+        self._server_of = tuple(servers)
+        self._threads = threads
+        self._servers: dict[int, _Server] = {}
+        for replica, server in enumerate(servers):
+            self._servers.setdefault(server, _Server()).replicas.append(replica)
+        self._lines: dict[LineKey, _Line] = {}
+        self._inbox: list[_Request] = []
+        self._served: list[tuple[int, LineKey]] = []  # answers not given yet, as asked for
+        for server in sorted(self._servers):
+            for stream in sorted(totals):
+                self._line(LineKey(server, stream, PREPARE))
 
     @property
     def busy_until(self) -> int:
         """End of the last callback asked for until now."""
-        return max(self._busy.values())
+        return max(server.busy for server in self._servers.values())
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the host works ahead of the IPUs."""
+        return self._depth > 0
 
     # -- what IPUs say -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The run begins: ask for the first slices of every stream."""
-        self._busy = dict.fromkeys(self._busy, self._events.now)
-        self._events.after(0, self._settle, HOST)
+        """The run begins: prepare the first slices of every stream."""
+        for server in self._servers.values():
+            server.busy = self._events.now
+        for key, line in self._lines.items():
+            line.asked = dict.fromkeys(line.asked, self._depth)
+            self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None))
 
-    def claim(self, replica: int, stream: int, ipu: int, ready: Callable[[], None]) -> None:
-        """The IPU wants the next slice; ``ready`` is called when there is one."""
-        self._put(replica, stream, _CLAIM, ipu, ready)
+    def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
+        """An IPU wants the next slice; ``go`` is called when there is one."""
+        self._put(_Request(self._key(replica, stream, PREPARE), replica, ipu, sync, not self.prefetches, go))
 
-    def release(self, replica: int, stream: int, ipu: int) -> None:
-        """The slice has arrived on the IPU, so its slot is free."""
-        self._put(replica, stream, _RELEASE, ipu, None)
+    def end_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
+        """The slice has arrived; ``go`` is called when the IPU may go on (with prefetching at once)."""
+        if self.prefetches:
+            self._put(_Request(self._key(replica, stream, PREPARE), replica, ipu, sync, True, None))
+            go()
+        else:
+            self._put(_Request(self._key(replica, stream, COMPLETE), replica, ipu, sync, True, go))
 
-    def take(self, replica: int, stream: int, ipu: int) -> None:
-        """The IPU has sent a slice for the host to handle."""
-        self._put(replica, stream, _TAKE, ipu, None)
+    def begin_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
+        """An IPU wants to send a slice; ``go`` is called when it may (with prefetching at once)."""
+        if self.prefetches:
+            go()
+        else:
+            self._put(_Request(self._key(replica, stream, ACCEPT), replica, ipu, sync, True, go))
+
+    def end_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
+        """An IPU has sent a slice; ``go`` is called when it may go on (with prefetching at once)."""
+        waits = None if self.prefetches else go
+        self._put(_Request(self._key(replica, stream, HANDLE), replica, ipu, sync, True, waits))
+        if waits is None:
+            go()
+
+    def _key(self, replica: int, stream: int, work: str) -> LineKey:
+        return LineKey(self._server_of[replica], stream, work)
+
+    def _line(self, key: LineKey) -> _Line:
+        if key not in self._lines:
+            replicas = self._servers[key.server].replicas
+            asked, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
+            awaited = key.work == PREPARE or not self.prefetches
+            total = self._totals[key.stream] if key.work == PREPARE else None
+            self._lines[key] = _Line(asked, granted, {replica: [] for replica in replicas}, awaited, total)
+        return self._lines[key]
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
     def backlog(self, now: int) -> int:
-        """Callbacks asked for that are not over yet."""
+        """Slices asked for that are not answered yet."""
         if self._served:
             self._served = [item for item in self._served if item[0] > now]
         return len(self._served)
@@ -112,76 +227,76 @@ class HostServer:
         """Everything the future depends on, relative to ``now``, but for the slices left (end of an instant)."""
         self.backlog(now)
         return (
-            tuple((end - now, replica, stream) for end, replica, stream in self._served),
-            tuple(channel.state() for channel in self._channels.values()),
+            tuple((end - now, key) for end, key in self._served),
+            tuple(self._lines[key].state() for key in sorted(self._lines)),
         )
 
     def issued(self) -> dict[ChannelKey, int]:
-        """Slices asked for until now, by channel."""
-        return {key: channel.issued for key, channel in self._channels.items()}
+        """Slices of inputs the host was told to prepare until now, by channel."""
+        return {(key.server, key.stream): line.issued for key, line in self._inputs()}
 
     def left(self) -> dict[ChannelKey, int]:
-        """Slices not yet asked for, by channel."""
-        return {key: channel.total - channel.issued for key, channel in self._channels.items()}
+        """Slices of inputs not yet asked for, by channel."""
+        return {(key.server, key.stream): (line.total or 0) - line.issued for key, line in self._inputs()}
 
     def skip(self, slices: Mapping[ChannelKey, int]) -> None:
-        """Count these slices as asked for and transferred without simulating them."""
-        for key, number in slices.items():
-            self._channels[key].issued += number
-            self._channels[key].granted += number
-            self._channels[key].released += number
+        """Count these slices as prepared and transferred without simulating them."""
+        for (server, stream), number in slices.items():
+            line = self._lines[LineKey(server, stream, PREPARE)]
+            line.issued += number
+            line.done += number
+            for counts in (line.asked, line.granted):
+                for replica in counts:
+                    counts[replica] += number
+
+    def _inputs(self) -> list[tuple[LineKey, _Line]]:
+        return [(key, line) for key, line in self._lines.items() if key.work == PREPARE]
 
     # -- the server --------------------------------------------------------------------------------------------------
 
-    def _put(self, replica: int, stream: int, what: int, ipu: int, ready: Callable[[], None] | None) -> None:
+    def _put(self, request: _Request) -> None:
         if not self._inbox:
             self._events.after(0, self._settle, HOST)
-        self._inbox.append((replica, stream, what, ipu, ready))
+        self._inbox.append(request)
 
     def _settle(self) -> None:
         """Take the requests of this instant in their stated order."""
-        inbox, self._inbox = sorted(self._inbox, key=lambda item: item[:4]), []
-        takes = []
-        for replica, stream, what, ipu, ready in inbox:
-            if what == _TAKE:
-                takes.append((replica, stream))
-                continue
-            channel = self._channels[replica, stream]
-            if what == _RELEASE:
-                channel.released += 1
-            elif ready is not None:
-                channel.claims.append((ipu, ready))
-        wanted = [key for key, channel in self._channels.items() for _ in range(self._room(channel))]
-        for replica, stream, prepare in sorted([*((*key, True) for key in wanted), *((*key, False) for key in takes)]):
-            self._serve(replica, stream, prepare)
-        for key in sorted({(replica, stream) for replica, stream, what, _, _ in inbox if what == _CLAIM}):
-            self._grant(self._channels[key])
+        inbox, self._inbox = sorted(self._inbox, key=lambda request: request[:4]), []
+        syncs: dict[LineKey, Sync] = {}
+        for request in inbox:
+            line = self._line(request.line)
+            syncs.setdefault(request.line, request.sync)
+            if request.asks:
+                line.asked[request.replica] += 1
+            if request.go is not None:
+                line.waiting[request.replica].append((request.ipu, request.go))
+        groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
+        for key, sync in syncs.items():
+            slices = [(number, key) for number in range(self._lines[key].room)]
+            groups.setdefault((key.server, sync), []).extend(slices)
+        for group in groups.values():
+            self._serve(sorted(group))
+        for key in syncs:
+            self._lines[key].grant()
 
-    def _room(self, channel: _Channel) -> int:
-        """Slices to ask for now: free slots, or with depth 0 what IPUs wait for."""
-        if self._depth:
-            room = self._depth - (channel.issued - channel.released)
-        else:
-            room = len(channel.claims) - (channel.issued - channel.granted)
-        return max(0, min(room, channel.total - channel.issued))
+    def _serve(self, slices: Sequence[tuple[int, LineKey]]) -> None:
+        """Queue one host sync with these callbacks, the first slice of every stream first."""
+        cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
+        for _, key in slices:
+            server, line = self._servers[key.server], self._lines[key]
+            cost += self._cycles.callback * -(-len(server.replicas) // (self._threads or len(server.replicas)))
+            start = max(server.busy, self._events.now)
+            server.busy = start + cost
+            self._served.append((server.busy + answer, key))
+            self._recorder.host_event(start, cost, key)
+            line.issued += 1
+            self._events.after(server.busy + answer - self._events.now, self._finisher(line))
+            cost = 0
 
-    def _serve(self, replica: int, stream: int, prepare: bool) -> None:
-        """Queue one callback; a prepared slice is ready at its end."""
-        server = self._server.get(replica, 0)
-        start = max(self._busy[server], self._events.now)
-        end = self._busy[server] = start + self._callback
-        self._served.append((end, replica, stream))
-        self._recorder.host_event(start, self._callback, stream, replica)
-        if prepare:
-            self._channels[replica, stream].issued += 1
-            self._events.after(end - self._events.now, lambda: self._prepared(self._channels[replica, stream]))
+    @staticmethod
+    def _finisher(line: _Line) -> Callable[[], None]:
+        def finished() -> None:
+            line.done += 1
+            line.grant()
 
-    def _prepared(self, channel: _Channel) -> None:
-        channel.ready += 1
-        self._grant(channel)
-
-    def _grant(self, channel: _Channel) -> None:
-        while channel.ready and channel.claims:
-            channel.ready -= 1
-            channel.granted += 1
-            channel.claims.pop(0)[1]()
+        return finished

@@ -46,13 +46,20 @@ class Transferred(NamedTuple):
     label: Label
 
 
+class LineKey(NamedTuple):
+    """What a host server does for a stream: prepare, complete, accept or handle its slices."""
+
+    server: int
+    stream: int
+    work: str
+
+
 class HostEvent(NamedTuple):
-    """A callback of the host for one slice of a stream (its number) of one replica."""
+    """What the host does for one slice of a stream, of all replicas of a server."""
 
     start: int
     dur: int
-    replica: int
-    stream: int
+    line: LineKey
 
 
 class Recorder:
@@ -72,6 +79,6 @@ class Recorder:
         """A flow ended."""
         self.transfers.append(row)
 
-    def host_event(self, start: int, dur: int, stream: int, replica: int) -> None:
-        """The host handles a slice from ``start`` on."""
-        self.host.append(HostEvent(start, dur, replica, stream))
+    def host_event(self, start: int, dur: int, line: LineKey) -> None:
+        """The host works on a slice from ``start`` on."""
+        self.host.append(HostEvent(start, dur, line))

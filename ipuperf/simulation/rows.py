@@ -289,18 +289,21 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns
 def host_rows(
     events: Sequence[HostEvent], unfolding: Unfolding, streams: Sequence[tuple[str, str]], run_cycles: int
 ) -> Columns:
-    """Table ``host_events``: the fixed cost of the run, then every callback by start, replica and stream."""
+    """Table ``host_events``: the fixed cost of the run, then what the host does for every slice, by start, server and
+    stream. The first slice of a host sync carries what the sync costs. Servers are named when there are several."""
     lengths = np.array([event.dur for event in events], dtype=np.int64)
     ends, picked = unfolding.rows(np.array([event.start for event in events], dtype=np.int64) + lengths)
     start = ends - lengths[picked]
-    by = {name: np.array([getattr(e, name) for e in events], dtype=np.int64)[picked] for name in ("replica", "stream")}
-    order = np.lexsort((by["stream"], by["replica"], start))
-    chosen = [events[row] for row in picked[order].tolist()]
-    verb = {"h2d": "prepare", "d2h": "handle"}
-    labels = [f"{verb[streams[e.stream][0]]} {streams[e.stream][1]} replica {e.replica}" for e in chosen]
+    by = {
+        name: np.array([getattr(e.line, name) for e in events], dtype=np.int64)[picked] for name in ("server", "stream")
+    }
+    order = np.lexsort((by["stream"], by["server"], start))
+    chosen = [events[row].line for row in picked[order].tolist()]
+    several = len({line.server for line in chosen}) > 1
+    labels = [f"{line.work} {streams[line.stream][1]}{f' host {line.server}' if several else ''}" for line in chosen]
     return {
         "label": ["session.run", *labels],
         "channel": ["host"] * (len(chosen) + 1),
         "start": np.concatenate([[0], start[order]]).astype(np.int64),
-        "dur": np.array([run_cycles, *(event.dur for event in chosen)], dtype=np.int64),
+        "dur": np.concatenate([[run_cycles], lengths[picked[order]]]).astype(np.int64),
     }

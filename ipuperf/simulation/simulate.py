@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
@@ -11,7 +11,7 @@ from ipuperf.lowering.steps import LocalStep
 from .errors import SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
-from .host import ChannelKey, HostServer
+from .host import HostCycles, HostServer
 from .instructions import MOST_CYCLES, count_copies
 from .ipu import IpuProcess
 from .kinds import SharedKind, shared_kinds
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 Fidelity = Literal["phase", "tile"]
 
 
+class _HostOptions(NamedTuple):
+    """How a program makes use of the host; see :func:`simulate`."""
+
+    depth: int
+    front_end: bool
+    threads: int | None
+    processes: int
+
+
 @collector_paused()
 def simulate(
     program: DeviceProgram,
@@ -42,6 +51,9 @@ def simulate(
     fold: bool = True,
     seed: int | None = None,
     prefetch_depth: int = 1,
+    front_end: bool = True,
+    callback_threads: int | None = 1,
+    host_processes: int = 1,
 ) -> Trace:
     """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
     (0) to its return.
@@ -57,6 +69,11 @@ def simulate(
         seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
         prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
             upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
+        front_end: a front end calls (PopXL, PopTorch, TensorFlow), whose own work for a call counts
+            (``host.call_overhead``); False: a program of Poplar's.
+        callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
+            replicas. 1 is Poplar's default.
+        host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
@@ -72,7 +89,14 @@ def simulate(
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     check_length(tree)
-    world = _build(program, machine, tree, seed, prefetch_depth)
+    if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
+        raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
+    if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
+        raise SimulationError(
+            f"host_processes is {host_processes!r}, it must be a whole number from 1 to {program.replicas} (replicas)"
+        )
+    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
+    world = _build(program, machine, tree, seed, options)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
@@ -81,7 +105,9 @@ def simulate(
     return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
 
-def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, depth: int) -> World:
+def _build(
+    program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, options: _HostOptions
+) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
@@ -93,14 +119,15 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
         external_sync=chip.external_sync_cycles,
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
-        run=chip.cycles(host.run_seconds),
+        run=chip.cycles(host.start_seconds(options.front_end)),
     )
-    totals = _totals(program, tree, streams)
-    servers = [machine.topology.rack(ipus[0]) if machine.racks > 1 else 0 for ipus in program.placement]
+    totals = _totals(tree, streams)
+    work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
+    servers = _servers(program, machine, options.processes)
     return World(
         events=events,
         network=network,
-        host=HostServer(events, chip.cycles(host.callback_seconds), depth, totals, recorder, servers),
+        host=HostServer(events, work, options.depth, totals, recorder, servers, options.threads),
         recorder=recorder,
         topology=machine.topology,
         placement=program.placement,
@@ -111,6 +138,16 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
     )
 
 
+def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
+    """The host server of each replica, counted on: replicas of one rack and one process have one."""
+    found: dict[tuple[int, int], int] = {}
+    places = []
+    for replica, ipus in enumerate(program.placement):
+        rack = machine.topology.rack(ipus[0]) if machine.racks > 1 else 0
+        places.append(found.setdefault((rack, replica * processes // program.replicas), len(found)))
+    return places
+
+
 def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:
     """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
     used = dict.fromkeys(key for ipu, own in tree.lists() for key in count_copies(own, ipu))
@@ -118,14 +155,14 @@ def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str],
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
 
-def _totals(program: DeviceProgram, tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[ChannelKey, int]:
+def _totals(tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[int, int]:
     """Slices of each host-to-device stream that a replica takes in the run."""
     slices: dict[int, int] = {}
     for ipu, instructions in tree.lists():
         for key, number in count_copies(instructions, ipu).items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
-    return {(replica, stream): n for replica in range(program.replicas) for stream, n in slices.items()}
+    return slices
 
 
 def _tiles_used(tree: ProgramTree) -> int:

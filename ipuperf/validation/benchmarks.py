@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class Benchmark:
         rate: the quantity per second that ``work`` is for: ``flop rate``, ``bandwidth`` or ``rate``; ``""``: none.
         counted: only phases whose vertex name begins so are counted, ``""``: the whole run.
         launched: the launch of these compute sets counts too.
+        part: only steps of this kind of the trace (``host_begin`` ...) are counted, ``""``: see ``counted``.
         times: how often the measured thing happens in a run; times and cycles are those of one.
     """
 
@@ -64,6 +65,7 @@ class Benchmark:
     rate: str = ""
     counted: str = ""
     launched: bool = False
+    part: str = ""
     times: int = 1
 
 
@@ -274,6 +276,21 @@ def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -
     return Benchmark(ir, float(bytes * ipus * case.replicas), "bandwidth")
 
 
+def stream_copy_begin(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """A stream copy of so many bytes to one IPU; counts its begin, the wait for the host."""
+    return replace(host_to_device(case, machine, bytes=bytes), part="host_begin")
+
+
+def stream_copy_mid(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """A stream copy of so many bytes to one IPU; counts the transfer."""
+    return replace(host_to_device(case, machine, bytes=bytes), part="host_mid")
+
+
+def stream_copy_end(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
+    """A stream copy of so many bytes to one IPU; counts its end, until the IPU may go on."""
+    return replace(host_to_device(case, machine, bytes=bytes), part="host_end")
+
+
 def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int, ipus: int = 1) -> Benchmark:
     """One run that multiplies ``elements`` int32 on each IPU by a constant into ``copies`` results an element; all
     operands lie on IPU 0 (PopLibs' linear mapping fills tiles from the first one)."""
@@ -346,6 +363,9 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
             repeated_interaction,
             host_to_device,
             device_to_host,
+            stream_copy_begin,
+            stream_copy_mid,
+            stream_copy_end,
             trivial_multiply,
             trivial_sum,
             repeated_broadcast_add,
@@ -354,3 +374,8 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
     }
 )
 """The micro-benchmarks by name."""
+
+HOST_BENCHMARKS = frozenset(
+    {"host_to_device", "device_to_host", *(f"stream_copy_{e}" for e in ("begin", "mid", "end"))}
+)
+"""Those with streams, to which it makes a difference how far the host is ahead."""

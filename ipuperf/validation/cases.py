@@ -105,7 +105,9 @@ class Case:
         mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is type of the data, then
             of the partial sums (``f16.32``: half data, float partial sums).
         io_tiles: with overlapped I/O, the tiles of each IPU that load and store while the others compute.
-        prefetch: slices of an input that the host prepares ahead (Graphcore's stream buffering depth).
+        prefetch: slices of an input that the host prepares ahead (Graphcore's stream buffering depth); 0 only in
+            micro-benchmarks.
+        calls: the time is the mean of so many calls from the first one after loading on; 0: of later calls.
         micro_batch, accumulation, replicas: of one step.
         pipeline: layers of each stage; empty: no pipeline.
         offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
@@ -144,6 +146,7 @@ class Case:
     io: str = "none"
     io_tiles: int = 0
     prefetch: int = 1
+    calls: int = 0
     slow: bool = False
     host_bound: bool = False
     calibrates: tuple[str, ...] = ()
@@ -371,11 +374,11 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         place = f"{where}: {key}"
         if key in _TEXTS:
             values[key] = _text(value, place, CHOICES.get(key))
-        elif key in ("micro_batch", "accumulation", "replicas", "prefetch"):
+        elif key in ("micro_batch", "accumulation", "replicas"):
             values[key] = _whole(value, place, 1)
         elif key in ("slow", "host_bound"):
             values[key] = _yes_or_no(value, place)
-        elif key in ("sharding", "io_tiles"):
+        elif key in ("sharding", "io_tiles", "prefetch", "calls"):
             values[key] = _whole(value, place, 0)
         elif key == "pipeline":
             values[key] = tuple(_whole(v, place, 0) for v in _list(value, place))

@@ -17,7 +17,7 @@ from ipuperf.machine import Machine, load_machine
 from ipuperf.report import weight_update_windows
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
-from ipuperf.validation.benchmarks import BENCHMARKS, Benchmark, Recipe
+from ipuperf.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
 from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.units import QUANTITIES, UNITS
 
@@ -117,7 +117,7 @@ def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
 
     def on(machine: Machine, lowered_alike: bool) -> Figures:
         executable = program.executable.on(machine, lowered_alike=lowered_alike)
-        return _program_figures(replace(program, executable=executable))
+        return _program_figures(replace(program, executable=executable), case.calls)
 
     return on
 
@@ -126,6 +126,8 @@ def problem(case: Case) -> str | None:
     """What is wrong with the model or config of a case, or None (see :func:`~.cases.read_cases`)."""
     if case.model in BENCHMARKS:
         return _config_problem(case, BENCHMARKS[case.model])
+    if case.prefetch < 1:
+        return f"prefetch: {case.prefetch}, allowed: a whole number of 1 or more (0 for micro-benchmarks of the host)"
     named = case.model.isidentifier() and importlib.util.find_spec(f"ipuperf.models.{case.model}") is not None
     if case.model in PROGRAMS or named:
         return None
@@ -168,7 +170,7 @@ _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
 def _unused(case: Case) -> str | None:
     """A micro-benchmark ignores nothing that is stated."""
     for key, value in _STEP_KEYS.items():
-        if getattr(case, key) != value:
+        if getattr(case, key) != value and not (key == "prefetch" and case.model in HOST_BENCHMARKS):
             return f"{key}: {getattr(case, key)!r} means nothing to micro-benchmark {case.model!r}, leave it out"
     return None
 
@@ -185,10 +187,16 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
 
 
 def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
-    executable = Executable(built.ir, machine, name=case.model, settings=RunSettings())
-    if not built.counted:
-        return _figures(executable, built.work, built.rate, built.times)
-    cycles = sum(_counted(built, step) for step in executable.device_program.walk())
+    executable = Executable(
+        built.ir, machine, name=case.model, settings=RunSettings(), prefetch_depth=case.prefetch, front_end=False
+    )
+    if not built.counted and not built.part:
+        return _figures(executable, built.work, built.rate, built.times, case.calls)
+    if built.part:
+        steps = executable.trace.expand()
+        cycles = int(steps.loc[steps["kind"] == built.part, "dur"].sum())
+    else:
+        cycles = sum(_counted(built, step) for step in executable.device_program.walk())
     return _rates({"cycles": cycles / built.times, "device time": machine.chip.seconds(cycles) / built.times},
                   built.work / built.times, built.rate, executable)  # fmt: skip
 
@@ -274,9 +282,9 @@ def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError
                      f"allowed: {allowed}")  # fmt: skip
 
 
-def _program_figures(program: Program) -> Figures:
+def _program_figures(program: Program, calls: int) -> Figures:
     executable = program.executable
-    found = _figures(executable, program.samples, "rate", 1)
+    found = _figures(executable, program.samples, "rate", 1, calls)
     values = dict(found.values)
     values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
@@ -306,11 +314,13 @@ def _memory(trace: Trace, loads: str) -> dict[str, float]:
 # -- figures of a run --------------------------------------------------------------------------------------------------
 
 
-def _figures(executable: Executable, work: float, rate: str, times: int) -> Figures:
+def _figures(executable: Executable, work: float, rate: str, times: int, calls: int) -> Figures:
+    """``calls`` as in :class:`~ipuperf.validation.cases.Case`: each has its share of what the first one takes more."""
     clock = executable.trace.seconds(1)
     whole = executable.simulated_run_cycles
-    device = whole - executable.machine.chip.cycles(executable.machine.host.run_seconds)
-    values = {"time": whole * clock / times, "device time": device * clock / times, "cycles": device / times}
+    device = whole - executable.host_start_cycles
+    seconds = whole * clock + (executable.first_run_seconds / calls if calls else 0.0)
+    values = {"time": seconds / times, "device time": device * clock / times, "cycles": device / times}
     return _rates(values, work / times, rate, executable)
 
 

@@ -100,7 +100,8 @@ def test_bytes_of_the_host(rows: Any) -> None:
 
 def test_cycles_per_update(ends: np.ndarray) -> None:
     per_update = np.diff(ends[:, -1])
-    assert len(set(per_update.tolist())) == 1, "updates are alike once the host has got going"
+    assert len(set(per_update[:-1].tolist())) == 1, "updates are alike once the host has got going"
+    assert per_update[-1] == pytest.approx(per_update[0], rel=0.01), "nothing is prepared for an update after the last"
     assert per_update[0] == pytest.approx(1_211_970, rel=0.10)
 
 
@@ -114,7 +115,7 @@ def test_a_steady_pipeline_cycle(ends: np.ndarray) -> None:
     full = lengths[CYCLES - MICRO_BATCHES : MICRO_BATCHES - 1]
     assert len(set(full.tolist())) == 1
     assert full[0] == pytest.approx(100_000, rel=0.10)
-    assert full[0] == lengths.max()
+    assert lengths.max() <= 1.12 * full[0], "while the pipeline fills, slices are asked for later than they are needed"
 
 
 def test_all_stand_while_the_host_feeds(steady: dict[int, Any]) -> None:

@@ -63,9 +63,9 @@ def test_rows_come_in_the_measured_order(table: Table) -> None:
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_each_row_is_within_ten_percent_of_its_measurement(table: Table, name: str) -> None:
+def test_each_row_is_within_five_percent_of_its_measurement(table: Table, name: str) -> None:
     rows, _ = table
-    assert rows[name]["predicted"] == pytest.approx(MEASURED[name], rel=0.10)
+    assert rows[name]["predicted"] == pytest.approx(MEASURED[name], rel=0.05)
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -73,7 +73,8 @@ def test_step_time_throughput_and_breakdown_are_one(table: Table, name: str) -> 
     rows, traces = table
     row, trace = rows[name], traces[name]
     (cycles,) = trace.columns("runs")["dur"]
-    assert row["step_seconds"] == pytest.approx(cycles / 1.325e9, rel=1e-9), "clock of GC200: 1.325 GHz"
+    first = load_machine("pod4").host.first_run_seconds
+    assert row["step_seconds"] == pytest.approx(cycles / 1.325e9 + first / 5, rel=1e-9), "clock of GC200: 1.325 GHz"
     assert row["predicted"] * row["step_seconds"] == pytest.approx(SAMPLES, rel=1e-9)
     assert list(row["breakdown"]) == PARTS
     assert sum(row["breakdown"].values()) == pytest.approx(row["step_seconds"], rel=1e-9)

@@ -108,8 +108,10 @@ def test_host_and_streaming_memory_values():
     assert memory.remote_packet_bytes == 64
     assert memory.ddr_capacity_bytes == 256_000_000_000
     host = POD4.host
-    assert (host.run_seconds, host.callback_seconds, host.stream_latency_seconds) == (118e-6, 22.8e-6, 3e-6)
-    assert host.pcie_bandwidth_bytes_per_s == 5_592_000_000
+    assert (host.run_seconds, host.call_seconds, host.first_run_seconds) == (118e-6, 490e-6, 249e-6)
+    assert (host.sync_seconds, host.callback_seconds, host.answer_seconds) == (31e-6, 10e-6, 18e-6)
+    assert (host.stream_latency_seconds, host.pcie_bandwidth_bytes_per_s) == (1.125e-6, 5_647_000_000)
+    assert (host.start_seconds(), host.start_seconds(front_end=False)) == (608e-6, 118e-6)
     assert load_machine("pod4").ipu_machine.link_latency_cycles == 20  # 15 ns of 1.325 GHz is 19.875
 
 

@@ -43,6 +43,7 @@ def test_the_replicas_of_all_instances_run_in_this_process() -> None:
     with pytest.warns(WithoutEffectWarning, match="runs the 16 replicas of 4 instances"):
         ir = popxl.Ir(replication="popdist")
     assert ir.replication_factor == ir.instance_replication_factor == 16
+    assert popxl.Session(ir, "ipu_hw").executable.host_options["host_processes"] == 4
     popdist.checkNumIpusPerReplica(2)
     with pytest.raises(RuntimeError, match="says 2"):
         popdist.checkNumIpusPerReplica(1)
@@ -96,6 +97,7 @@ def test_options_of_popart_and_poptorch() -> None:
     pytest.importorskip("torch")
     from ipuperf.popdist import poptorch
 
-    assert poptorch.Options(ipus_per_replica=2).replication_factor == 16
+    options = poptorch.Options(ipus_per_replica=2)
+    assert (options.replication_factor, options._host_processes) == (16, 4)
     with pytest.raises(RuntimeError, match="says 2"):
         poptorch.Options(ipus_per_replica=1)

@@ -342,3 +342,18 @@ def test_collectives_merge_by_popart_options() -> None:
         weights.append([parameter.detach().clone() for parameter in model.parameters()])
     assert counts == [4, 4, 1]
     assert all(torch.equal(one, other) for given in weights[1:] for one, other in zip(weights[0], given))
+
+
+def test_the_depth_of_stream_buffers_has_two_names_and_callbacks_their_threads() -> None:
+    options = poptorch.Options()
+    assert (options._Popart.prefetch_depth, options._Popart.engine_options) == (1, {})
+    options._Popart.set("defaultBufferingDepth", 3)
+    assert options._Popart.prefetch_depth == 3
+    options._Popart.set("defaultPrefetchBufferingDepth", 4)
+    assert options._Popart.prefetch_depth == 4
+    given = {"streamCallbacks.multiThreadMode": "collaborative", "streamCallbacks.numWorkerThreads": "auto"}
+    options._Popart.set("engineOptions", given)
+    assert options._Popart.engine_options == given
+    assert options.effects() == []
+    with pytest.raises(AssertionError, match="multiThreadMode = 'all', allowed: single, dedicated, collaborative"):
+        options._Popart.set("engineOptions", {"streamCallbacks.multiThreadMode": "all"})

@@ -88,6 +88,13 @@ def test_the_table_has_no_other_words() -> None:
         ("numIOTiles", -1, ValueError, "at least 0"),
         ("replicatedGraphCount", 0, ValueError, "at least 1"),
         ("engineOptions", {"a": 1}, TypeError, "strings"),
+        (
+            "engineOptions",
+            {"streamCallbacks.multiThreadMode": "many"},
+            ValueError,
+            "allowed: single, dedicated",
+        ),
+        ("engineOptions", {"streamCallbacks.numWorkerThreads": "-1"}, ValueError, "'auto' or a whole number of 0 or"),
     ],
 )
 def test_bad_options(name: str, value: object, error: type[Exception], words: str) -> None:
@@ -236,3 +243,22 @@ def test_checkpoints_without_options_are_all_written(tmp_path, monkeypatch: pyte
     assert (options.dotChecks, options.logDir) == ({"ALL"}, str(tmp_path / "new"))
     popxl.Session(ir)
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["Final_main.dot", "a_main.dot"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "workers", "threads"),
+    [
+        (None, None, 1),
+        ("single", "auto", 1),
+        ("collaborative", "auto", None),
+        ("dedicated", None, 1),
+        ("dedicated", "3", 4),
+    ],
+)
+def test_threads_of_stream_callbacks(mode: str | None, workers: str | None, threads: int | None) -> None:
+    ir, options = _options()
+    if mode is not None:
+        options.engineOptions["streamCallbacks.multiThreadMode"] = mode
+    if workers is not None:
+        options.engineOptions["streamCallbacks.numWorkerThreads"] = workers
+    assert popxl.Session(ir, "ipu_hw").executable.host_options["callback_threads"] == threads

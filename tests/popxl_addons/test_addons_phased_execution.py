@@ -124,7 +124,9 @@ def test_load_compute_and_store_overlap_in_the_time_line() -> None:
     for kind in ("remote_load", "remote_store"):
         assert overlap_share(apart, (kind, "compute")) < 0.15
         assert overlap_share(beside, (kind, "compute")) > 0.5
-    assert beside.summary()["total_cycles"] < 0.8 * apart.summary()["total_cycles"]
+    machine = load_machine("pod4")
+    call = machine.chip.cycles(machine.host.start_seconds())
+    assert beside.summary()["total_cycles"] - call < 0.8 * (apart.summary()["total_cycles"] - call)
     lanes = {int(lane) for lane in beside.table("steps").query("kind == 'compute' or kind == 'remote_load'")["lane"]}
     assert lanes == {0, 1}
 

@@ -107,7 +107,10 @@ def program(*ipus, replicas=1, placement=None, functions=None, streams=None, mem
 DDR, GATEWAY, PCIE, LINK = 16_000_000_000, 32_000_000_000, 5_500_000_000, 13_600_000_000
 
 
-def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=0, latency=0, ddr=DDR, gateway_link=0):
+def machine(
+    name="pod4", *, run=0.0, call=0.0, host_sync=0.0, callback=0.0, answer=0.0, stream=0.0, remote=0.0, sync=0,
+    latency=0, ddr=DDR, gateway_link=0,
+):  # fmt: skip
     """A preset with pinned bandwidths and a clock of 1.325 GHz; fixed costs (seconds, cycles) are zero unless given."""
     made = load_machine(name)
     rates = {"ddr": lambda link: ddr, "ipu_link": lambda link: LINK * link.count}
@@ -121,7 +124,15 @@ def machine(name="pod4", *, run=0.0, callback=0.0, stream=0.0, remote=0.0, sync=
         )
         for link in made.topology.links
     )
-    host = dataclasses.replace(made.host, run_seconds=run, callback_seconds=callback, stream_latency_seconds=stream)
+    host = dataclasses.replace(
+        made.host,
+        run_seconds=run,
+        call_seconds=call,
+        sync_seconds=host_sync,
+        callback_seconds=callback,
+        answer_seconds=answer,
+        stream_latency_seconds=stream,
+    )
     memory = dataclasses.replace(made.ipu_machine.streaming_memory, remote_transfer_seconds=remote)
     return dataclasses.replace(
         made,

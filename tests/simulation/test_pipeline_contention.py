@@ -119,35 +119,29 @@ def test_remote_loads_of_four_ipus():
 
 
 def test_host_feeds_two_pipelines():
-    # v = 3u; PCIe moves 16,500 bytes per v each way. The host prepares in 1v each, one slice ahead: image and label of
-    # replica 0, then of replica 1: ready at 1v, 2v, 3v, 4v. First meeting at 7 (sync), nobody waits for that later.
+    # v = 3u; PCIe moves 16,500 bytes per v each way. The host prepares in 1v for each replica, one slice ahead: images
+    # are ready at 2v, labels at 4v. First meeting at 7 (sync), nobody waits for that later.
     # To the IPUs (image 33,000, label 16,500):
-    #   1..2v    i0 alone                             left: i0 16,500
-    #   2..3v    i0, l0 8,250 per v each              left: i0 8,250 l0 8,250
-    #   3..4v    i0, l0, i1 5,500 per v each          left: i0 2,750 l0 2,750 i1 27,500
-    #   4..14/3v i0, l0, i1, l1 4,125 per v each      left: i1 24,750 l1 13,750, i0 and l0 through
-    #   ..19/3v  i1, l1 8,250 per v each              left: i1 11,000, l1 through
-    #   ..7v     i1 alone                             99,000 bytes in 6v
+    #   2..4v    i0, i1 8,250 per v each              left: 16,500 each
+    #   4..8v    i0, l0, i1, l1 4,125 per v each      99,000 bytes in 6v
     # To the host (loss 49,500, begins with the label of its IPU):
-    #   2..4v    loss 0 alone                         left: 16,500
-    #   4..6v    half each                            left: loss 1 33,000, loss 0 through
-    #   6..8v    loss 1 alone
-    # Replica 0 goes on 7 after 6v, replica 1 7 after 8v; the host then takes 1v for each loss.
+    #   4..10v   half each
+    # Both go on 7 after 10v; the host then takes 2v for the losses.
     v = 3 * U
     exchange = s.host((0, "h2d", 33_000, "image"), (1, "h2d", 16_500, "label"), (1, "d2h", 49_500, "loss"))
     program = s.program(s.seq(exchange), s.seq(exchange), replicas=2)
     trace = simulate(program, s.machine(callback=v / CLOCK, sync=7))
     assert rows(trace, "sync_external", "host_begin", "host_mid", "host_end") == [
-        (0, "sync_external", 0, 7), (0, "host_begin", 7, v), (0, "host_mid", v, 14 * U),
-        (0, "host_end", 14 * U, 6 * v + 7),
-        (1, "sync_external", 0, 7), (1, "host_begin", 7, 2 * v), (1, "host_mid", 2 * v, 6 * v),
-        (1, "host_end", 6 * v, 6 * v + 7),
-        (2, "sync_external", 0, 7), (2, "host_begin", 7, 3 * v), (2, "host_mid", 3 * v, 7 * v),
-        (2, "host_end", 7 * v, 8 * v + 7),
-        (3, "sync_external", 0, 7), (3, "host_begin", 7, 4 * v), (3, "host_mid", 4 * v, 8 * v),
-        (3, "host_end", 8 * v, 8 * v + 7),
+        (0, "sync_external", 0, 7), (0, "host_begin", 7, 2 * v), (0, "host_mid", 2 * v, 8 * v),
+        (0, "host_end", 8 * v, 10 * v + 7),
+        (1, "sync_external", 0, 7), (1, "host_begin", 7, 4 * v), (1, "host_mid", 4 * v, 10 * v),
+        (1, "host_end", 10 * v, 10 * v + 7),
+        (2, "sync_external", 0, 7), (2, "host_begin", 7, 2 * v), (2, "host_mid", 2 * v, 8 * v),
+        (2, "host_end", 8 * v, 10 * v + 7),
+        (3, "sync_external", 0, 7), (3, "host_begin", 7, 4 * v), (3, "host_mid", 4 * v, 10 * v),
+        (3, "host_end", 10 * v, 10 * v + 7),
     ]  # fmt: skip
-    assert s.end(trace) == 9 * v + 7
+    assert s.end(trace) == 12 * v + 7
     assert check(trace) == []
 
 
@@ -168,15 +162,19 @@ def test_all_ipus_stand_during_a_host_exchange():
 
 
 def test_slices_of_an_exchange_are_asked_for_together():
-    # Without prefetching the host begins when it is asked, and takes 100 for a slice: it is asked for both at 0. When
-    # the IPU copies one after the other, it is asked for the second when the first has arrived, at 100 + 1u.
+    # Without prefetching the host begins when it is asked, and takes 100 for a slice: it is asked for both at 0, and
+    # told that both are there at 200 + 2u. When the IPU copies one after the other, it is asked for the second when the
+    # host has seen that the first has arrived, at 200 + 1u.
     machine = s.machine(callback=100 / CLOCK)
     together = s.host((0, "h2d", 5500, "image"), (0, "h2d", 5500, "label"), ipus=(0,))
     trace = simulate(s.program(s.seq(together)), machine, prefetch_depth=0)
-    assert rows(trace) == [(0, "host_begin", 0, 200), (0, "host_mid", 200, 200 + 2 * U)]
-    assert list(trace.columns("host_events")["start"]) == [0, 0, 100]
+    arrived = 200 + 2 * U
+    assert rows(trace) == [
+        (0, "host_begin", 0, 200), (0, "host_mid", 200, arrived), (0, "host_end", arrived, arrived + 200),
+    ]  # fmt: skip
+    assert list(trace.columns("host_events")["start"]) == [0, 0, 100, arrived, arrived + 100]
     apart = simulate(s.program(s.seq(s.h2d(5500, "image"), s.h2d(5500, "label"))), machine, prefetch_depth=0)
-    assert list(apart.columns("host_events")["start"]) == [0, 0, 100 + U]
+    assert list(apart.columns("host_events")["start"]) == [0, 0, 100 + U, 200 + U, 300 + 2 * U]
 
 
 # -- exchanges of several IPUs -----------------------------------------------------------------------------------------
@@ -288,8 +286,9 @@ def test_a_slow_host_hides_what_standing_costs():
     fast, slow = s.machine(sync=600), s.machine(sync=600, callback=9 * U / CLOCK)
     assert [s.end(simulate(program, fast)) for program in (alone, stand)] == [2 * U, 600 + U + 600 + 2 * U]
     assert [s.end(simulate(program, slow)) for program in (alone, stand)] == [10 * U + 600, 10 * U + 600 + 2 * U]
-    # Many slices: the host is the bound either way, and only the tail differs: the last compute.
+    # Many slices: the host is the bound either way, and only the tail differs: the last compute. A slot is free when
+    # the copy is over, its sync included.
     loads = s.program(s.seq(s.repeat(50, s.h2d(5500))), s.seq(s.repeat(50, s.phase(2 * U))))
     stands = s.program(s.seq(s.repeat(50, exchange)), s.seq(s.repeat(50, exchange, s.phase(2 * U))))
     ends = [s.end(simulate(program, slow)) for program in (loads, stands)]
-    assert ends == [50 * 10 * U + 600, 50 * 10 * U + 600 + 2 * U]
+    assert ends == [50 * (10 * U + 600), 50 * (10 * U + 600) + 2 * U]

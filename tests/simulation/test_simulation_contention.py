@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipuperf.simulation import fair_rates, simulate
+from ipuperf.simulation import SimulationError, fair_rates, simulate
 
 
 def _helper(name):
@@ -119,12 +119,12 @@ def test_collective_of_eight_over_two_ipu_machines():
 
 
 def test_members_wait_for_the_last_one():
-    late = s.program(
-        s.seq(s.h2d(0), s.collective("all_gather", 2, ((0, 1),))), replicas=2
-    )  # the host serves replica 1 second
-    trace = simulate(late, s.machine(callback=500 / CLOCK, sync=10))
-    assert (0, "sync_external", 510, 510) in s.slices(trace)
-    assert (1, "sync_external", 1010, 10) in s.slices(trace)
+    """IPUs 0 and 1 share the network card of their IPU-Machine, IPU 4 has one to itself: it is there 1,325 earlier."""
+    steps = s.seq(s.h2d(5500), s.collective("all_gather", 3, ((0, 1, 2),)))
+    late = s.program(steps, replicas=3, placement=((0,), (1,), (4,)))
+    trace = simulate(late, s.machine("pod16", sync=10))
+    waits = {ipu: (start, dur) for ipu, kind, start, dur in s.slices(trace) if kind == "sync_external"}
+    assert waits == {0: (2660, 10), 1: (2660, 10), 4: (1335, 1335)}
 
 
 def test_two_collectives_share_a_rail():
@@ -165,36 +165,86 @@ def feed(slices, **options):
 
 
 def test_host_feeds_two_replicas():
-    # r0 is ready at 100, r1 at 200. r0 moves alone from 110 to 210, then both at half rate until 2,660, r1 then needs
-    # 100 more. The slots are free at 2,660 and 2,760, the next slices ready 100 later, and so on.
+    # The slices of both replicas are ready at 200; 10 later both move at half rate for 2,650. Then the slots are free,
+    # and the next slices are ready 200 later.
     trace = feed(2)
-    assert ends(trace, "host_begin") == [110, 2770, 210, 2870]
-    assert ends(trace, "host_mid") == [2660, 5320, 2760, 5420]
-    assert s.end(trace) == 5420
+    assert ends(trace, "host_begin") == [200, 3060] * 2
+    assert ends(trace, "host_mid") == [2860, 5720] * 2
+    assert s.end(trace) == 5720
 
 
 def test_two_slices_ahead():
     trace = feed(2, prefetch_depth=2)
-    assert ends(trace, "host_begin") == [110, 2570, 310, 2960]
-    assert ends(trace, "host_mid") == [2560, 5210, 2950, 5410]
-    assert list(trace.columns("host_events")["start"]) == [0, 0, 100, 200, 300]
+    assert ends(trace, "host_begin") == [200] * 2  # the second slice is ready at 400, long before
+    assert ends(trace, "host_mid") == [2860, 5520] * 2
+    assert list(trace.columns("host_events")["start"]) == [0, 0, 200]
+
+
+def test_threads_share_the_replicas_of_a_slice():
+    program = s.program(s.seq(s.h2d(0)), replicas=4)
+    machine = s.machine(host_sync=30 / CLOCK, callback=100 / CLOCK)
+    waits = [s.end(simulate(program, machine, callback_threads=n)) for n in (1, 2, 3, 4, 9, None)]
+    assert waits == [30 + 100 * callbacks for callbacks in (4, 2, 2, 1, 1, 1)]
+    with pytest.raises(SimulationError, match="callback_threads is 0, it must be a whole number above 0 or None"):
+        simulate(program, machine, callback_threads=0)
+
+
+def test_a_host_sync_costs_once_for_all_replicas_and_all_streams_of_an_exchange():
+    machine = s.machine("pod16", host_sync=1000 / CLOCK, callback=10 / CLOCK)
+    exchange = s.host((0, "h2d", 0, "image"), (0, "h2d", 0, "label"), (0, "d2h", 0, "loss"), ipus=(0,))
+    together = simulate(s.program(s.seq(exchange, exchange), replicas=8), machine)
+    events = together.columns("host_events")
+    # First slices of both streams; after the first exchange the next ones and the loss; then the loss alone.
+    assert list(zip(events["label"], events["start"], events["dur"])) == [
+        ("session.run", 0, 0),
+        ("prepare image", 0, 1080), ("prepare label", 1080, 80),
+        ("prepare image", 1160, 1080), ("prepare label", 2240, 80), ("handle loss", 2320, 80),
+        ("handle loss", 2400, 1080),
+    ]  # fmt: skip
+    assert s.end(together) == 3480
+    apart = s.seq(*[s.h2d(0, "image"), s.h2d(0, "label")] * 2)
+    events = simulate(s.program(apart, replicas=8), machine).columns("host_events")
+    assert list(events["dur"]) == [0, 1080, 80, 1080, 1080]
+
+
+def test_each_process_of_the_host_serves_its_own_replicas():
+    program = s.program(s.seq(s.h2d(0)), replicas=4)
+    machine = s.machine(host_sync=30 / CLOCK, callback=100 / CLOCK)
+    ends_ = [s.end(simulate(program, machine, host_processes=n)) for n in (1, 2, 3, 4)]
+    assert ends_ == [30 + 100 * callbacks for callbacks in (4, 2, 2, 1)]
+    labels = simulate(program, machine, host_processes=2).columns("host_events")["label"]
+    assert list(labels) == ["session.run", "prepare image host 0", "prepare image host 1"]
+    with pytest.raises(SimulationError, match="host_processes is 5, it must be a whole number from 1 to 4 .repl"):
+        simulate(program, machine, host_processes=5)
+
+
+def test_a_front_end_pays_for_its_calls_and_the_engine_does_not():
+    machine = s.machine(run=100 / CLOCK, call=400 / CLOCK)
+    program = s.program(s.seq(s.phase(7)))
+    assert [s.end(simulate(program, machine, front_end=front)) for front in (True, False)] == [507, 107]
 
 
 def test_without_prefetch_the_host_begins_when_asked():
     machine = s.machine(callback=100 / CLOCK)
     program = s.program(s.seq(s.phase(1000), s.h2d(0), s.phase(1000), s.h2d(0)))
-    assert ends(simulate(program, machine, prefetch_depth=0), "host_begin") == [1100, 2200]
+    trace = simulate(program, machine, prefetch_depth=0)
+    assert ends(trace, "host_begin") == [1100, 2300]
+    assert ends(trace, "host_end") == [1200, 2400]  # the IPU waits until the host has seen that the slice is there
+    late = simulate(program, s.machine(callback=100 / CLOCK, answer=20 / CLOCK), prefetch_depth=0)
+    assert ends(late, "host_begin") == [1120, 2360]
+    assert ends(late, "host_end") == [1240, 2480]
     assert ends(simulate(program, machine), "host_begin") == []  # one slice ahead: never waits
     assert s.end(simulate(program, machine)) == 2000
 
 
 def test_without_prefetching_the_host_prepares_what_ipus_wait_for_and_no_more():
-    """Asked at 0 and 10 while one callback of 100 cycles is under way, then at 1100 and 2200."""
+    """Asked at 0 and 10 while a callback of 100 cycles is under way; after each of the two copies the host is told that
+    it is over (at 100 and 200), so the IPUs go on at 300 and 400; asked at 1300 and 2400."""
     one = s.seq(s.h2d(0), s.phase(1000), s.h2d(0))
     two = s.seq(s.phase(10), s.h2d(0), s.phase(2000), s.h2d(0))
     trace = simulate(s.program(one, two), s.machine(callback=100 / 1.325e9), prefetch_depth=0)
     events = trace.columns("host_events")
-    assert events["start"][events["label"] == "prepare image replica 0"].tolist() == [0, 100, 1100, 2200]
+    assert events["start"][events["label"] == "prepare image"].tolist() == [0, 100, 1300, 2400]
 
 
 def test_host_does_not_prepare_more_than_the_run_takes():
@@ -209,16 +259,15 @@ def test_run_ends_when_the_host_has_handled_everything():
     assert s.slices(trace) == [(ipu, *row) for ipu in range(2) for row in rows]
     assert s.end(trace) == 3850
     events = trace.columns("host_events")
-    assert list(events["label"]) == ["session.run", "handle loss replica 0", "handle loss replica 1"]
-    assert list(events["start"]) == [0, 3650, 3750]
+    assert list(events["label"]) == ["session.run", "handle loss"]
+    assert list(events["start"]) == [0, 3650]
 
 
 def test_streams_are_served_in_the_order_of_the_program():
     streams = {"label": ("h2d", 0), "image": ("h2d", 0)}
     program = s.program(s.seq(s.h2d(0, "image"), s.h2d(0, "label")), replicas=2, streams=streams)
     labels = simulate(program, s.machine(callback=1e-7)).columns("host_events")["label"]
-    order = ["label replica 0", "image replica 0", "label replica 1", "image replica 1"]
-    assert list(labels[1:]) == [f"prepare {what}" for what in order]
+    assert list(labels[1:]) == ["prepare label", "prepare image"]
 
 
 # -- max-min fairness --------------------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def test_micro_batches_and_iterations_count_on_through_folds(program):
             if getattr(step, "direction", "") == "h2d":
                 counts[step.stream] = counts.get(step.stream, -1) + 1
                 wanted.append(counts[step.stream])
-        mine = slices[(slices["ipu"] == ipu) & (slices["kind"] == "host_begin") & (slices["program"] != "h2d loss")]
+        mine = slices[(slices["ipu"] == ipu) & (slices["kind"] == "host_mid") & (slices["program"] != "h2d loss")]
         mine = mine[mine["program"].str.startswith("h2d")]
         assert list(mine["micro_batch"]) == wanted
 

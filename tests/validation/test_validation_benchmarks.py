@@ -92,6 +92,34 @@ def test_host_transfer_is_bound_by_pcie() -> None:
         assert found["time"] - found["device time"] == pytest.approx(machine.host.run_seconds, rel=1e-6)
 
 
+@pytest.mark.parametrize("model", ["stream_copy_begin", "stream_copy_mid", "stream_copy_end"])
+def test_the_ends_of_a_stream_copy_are_the_hosts_without_prefetching(model: str) -> None:
+    chip, host = load_machine("gc200-1").chip, load_machine("gc200-1").host
+    answer = sum(map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
+    lasts = {
+        "stream_copy_begin": answer,
+        "stream_copy_mid": chip.cycles(host.stream_latency_seconds) + 1,
+        "stream_copy_end": chip.external_sync_cycles + answer,
+    }
+    found = [
+        figures(case(model, machine="gc200-1", prefetch=depth, config={"bytes": 4})).values["cycles"]
+        for depth in (0, 1)
+    ]
+    assert found[0] == lasts[model]
+    ahead = answer - chip.cycles(host.answer_seconds)  # the first slice is prepared as the run begins
+    assert found[1] == {**lasts, "stream_copy_begin": ahead, "stream_copy_end": chip.external_sync_cycles}[model]
+
+
+def test_the_first_run_takes_longer_and_counts_in_a_mean_of_calls() -> None:
+    host = load_machine("gc200-1").host
+    times = [
+        figures(case("device_to_host", machine="gc200-1", calls=n, config={"bytes": 4})).values["time"]
+        for n in (0, 1, 5)
+    ]
+    assert times[1] - times[0] == pytest.approx(host.first_run_seconds)
+    assert times[2] - times[0] == pytest.approx(host.first_run_seconds / 5)
+
+
 def test_matmul_counts_its_operations() -> None:
     found = figures(case("matmul", "flop rate", "TFLOP/s", precision="f16.16", config={"m": 64, "k": 64, "n": 64}))
     assert found.values["flop rate"] * found.values["device time"] == pytest.approx(2 * 64**3)

@@ -90,9 +90,9 @@ def test_what_is_small_of_them_is_predicted_as_the_guide_says() -> None:
     chosen = ("POPXL6-INF", "POPXL1-TRAIN", "LIPU-INCOPY")
     rows, _ = predict([case for case in FOUND.cases if case.id in chosen])
     found = {row.case.id: row.predicted for row in rows}
-    assert found["POPXL6-INF"] == pytest.approx(338_231, rel=0.01)
-    assert found["POPXL1-TRAIN"] == pytest.approx(4_781, rel=0.01)
-    assert found["LIPU-INCOPY"] == pytest.approx(0.219, rel=0.01)
+    assert found["POPXL6-INF"] == pytest.approx(98_945, rel=0.01)
+    assert found["POPXL1-TRAIN"] == pytest.approx(1_391, rel=0.01)
+    assert found["LIPU-INCOPY"] == pytest.approx(0.512, rel=0.01)
 
 
 @pytest.mark.parametrize("category", ["micro-benchmark", "kernel"])
@@ -105,6 +105,13 @@ def test_remote_variables_table_within_5_percent() -> None:
     rows, _ = predict([c for c in FOUND.cases if c.id.startswith("POPXL-MNIST-")])
     assert len(rows) == 10
     assert max(abs(row.error) for row in rows) <= 0.05
+
+
+def test_calls_and_host_copies_within_15_percent() -> None:
+    """What the host's figures were fitted to: no row is far off for the sake of another one."""
+    rows, _ = predict([c for c in FOUND.cases if c.id.startswith(("POPXL6", "LWP", "LIPU-RUN", "LIPU-IN"))])
+    assert len(rows) == 8
+    assert max(abs(row.error) for row in rows) <= 0.15
 
 
 def model_case(text: str, tmp_path: Path) -> Case:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipuperf.popart.effects import SHARED
+from ipuperf.popart.engine_options import CALLBACK_OPTIONS
 from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect
 
 from ..enums import ConnectionType, HalfFloatCastingBehavior, MeanReductionStrategy
@@ -103,6 +104,7 @@ SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to
 POPART_EFFECTS: dict[str, Effect] = {
     "autoRecomputation": _APPLIED,
     "explicitRecomputation": _APPLIED,
+    "defaultBufferingDepth": _APPLIED,
     "defaultPrefetchBufferingDepth": _APPLIED,
     "accumulateOuterFragmentSettings.schedule": Effect(
         NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"
@@ -128,7 +130,7 @@ POPART_EFFECTS: dict[str, Effect] = {
 
 OTHER_POPART_KEY = Effect(NO_EFFECT, "a setting of PopART's compiler, which is not here")
 
-ENGINE_OPTIONS_APPLIED = ("autoReport.directory", "autoReport.all")
+ENGINE_OPTIONS_APPLIED = ("autoReport.directory", "autoReport.all", *CALLBACK_OPTIONS)
 """Engine options with a meaning here; ``debug.allowOutOfMemory`` asks for what happens anyway."""
 
 

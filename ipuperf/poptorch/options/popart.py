@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipuperf.lowering import CollectiveMerging
+from ipuperf.popart.engine_options import check_callback_option
 
 from ..errors import require
 from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
@@ -18,6 +19,9 @@ RECOMPUTATION_TYPES = ("None", "Standard", "NormOnly", "Pipeline", "RecomputeAll
 OUTER_FRAGMENT_SCHEDULES = ("Scheduler", "Serial", "OverlapCycleOptimized", "OverlapMemoryOptimized")
 """``popart::AccumulateOuterFragmentSchedule`` by number."""
 
+
+BUFFERING_DEPTHS = ("defaultBufferingDepth", "defaultPrefetchBufferingDepth")
+"""The depth of the host's stream buffers, and its older name."""
 
 COLLECTIVES = "replicatedCollectivesSettings."
 """Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans."""
@@ -47,11 +51,16 @@ class _PopartOptions(Freezable):
         self.options[key] = value
 
     def setEngineOptions(self, engine_options: Mapping[str, str]) -> _PopartOptions:
-        """Poplar's engine options: the directory of reports is used, others are without effect."""
+        """Poplar's engine options: the directory of reports and ``streamCallbacks.*`` are used, others are without
+        effect. ``AssertionError`` for no dictionary or a value that those do not take."""
         self.checkIsFrozen()
         require(isinstance(engine_options, Mapping), f"engineOptions: {engine_options!r} given, expected a dictionary")
         known = (*ENGINE_OPTIONS_APPLIED, "debug.allowOutOfMemory")
         for key, value in engine_options.items():
+            try:
+                check_callback_option(key, str(value))
+            except ValueError as error:
+                require(False, f"engineOptions: {error}")
             if key not in known:
                 effect = Effect("no effect", "Poplar's engine is not here")
                 self._ledger.record(f"_Popart.set engineOptions.{key}", value, effect)
@@ -88,8 +97,8 @@ class _PopartOptions(Freezable):
 
     @property
     def prefetch_depth(self) -> int:
-        """Depth of the host's stream buffers (PopTorch's default is 1)."""
-        return int(self.options.get("defaultPrefetchBufferingDepth", 1))
+        """Depth of the host's stream buffers (PopTorch's default is 1), by either of its names."""
+        return max(int(self.options.get(key, 1)) for key in BUFFERING_DEPTHS)
 
     @property
     def synthetic_data(self) -> bool:
@@ -150,5 +159,5 @@ def _check_value(key: str, value: Any) -> None:
     if key == "syntheticDataMode":
         listed = "0 Off, 1 Zeros, 2 RandomNormal, 3 RandomUniform"
         require(number and 0 <= value <= 3, f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
-    if key == "defaultPrefetchBufferingDepth":
+    if key in BUFFERING_DEPTHS:
         require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")

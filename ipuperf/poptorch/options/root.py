@@ -54,6 +54,7 @@ class Options(OptionsDict):
         self._show_compilation_progress_bar = True
         self._source_location_excludes: list[str] = []
         self._updatable_named_buffers: tuple[str, ...] = ()
+        self._host_processes = 1
         super().__init__(
             replication_factor=1,
             broadcast_buffers=True,

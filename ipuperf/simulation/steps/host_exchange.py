@@ -9,6 +9,7 @@ from ipuperf.lowering.steps import HostCopy, HostExchange
 
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest
+from ..host import Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
@@ -17,6 +18,9 @@ from ..world import World
 
 HostKey = tuple[int, tuple[int, ...], str]
 """Replica, participants, and ``begin`` or ``end``."""
+
+Ask = Callable[[int, int, int, Sync, Callable[[], None]], None]
+"""What an IPU says to the host: replica, stream, IPU, host sync, what to call when it may go on."""
 
 
 @simulates(HostExchange)
@@ -33,30 +37,38 @@ class HostExchangeKind(SharedKind[HostExchange]):
     def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
         """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
         own, host = step.host_slices(party.index), self.world.host
-        numbers = [(copy, self.world.streams[copy.direction, copy.stream]) for copy in own]
         yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, "begin"))
         party.parts.close("sync_external")
         if own:
-            yield from self._copy(party, step, own, [n for copy, n in numbers if copy.direction == "h2d"])
+            yield from self._copy(party, step, own)
         yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, "end"))
+        yield from self._ask(party, step, own, host.end_load, host.end_store)
         party.parts.close("host_end", 2)
-        for copy, stream in numbers:
-            if copy.direction == "d2h":
-                host.take(party.replica, stream, party.index)
 
-    def _copy(self, party: Party, step: HostExchange, own: Sequence[HostCopy], loads: Sequence[int]) -> Waiting:
-        """All slices of the streams ``loads`` are claimed at once, and all copies are transferred together."""
-        host, replica, index = self.world.host, party.replica, party.index
-        party.open_wait = "the host to prepare slices" if loads else ""
-        yield from party.wait_all([partial(host.claim, replica, stream, index) for stream in loads])
+    def _ask(self, party: Party, step: HostExchange, own: Sequence[HostCopy], load: Ask, store: Ask) -> Waiting:
+        """Say to the host for all copies at once, in one sync, what is to be said for a load and for a store."""
+        asks = [
+            partial(
+                load if copy.direction == "h2d" else store,
+                party.replica,
+                self.world.streams[copy.direction, copy.stream],
+                party.index,
+                step.participants,
+            )
+            for copy in own
+        ]
+        party.open_wait = "the host to answer its slices" if asks else ""
+        yield from party.wait_all(asks)
         party.open_wait = ""
-        yield from party.sleep(self.world.delays.stream)
+
+    def _copy(self, party: Party, step: HostExchange, own: Sequence[HostCopy]) -> Waiting:
+        """All slices are asked for at once, and all copies are transferred together."""
+        yield from self._ask(party, step, own, self.world.host.begin_load, self.world.host.begin_store)
         party.parts.close("host_begin", 0)
+        yield from party.sleep(self.world.delays.stream)
         yield from party.wait_all([partial(self._send, party, step, copy, n) for n, copy in enumerate(own)])
         arrived = sum(copy.bytes for copy in own if copy.direction == "h2d")
         party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
-        for stream in loads:
-            host.release(replica, stream, index)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
         route = self.world.topology.host_route(party.ipu, copy.direction == "d2h")

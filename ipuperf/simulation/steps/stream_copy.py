@@ -16,22 +16,21 @@ class StreamCopyKind(SharedKind[StreamCopy]):
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
 
     def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
-        """A load claims a slice first and frees its buffer after the transfer; a store hands the slice to the host at
-        the end."""
+        """The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`."""
         world, host, load = self.world, self.world.host, step.direction == "h2d"
         stream = world.streams[step.direction, step.stream]
-        if load:
-            party.open_wait = "the host to prepare a slice"
-            yield from party.wait(lambda ready: host.claim(party.replica, stream, party.index, ready))
-            party.open_wait = ""
-        yield from party.sleep(world.delays.stream)
+        begin, end = (host.begin_load, host.end_load) if load else (host.begin_store, host.end_store)
+        sync = (-1, stream)
+        party.open_wait = f"the host to {'prepare' if load else 'accept'} a slice"
+        yield from party.wait(lambda go: begin(party.replica, stream, party.index, sync, go))
+        party.open_wait = ""
         party.parts.close("host_begin", 0)
+        yield from party.sleep(world.delays.stream)
         route = world.topology.host_route(party.ipu, not load)
         yield from party.transfer(route, step.bytes, "stream", step.op_id)
         party.parts.close("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
-        if load:
-            host.release(party.replica, stream, party.index)
         yield from party.sleep(world.delays.external_sync)
+        party.open_wait = "the host to answer a slice"
+        yield from party.wait(lambda go: end(party.replica, stream, party.index, sync, go))
+        party.open_wait = ""
         party.parts.close("host_end", 2)
-        if not load:
-            host.take(party.replica, stream, party.index)

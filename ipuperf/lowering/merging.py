@@ -70,7 +70,7 @@ class _Merging:
             self.written.update(root.get(t, t) for t in op.outputs)
 
 
-def merge_exchanges(lowered: LoweredGraph, standing: Callable[[StreamCopy, int], tuple[int, ...]]) -> None:
+def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, ...]]) -> None:
     """Join the copies of a lowered graph that may start together; see the module docstring.
 
     ``standing`` gives the IPUs that stand during a stream copy of an IPU; alone it stays a :class:`StreamCopy`.
@@ -81,7 +81,7 @@ def merge_exchanges(lowered: LoweredGraph, standing: Callable[[StreamCopy, int],
         step = steps[0] if len(steps) == 1 else None
         party: tuple[int, ...] = ()
         if isinstance(step, StreamCopy) and item.tile_set == "compute":  # I/O tiles make nobody stand
-            party = standing(step, item.ipu)
+            party = standing(item.ipu)
         if isinstance(step, InterIpuCopy) or (isinstance(step, StreamCopy) and len(party) > 1):
             if group is None or not group.takes(item, step, party, root):
                 group = _Merging(item, step, party)

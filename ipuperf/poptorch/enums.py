@@ -68,7 +68,7 @@ class ReductionType(IntEnum):
 
 
 class SyncPattern(IntEnum):
-    """Who waits for whom at host I/O: all IPUs (``Full``), each IPU alone, or groups of IPUs in turns."""
+    """Who waits for whom at host I/O and transfers of Streaming Memory: all IPUs (``Full``), nobody, groups of IPUs."""
 
     Full = 0
     SinglePipeline = 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
 
+from .algorithms import collective_sync
 from .errors import SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
@@ -91,6 +92,7 @@ def _build(program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: in
     streams = _streams(program, tree)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
+        collective_sync=collective_sync(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
         run=chip.cycles(host.run_seconds),

@@ -9,7 +9,7 @@ from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Skipped, by_class, predict, summarise
-from ipuperf.validation.scaling import Growth, Scaling, scaling
+from ipuperf.validation.scaling import Growth, Line, Lines, Scaling, lines, scaling
 from ipuperf.validation.text import report, why_none_ran
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "Cases",
     "Figures",
     "Growth",
+    "Line",
+    "Lines",
     "Measured",
     "NotAvailable",
     "NotExpressed",
@@ -30,6 +32,7 @@ __all__ = [
     "check_format",
     "draw",
     "figures",
+    "lines",
     "predict",
     "problem",
     "read_cases",

@@ -53,7 +53,8 @@ class RunOptions:
         checkpoint_layers: with recomputation, the result of each layer is kept.
         memory_proportions: available memory proportion of each IPU; the last one also holds for the IPUs after it;
             empty: PopTorch's default.
-        merge_collectives: the all-reduces, reduce-scatters and all-gathers of an IPU's weight update become one each.
+        merge_collectives: the all-reduces of an IPU's weight update become one (where state is sharded, its
+            reduce-scatters and all-gathers stay apart, as in Graphcore's applications).
         io_tiles: with more than 0, inputs and results are loaded and stored on so many tiles of each IPU while the
             others compute (one stage only; in training results of every micro-batch go to the host).
         synthetic: no host I/O, the IPUs work on numbers of their own.
@@ -153,7 +154,7 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
         off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
         found.TensorLocations.setActivationLocation(off_chip)
     if options.merge_collectives:
-        for name in ("prepareScheduleForMerging", "mergeAllReduce", "mergeReduceScatter", "mergeAllGather"):
+        for name in ("prepareScheduleForMerging", "mergeAllReduce"):
             found._Popart.set(f"replicatedCollectivesSettings.{name}Collectives", True)
     found._Popart.set("autoRecomputation", _recomputation(options))
     return found

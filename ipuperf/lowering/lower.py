@@ -9,6 +9,9 @@ stash or buffer is known only after lowering, so for programs that have them a d
 Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become one exchange (:mod:`.merging`), on
 request neighbouring collectives one collective (:mod:`.collective_merging`).
 
+A program is one for all IPUs of a replica: where one of them communicates, the others meet it at that place of their
+lists (:class:`.steps.ExternalSync`) and go on, so that communication of different IPUs comes in the program's order.
+
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
 them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); element-wise ops are
 not fused.
@@ -44,7 +47,18 @@ from .merging import merge_exchanges
 from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
-from .steps import Call, InterIpuCopy, IoTiles, IpuTransfer, Repeat, Sequence, Step
+from .steps import (
+    Call,
+    Collective,
+    ExternalSync,
+    InterIpuCopy,
+    IoTiles,
+    IpuTransfer,
+    RemoteTransfer,
+    Repeat,
+    Sequence,
+    Step,
+)
 from .supersteps import (
     OpSteps,
     Superstepper,
@@ -318,8 +332,11 @@ class Lowering(Places):
             if item.tile_set == IO and not isinstance(item.op, IoTileCopy):
                 steps[item.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in item.steps.steps]
             else:
-                steps[item.ipu] += item.steps.steps
+                for step in item.steps.steps:
+                    self.meet(steps, step, item.ipu)
+                    steps[item.ipu].append(step)
             if item.shared is not None:
+                self.meet(steps, item.shared, item.ipu)
                 for party in item.shared.parties():
                     steps[party].append(item.shared)
             for ipu, copies in item.copies.before.items():
@@ -333,11 +350,40 @@ class Lowering(Places):
                         own += [call, *after] if trips == 1 else [Repeat(-1, body.graph.name, trips, trip)]
         return steps
 
+    def meet(self, steps: dict[int, list[Step]], step: Step, ipu: int) -> None:
+        """The sync before a step in which IPUs communicate, on those that wait for it."""
+        meeting = self.meeting(step, ipu)
+        if meeting:
+            sync = ExternalSync(step.op_id, step.name, meeting)
+            for party in meeting:
+                steps[party].append(sync)
+
+    def meeting(self, step: Step, ipu: int) -> tuple[int, ...]:
+        """IPUs of the replica that wait for each other before ``step`` of ``ipu`` without all taking part in it.
+
+        Collectives and copies between IPUs synchronise all, whatever the sync pattern: one of the two sync groups
+        holds all IPUs under each. Transfers of Streaming Memory are synchronised as those of the host (PopART user
+        guide, "Sync patterns").
+        """
+        if isinstance(step, InterIpuCopy):
+            alone = len(step.participants) < self.ipus
+        else:
+            alone = isinstance(step, Collective) and len(step.groups[0]) > 1
+        if alone:
+            party = tuple(range(self.ipus))
+        else:
+            party = self.standing(ipu) if isinstance(step, RemoteTransfer) else ()
+        return party if len(party) > 1 else ()
+
     def ipus_of(self, lowered: LoweredGraph) -> set[int]:
         """IPUs that take part in a graph that is lowered to its end, callees included."""
         if lowered.graph not in self._ipus_of:
             found = {item.ipu for item in lowered.ops if not item.calls}
             for item in lowered.ops:
+                if item.tile_set != IO:
+                    found.update(*(self.meeting(step, item.ipu) for step in item.steps.steps))
+                if item.shared is not None:
+                    found.update(self.meeting(item.shared, item.ipu))
                 if item.shared is not None:
                     found.update(item.shared.parties())
                 if item.copies.before:
@@ -368,8 +414,9 @@ def lower(
         strict_memory: raise :class:`DoesNotFitError` instead of a warning when a tile's memory is exceeded.
         sync_pattern: which IPUs of a replica stand during the stream copies of one of them (PopART user guide,
             "Sync patterns"): ``single_pipeline`` none but itself, ``full`` all, ``replica_and_ladder`` those of its
-            side of the ladder (the IPUs with even numbers, those with odd ones). Only host I/O follows the pattern;
-            copies between IPUs synchronise those that take part, and other replicas never stand with this one.
+            side of the ladder (the IPUs with even numbers, those with odd ones). Transfers of Streaming Memory follow
+            the pattern as well. Before copies between IPUs and collectives all IPUs of the replica meet, whatever the
+            pattern; other replicas only take part in collectives.
         merging: which collectives become one; none by default.
         outlining: stretches of ops that occur again and are worth more than this share their code (:mod:`.outlining`);
             None: none do.

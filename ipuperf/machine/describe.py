@@ -143,6 +143,8 @@ def _ipu_machine_rows(ipu_machine: IpuMachine) -> list[tuple[str, str]]:
         ("name", f"{ipu_machine.name}, {ipu_machine.ipus} IPUs with {ipu_machine.links_per_ipu} IPU-Links each"),
         ("IPU-Link", f"{link}, efficiency {ipu_machine.link_efficiency:g}, {ipu_machine.link_latency_cycles} cycles"),
     ]
+    if ipu_machine.global_sync_cycles:
+        rows.append(("sync", f"{ipu_machine.global_sync_cycles:,} cycles between IPU-Machines"))
     memory = ipu_machine.streaming_memory
     if memory is None:
         return [*rows, ("DDR", f"none: {ipu_machine.no_streaming_memory}")]

@@ -218,6 +218,11 @@ class _Reader:
         """Racks of the machine, 1 unless given."""
         return self.whole("system.racks") if "system.racks" in self.figures else 1
 
+    def several_machines(self) -> bool:
+        """Whether the machine has more than one IPU-Machine; what is wrong with their number is said elsewhere."""
+        found = self.figures.get("system.ipu_machines")
+        return isinstance(found, Figure) and self.whole("system.ipu_machines") > 1
+
     def bundles(self, group: str, ipus: int, two_machines: bool) -> tuple[Bundle, ...]:
         """The bundles under ``ipu_machine.<group>``; their IPUs must be there."""
         prefix = f"ipu_machine.{group}."
@@ -352,6 +357,7 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
         link_latency_cycles=reader.cycles("ipu_machine.link_latency", chip.clock_hz),
         streaming_memory=memory,
         no_streaming_memory=why,
+        global_sync_cycles=_global_sync(reader, chip),
         **_gateway_links(reader, chip),
     )
     joints = (*ipu_machine.bundles, *ipu_machine.cables)
@@ -361,6 +367,13 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
             problem = f"{ipu_machine.links_per_ipu} links, but bundles and cables use {used} of IPU {ipu}"
             raise reader.error("ipu_machine.links_per_ipu", problem)
     return ipu_machine
+
+
+def _global_sync(reader: _Reader, chip: Chip) -> int:
+    """The sync of several IPU-Machines; a machine of one needs no figure of it."""
+    if not reader.several_machines():
+        return 0
+    return reader.cycles("ipu_machine.global_sync", chip.clock_hz)
 
 
 def _gateway_links(reader: _Reader, chip: Chip) -> dict[str, int]:

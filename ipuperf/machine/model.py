@@ -167,8 +167,8 @@ class IpuMachine:
 
     ``link_bandwidth_bytes_per_s`` is that of one physical link and direction before ``link_efficiency``.
     ``streaming_memory`` is None where the data file says there is none; asking for one of its figures then raises
-    `MachineError`. ``gw_links`` are the GW-Link ports of the gateway; 0 on a machine of one rack, which has no use for
-    them.
+    `MachineError`. ``global_sync_cycles`` is a sync of IPUs of several IPU-Machines, ``gw_links`` are the GW-Link ports
+    of the gateway; both are 0 on a machine of one IPU-Machine or rack, which has no use for them.
     """
 
     name: str
@@ -181,6 +181,7 @@ class IpuMachine:
     link_latency_cycles: int
     streaming_memory: StreamingMemory | None
     no_streaming_memory: str = ""
+    global_sync_cycles: int = 0
     gw_links: int = 0
     gw_link_bandwidth_bytes_per_s: int = 0
     gw_link_latency_cycles: int = 0

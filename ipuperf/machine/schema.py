@@ -72,6 +72,7 @@ FIGURES: Mapping[str, str] = {
     "ipu_machine.link_bandwidth": "bandwidth",
     "ipu_machine.link_efficiency": "ratio",
     "ipu_machine.link_latency": "latency",
+    "ipu_machine.global_sync": "latency",
     "ipu_machine.gateway_bandwidth": "bandwidth",
     "ipu_machine.ddr_bandwidth": "bandwidth",
     "ipu_machine.ddr_capacity": "size",

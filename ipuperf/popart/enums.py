@@ -60,7 +60,7 @@ class SubgraphCopyingStrategy(IntEnum):
 
 
 class SyncPattern(IntEnum):
-    """Which IPUs stand during host exchanges."""
+    """Which IPUs stand during host exchanges and transfers of Streaming Memory."""
 
     Full = 0
     SinglePipeline = 1

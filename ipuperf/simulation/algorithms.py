@@ -33,7 +33,7 @@ from ipuperf.lowering.steps import Collective
 from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, RING_PAIR
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Topology
+    from ipuperf.machine import Machine, Topology
 
 Ring = tuple[int, ...]
 """IPUs of the machine, each a neighbour of the next and the last of the first."""
@@ -112,18 +112,35 @@ def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
     return found
 
 
+def collective_sync(machine: Machine, placement: Sequence[Sequence[int]]) -> int:
+    """Cycles of the syncs before each round of a collective between replicas that are placed so.
+
+    A copy between replicas is synchronised globally: all tiles of all IPUs of all replicas meet (Poplar's
+    ``SyncType::GLOBAL``). On one IPU-Machine that takes as long as an external sync, on several
+    :attr:`~ipuperf.machine.IpuMachine.global_sync_cycles`. On a torus such copies of replicas of several IPUs are made
+    one pair of IPUs after the other, because all at once could block the links that they pass through
+    (``splitExchangesToAvoidDeadlock`` of PopLibs' ``ReplicatedCollectives``): so many exchanges, each with its sync,
+    wherever the tensor lies (an assumption: the parts on other IPUs are empty).
+    """
+    per_machine = machine.ipu_machine.ipus
+    sync = machine.chip.external_sync_cycles
+    if len({ipu // per_machine for ipus in placement for ipu in ipus}) > 1:
+        sync = max(sync, machine.ipu_machine.global_sync_cycles)
+    return sync * (max(1, len(placement[0]) // 2) if machine.wiring == "torus" else 1)
+
+
 @dataclass
 class Planner:
     """Plans of collectives on a machine, found once and kept.
 
     Args:
         clock_hz: tile clock.
-        external_sync: cycles of the sync before a round.
+        sync: cycles of the syncs before a round.
     """
 
     topology: Topology
     clock_hz: int
-    external_sync: int
+    sync: int
     _plans: dict[tuple[object, ...], CollectivePlan] = field(default_factory=dict, repr=False)
 
     def plan(self, step: Collective, members: Ring) -> CollectivePlan:
@@ -156,7 +173,7 @@ class Planner:
                 load[link.resource] = load.get(link.resource, 0) + item.chunk(step.bytes)
                 rate[link.resource] = link.bandwidth_bytes_per_s
         moving = max(-(-moved * self.clock_hz // rate[name]) for name, moved in load.items())
-        return item.times * (self.external_sync + latency + moving + reduce_cycles(item, step, len(members)))
+        return item.times * (self.sync + latency + moving + reduce_cycles(item, step, len(members)))
 
     def _candidates(self, step: Collective, members: Ring) -> list[CollectivePlan]:
         ring = self.topology.ring(members)

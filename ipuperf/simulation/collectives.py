@@ -1,12 +1,12 @@
 """Collectives as rounds of sends over the links; :mod:`.algorithms` says which rounds.
 
 A round ends for a member when everything it sends and receives has arrived; in a reducing round it then computes.
-Between rounds all members meet in an external sync: the next round begins for all of them ``external_sync_cycles``
-after the slowest. After the last round nobody waits.
+Between rounds all members meet in a sync of all replicas (:func:`.algorithms.collective_sync`): the next round begins
+for all of them ``sync`` cycles after the slowest. After the last round nobody waits.
 
 **Closed form.** Without other traffic, when ring neighbours are joined by one hop of latency l and the narrowest hop of
 the ring moves a chunk in t cycles (rounded up), a collective of n rounds of a bidirectional ring pair of which m reduce
-takes, from the arrival of its last member, ``n (external_sync + l + t) + m reduce_cycles`` cycles: n = 2 (R - 1) and
+takes, from the arrival of its last member, ``n (sync + l + t) + m reduce_cycles`` cycles: n = 2 (R - 1) and
 m = R - 1 for an all-reduce, n = R - 1 for the others with m = R - 1 for a reduce-scatter and 0 for an all-gather. The
 estimate by which an algorithm is chosen (:meth:`.algorithms.Planner.estimate`) is this form for any algorithm, with all
 sends of the collective that share a link taken into account; alone, a collective takes exactly that long.
@@ -74,7 +74,7 @@ class CollectiveRun:
         self._events = world.events
         self._network = world.network
         self._topology = world.topology
-        self._sync = world.delays.external_sync
+        self._sync = world.delays.collective_sync
         self._key = key
         self._step = step
         self._members = {guest.party.ipu: guest for guest in members}

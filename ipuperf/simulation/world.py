@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delays:
-    """Fixed costs in cycles: external sync, latency of a remote transfer and of a stream copy, start of a run."""
+    """Fixed costs in cycles: external sync, syncs before a round of a collective, latency of a remote transfer and of a
+    stream copy, start of a run."""
 
     external_sync: int
+    collective_sync: int
     remote: int
     stream: int
     run: int

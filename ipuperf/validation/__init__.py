@@ -10,7 +10,7 @@ from ipuperf.validation.leaving_out import by_class_left_out, leave_one_out, lef
 from ipuperf.validation.plot import check_format, draw
 from ipuperf.validation.programs import Figures, Program, figures, problem
 from ipuperf.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
-from ipuperf.validation.scaling import Growth, Scaling, scaling
+from ipuperf.validation.scaling import Growth, Line, Lines, Scaling, lines, scaling
 from ipuperf.validation.sensitivity import FigureEffect, sensitivity, sensitivity_text
 from ipuperf.validation.text import report, why_none_ran
 
@@ -23,6 +23,8 @@ __all__ = [
     "FigureEffect",
     "Figures",
     "Growth",
+    "Line",
+    "Lines",
     "Measured",
     "NotAvailable",
     "NotExpressed",
@@ -38,6 +40,7 @@ __all__ = [
     "figures",
     "leave_one_out",
     "left_out_text",
+    "lines",
     "predict",
     "problem",
     "read_cases",

@@ -1,9 +1,14 @@
-"""Data-parallel scaling: how the step time grows from one published system to a larger one, predicted and measured.
+"""Data-parallel scaling: how the step time grows from one published system to a larger one, predicted and measured,
+and the line through two steps of one model with different accumulation.
 
 Growth is the ratio of two times, larger system over smaller: of the whole weight update (its global batch is that of
 the row), and of one micro-batch (step time over accumulation), because a larger system usually gives each replica fewer
 micro-batches. Ratios take out what makes both rows of a pair too fast or too slow alike. Growth within
 :data:`FLAT` of 1 has no sign.
+
+A line takes apart what a ratio leaves together: a step of ``n`` micro-batches lasts ``rest + n micro_batch``, where the
+rest is ramps, weight update and what the host does once. It says so as far as both systems have the same rest; where
+the larger one's is larger, a third or a half of the difference is in the slope, predicted and measured alike.
 """
 
 from __future__ import annotations
@@ -36,6 +41,73 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("ALCF-RNSCALE-8", "ALCF-RNSCALE-16"),
 )
 """Ids of cases of the same model on a smaller and on a larger system."""
+
+
+LINES: tuple[tuple[str, str], ...] = (
+    ("MLP20-GR-ipu-pod64-POPART-closed-bert-STEP", "MLP20-GR-ipu-pod256-POPART-closed-bert-STEP"),
+    *(pair for pair in PAIRS if pair[0].startswith(("GPP-BL", "GPP-RN50", "MLP10-GR-ipu-pod16-TF1"))),
+    ("MLP11-GR-ipu-pod16-TF1-resnet-STEP", "MLP11-GR-ipu-pod64-TF1-resnet-STEP"),
+)
+"""Ids of cases of one model with the same stages and micro-batch, and different accumulation."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The line through two steps of one model: seconds of a ``micro_batch``, and of the ``rest`` of the step."""
+
+    micro_batch: float
+    rest: float
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Two rows, the line through what is measured and that through what is predicted."""
+
+    first: Row
+    second: Row
+    measured: Line
+    predicted: Line
+
+
+def lines(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = LINES) -> list[Lines]:
+    """The lines of those pairs of which both rows are there, in order.
+
+    Raises:
+        ValueError: a row of a pair is neither a time nor a rate, or both have the same accumulation.
+    """
+    found = {row.case.id: row for row in rows}
+    return [_lines(found[one], found[other]) for one, other in pairs if one in found and other in found]
+
+
+def _lines(first: Row, second: Row) -> Lines:
+    more = first.case.accumulation - second.case.accumulation
+    if not more:
+        raise ValueError(
+            f"cases {first.case.id!r} and {second.case.id!r} both accumulate {first.case.accumulation} micro-batches; "
+            "a line needs two numbers of them"
+        )
+
+    def line(one: float, other: float) -> Line:
+        micro_batch = (one - other) / more
+        return Line(micro_batch, one - first.case.accumulation * micro_batch)
+
+    measured = [step_seconds(row, row.case.measured.value) for row in (first, second)]
+    predicted = [step_seconds(row, row.predicted) for row in (first, second)]
+    return Lines(first, second, line(*measured), line(*predicted))
+
+
+def lines_text(rows: Sequence[Row]) -> list[str]:
+    """The section of the report, empty when no pair is complete."""
+    found = lines(rows)
+    if not found:
+        return []
+    names = [f"{item.first.case.id} and {item.second.case.id}" for item in found]
+    wide = max(map(len, names))
+    result = [f"{'lines through two steps':{wide}} {'ms':>9} {'measured':>9} {'rest ms':>9} {'measured':>9}"]
+    for name, item in zip(names, found, strict=True):
+        numbers = (item.predicted.micro_batch, item.measured.micro_batch, item.predicted.rest, item.measured.rest)
+        result.append(f"{name:{wide}} {' '.join(f'{1e3 * number:9.2f}' for number in numbers)}")
+    return [*result, "ms of a micro-batch, and what a step takes besides its micro-batches: predicted and measured", ""]
 
 
 @dataclass(frozen=True)

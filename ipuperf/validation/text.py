@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from ipuperf.validation.cases import NotExpressed
 from ipuperf.validation.rows import MISS, Row, Skipped, by_class, summarise
-from ipuperf.validation.scaling import scaling_text
+from ipuperf.validation.scaling import lines_text, scaling_text
 
 
 def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[NotExpressed]) -> str:
@@ -15,6 +15,7 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
         *_rows(rows),
         *_classes(rows),
         *scaling_text(rows),
+        *lines_text(rows),
         *_misses(rows),
         *_memory(rows),
         *_calibration(rows),

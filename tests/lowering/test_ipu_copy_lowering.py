@@ -108,7 +108,7 @@ def test_work_in_between_separates(built):
     program = lower(built, POD4)
     assert [step.participants for step in leaves(program, 0, InterIpuCopy)] == [(0, 1), (0, 2)]
     kinds = [type(step).__name__ for step in program.walk(1)]
-    assert kinds == ["InterIpuCopy", "Phase"]
+    assert kinds == ["ExternalSync", "InterIpuCopy", "Phase", "ExternalSync"]  # IPU 1 meets 0 and 2 before their copy
 
 
 def test_a_copy_that_waits_for_another_is_not_merged(built):

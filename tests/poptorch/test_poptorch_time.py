@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import ipuperf.poptorch as poptorch  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-from executorcases import Network, adamw, batch, options, twins  # noqa: E402
+from executorcases import Network, adamw, batch, inference, options, twins  # noqa: E402
 
 Mode = poptorch.OutputMode
 
@@ -31,11 +31,14 @@ def trained() -> Any:
 
 def test_cycles_of_a_call(trained: Any) -> None:
     """What the trace says the IPUs did, without the host's fixed cost before and the outputs it handles after."""
-    rows = trained.simulated_trace.expand()
-    of_host = rows.kind == "host_run"
-    first = int(rows[of_host].dur.iloc[0])
-    assert trained.cycleCount() == int((rows.start + rows.dur)[~of_host].max()) - first
-    assert trained.cycleCount() < int((rows.start + rows.dur).max()) - first
+    predicting = poptorch.inferenceModel(twins(Network)[0], inference(replicas=2))  # nothing follows its last outputs
+    predicting(batch(8)[0])
+    for model, handled in ((trained, False), (predicting, True)):
+        rows = model.simulated_trace.expand()
+        of_host = rows.kind == "host_run"
+        first = int(rows[of_host].dur.iloc[0])
+        assert model.cycleCount() == int((rows.start + rows.dur)[~of_host].max()) - first
+        assert (model.cycleCount() < int((rows.start + rows.dur).max()) - first) is handled
     assert isinstance(trained.compilationTime(), datetime.timedelta)
     assert trained.compilationTime().total_seconds() > 0
 

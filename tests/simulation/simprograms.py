@@ -138,7 +138,7 @@ def machine(
         made,
         host=host,
         chip=dataclasses.replace(made.chip, external_sync_cycles=sync, clock_hz=1_325_000_000),
-        ipu_machine=dataclasses.replace(made.ipu_machine, streaming_memory=memory),
+        ipu_machine=dataclasses.replace(made.ipu_machine, streaming_memory=memory, global_sync_cycles=sync),
         topology=Topology(links, made.topology.ipus),
     )
 

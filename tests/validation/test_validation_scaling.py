@@ -1,11 +1,11 @@
-"""Growth of step times between systems, on made-up rows, and that every pair is of cases that exist."""
+"""Growth of step times between systems and lines through them, on made-up rows; every pair is of cases that exist."""
 
 from __future__ import annotations
 
 import pytest
 
-from ipuperf.validation import Case, Figures, Growth, Measured, Row, read_cases, report, scaling
-from ipuperf.validation.scaling import PAIRS, step_seconds
+from ipuperf.validation import Case, Figures, Growth, Measured, Row, lines, read_cases, report, scaling
+from ipuperf.validation.scaling import LINES, PAIRS, step_seconds
 
 
 def row(name: str, quantity: str, measured: float, unit: str, predicted: float, **keys: int) -> Row:
@@ -81,3 +81,38 @@ def test_every_pair_names_cases():
 def test_memory_says_nothing_about_a_step():
     with pytest.raises(ValueError, match="quantity 'memory: peak' says nothing about a step, allowed: time, rate"):
         step_seconds(row("m", "memory: peak", 3.0, "MB", 3.0), 3.0)
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_takes_the_rest_of_a_step_apart():
+    """60 = 15 + 6 x 7.5 and 30 = 15 + 2 x 7.5 measured, 66 = 0 + 6 x 11 and 22 = 0 + 2 x 11 predicted."""
+    (found,) = lines(pair(), [("small", "large")])
+    assert (found.measured.micro_batch, found.measured.rest) == (pytest.approx(0.0075), pytest.approx(0.015))
+    assert (found.predicted.micro_batch, found.predicted.rest) == (pytest.approx(0.011), pytest.approx(0, abs=1e-12))
+    assert lines(pair()[:1], [("small", "large")]) == []
+
+
+def test_one_accumulation_makes_no_line():
+    rows = [row(name, "time", 60.0, "ms", 66.0, accumulation=6) for name in ("small", "large")]
+    with pytest.raises(ValueError, match="'small' and 'large' both accumulate 6 micro-batches; a line needs two"):
+        lines(rows, [("small", "large")])
+
+
+def test_the_report_says_the_lines():
+    one, other = LINES[1]
+    named = [row(one, "time", 60.0, "ms", 66.0, accumulation=6), row(other, "time", 30.0, "ms", 22.0, accumulation=2)]
+    text = report(named, [], [])
+    line = next(line for line in text.splitlines() if line.startswith(f"{one} and {other}"))
+    assert line.split()[3:] == ["11.00", "7.50", "0.00", "15.00"]
+    assert "lines through" not in report(named[:1], [], [])
+
+
+def test_lines_are_of_one_program_with_two_accumulations():
+    known = {case.id: case for case in read_cases().cases}
+    for names in LINES:
+        for one, other in [[known[name] for name in names]] if set(names) <= set(known) else []:
+            same = [(case.model, case.pipeline, case.micro_batch, case.optimiser) for case in (one, other)]
+            assert same[0] == same[1]
+            assert one.accumulation != other.accumulation

@@ -8,6 +8,7 @@ what it costs; how it passes through simulated time stands in :mod:`ipuperf.simu
 from .base import Cost, JoinableStep, LocalStep, Place, SharedStep, Step
 from .collective import Collective
 from .control import Call, ControlStep, IoTiles, Repeat, Sequence
+from .external_sync import ExternalSync
 from .host import HostCopy, HostExchange, StreamCopy
 from .inter_ipu import InterIpuCopy, IpuTransfer
 from .local import Phase, Sync
@@ -19,6 +20,7 @@ __all__ = [
     "Collective",
     "ControlStep",
     "Cost",
+    "ExternalSync",
     "HostCopy",
     "HostExchange",
     "InterIpuCopy",

@@ -107,7 +107,7 @@ POPART_EFFECTS: dict[str, Effect] = {
     "defaultBufferingDepth": _APPLIED,
     "defaultPrefetchBufferingDepth": _APPLIED,
     "accumulateOuterFragmentSettings.schedule": Effect(
-        NO_EFFECT, "the weight updates of the IPUs are ordered by the simulation"
+        NO_EFFECT, "the weight updates of the IPUs follow each other, as Serial says, whatever the schedule"
     ),
     "replicatedCollectivesSettings.prepareScheduleForMergingCollectives": _APPLIED,
     "replicatedCollectivesSettings.mergeAllReduceCollectives": _APPLIED,

@@ -1,0 +1,35 @@
+"""Where IPUs that do not communicate themselves wait for those that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .base import Place, Step
+from .inter_ipu import ipus
+
+
+@dataclass(frozen=True)
+class ExternalSync(Step):
+    """IPUs of a replica meet before some of them communicate; every participant has this step at its place.
+
+    It takes no time of its own: the communication that follows has its sync, and the others go on.
+
+    Attributes:
+        participants: those that meet, ascending.
+    """
+
+    participants: tuple[int, ...]
+
+    def describe(self) -> list[str]:
+        """Who meets."""
+        return [f"ExternalSync {self.name}: {ipus(self.participants)}"]
+
+    def faults(self, place: Place) -> Iterator[str]:
+        """IPUs that are not there, and syncs of others."""
+        yield from super().faults(place)
+        wrong = [ipu for ipu in self.participants if not 0 <= ipu < place.ipus]
+        if wrong:
+            yield f"{ipus(wrong)} cannot take part, allowed: IPUs 0 to {place.ipus - 1}"
+        if place.ipu not in self.participants:
+            yield f"it is of {ipus(self.participants)}"

@@ -1,0 +1,54 @@
+"""IPUs that wait for others to communicate."""
+
+from __future__ import annotations
+
+from ipuperf.lowering.steps import ExternalSync
+
+from ..errors import SimulationError
+from ..gathering import Gathering, Guest
+from ..instructions import LeafStep
+from ..kinds import SharedKind, Waiting, simulates
+from ..party import Party
+from ..world import World
+
+SyncKey = tuple[int, tuple[int, ...]]
+"""Replica and participants."""
+
+
+@simulates(ExternalSync)
+class ExternalSyncKind(SharedKind[ExternalSync]):
+    """All participants meet and go on (``sync_external``)."""
+
+    types = ("Sync",)
+    in_micro_batch = False
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._arriving: Gathering[SyncKey] = Gathering()
+
+    def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Waiting:
+        """Until the last one is there."""
+        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
+        party.parts.close("sync_external")
+
+    def _meet(self, guest: Guest, step: ExternalSync) -> None:
+        """One has arrived.
+
+        Raises:
+            SimulationError: the IPUs mean different communication.
+        """
+        party = guest.party
+        waits_for = f"the sync of {step.name!r}"
+        key = (party.replica, step.participants)
+        guests = self._arriving.arrive(key, party.index, guest, len(step.participants), waits_for)
+        if not guests:
+            return
+        meant = {one.leaf.step.name: one.party.name for one in guests}
+        if len(meant) > 1:
+            told = "; ".join(f"{name!r} on {where}" for name, where in meant.items())
+            raise SimulationError(
+                f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
+                "same order"
+            )
+        for one in sorted(guests, key=lambda guest: guest.party.index):
+            one.go_on()

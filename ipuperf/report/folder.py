@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import MAX_SLICES, to_perfetto
 from ipuperf.report.staging import staged
-from ipuperf.report.step_time import step_time
+from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.trace import fitting_window, replacing
@@ -42,14 +42,21 @@ def _page(trace: Trace, path: Path) -> None:
     path.write_text(report_page(trace), encoding="utf-8")
 
 
+def _bound(trace: Trace) -> dict[str, Any]:
+    """What bounds the last run, and its time and waiting in parts."""
+    time = step_time(trace)
+    return {
+        "step_time": {"ipu": time.ipu, "replica": time.replica, "cycles": time.parts},
+        "waiting_cycles": {str(ipu): cycles for ipu, cycles in time.waits.by_ipu().items()},
+        "bound_by": time.sentence(),
+    }
+
+
 def _json(trace: Trace, path: Path) -> None:
     summary = trace.summary()
     if trace.columns("instances")["instance"].size:
         summary["breakdown_seconds"] = breakdown(trace)
-        time = step_time(trace)
-        summary["step_time"] = {"ipu": time.ipu, "replica": time.replica, "cycles": time.parts}
-        summary["waiting_cycles"] = {str(ipu): cycles for ipu, cycles in time.waits.by_ipu().items()}
-        summary["bound_by"] = time.sentence()
+        summary.update(_bound(trace) if followable(trace) else {})
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
 from ipuperf.report.waiting import OWNERS, Waits, waits
-from ipuperf.trace import slices
+from ipuperf.trace import MOST_SLICES, slice_count, slices
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -94,6 +94,11 @@ class StepTime:
             blamed = table.groupby("blamed_ipu")["imbalance"].sum().idxmax()
             text += f", which waits for IPU {int(blamed)}"
         return text
+
+
+def followable(trace: Trace) -> bool:
+    """Whether the steps of a trace are few enough to be followed one by one, as waits and paths are."""
+    return slice_count(trace) <= MOST_SLICES
 
 
 def step_time(trace: Trace, run: int | None = None) -> StepTime:

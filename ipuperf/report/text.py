@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.report.step_time import TIME_PARTS, step_time
+from ipuperf.report.breakdown import breakdown_cycles
+from ipuperf.report.step_time import TIME_PARTS, followable, step_time
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -132,7 +133,14 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
 
 
 def _last_run(trace: Trace) -> list[str]:
-    """What bounds the last run, where its time goes on the IPU that sets the pace, and a line for each IPU."""
+    """What bounds the last run, where its time goes on the IPU that sets the pace, and a line for each IPU; of a run of
+    too many steps to follow, its parts with all waiting in "sync"."""
+    if not followable(trace):
+        parts = breakdown_cycles(trace)
+        lines = ["  Last run, on the IPU that ends last (too many steps to follow its waiting):"]
+        return lines + [
+            _line(part, f"{cycles:,} ({duration(trace.seconds(cycles))})", 4) for part, cycles in parts.items()
+        ]
     time = step_time(trace)
     lines = [f"  Last run, {time.sentence()}:"]
     for part, cycles in time.parts.items():

@@ -14,6 +14,7 @@ from ipuperf.trace.columns import Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
 from ipuperf.trace.fold import (
+    MOST_SLICES,
     Slices,
     Window,
     check_window,
@@ -46,6 +47,7 @@ __all__ = [
     "KINDS",
     "LOCATIONS",
     "MEMORY_CATEGORIES",
+    "MOST_SLICES",
     "PHASES",
     "SCHEMA_VERSION",
     "TABLES",

@@ -102,6 +102,17 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "x" * 300: "File name too long",
         },
     },
+    "report": {
+        "run": {
+            "gone": "'gone' does not exist",
+            "''": "an empty text is no path",
+            "folder": "folder: no trace.ipt in this folder",
+            "ok.py": "cannot read trace ok.py",
+        },
+    },
+    "report ok.py": {
+        "--output": {"''": "an empty text is no path", "folder": "'folder' is a directory"},
+    },
     "machines": {"name": {name: text for name, text in MACHINES.items() if name != "many.toml"}},
     "demo": {
         "--steps": dict.fromkeys(["0", "-1", "1.5", "''", "x"], "Invalid value for '--steps'"),
@@ -202,6 +213,8 @@ MORE = {
     "--nosuch": "No such option",
     "fly": "No such command 'fly'",
     "run": "Missing argument 'SCRIPT'",
+    "report": "Missing argument 'RUN'",
+    "report ok.py ok.py": "unexpected extra argument",
     "machines pod4 pod16": "unexpected extra argument",
     "demo now": "unexpected extra argument",
     "validate now": "unexpected extra argument",
@@ -273,7 +286,7 @@ def test_the_table_has_every_option_and_argument() -> None:
     called = {"estimate matmul": PRODUCT, "estimate convolution": CONVOLUTION, "estimate vertex": VERTEX}
     for name, command in _commands():
         starts = [start for start in TABLE if start == called.get(name, name) or start.startswith(f"{name} -")]
-        starts += ["run ok.py"] if name == "run" else []
+        starts += [f"{name} ok.py"] if name in ("run", "report") else []
         listed = {option for start in starts for option in TABLE[start]}
         for parameter in command.params:
             free = parameter.name == "args" or (isinstance(parameter, click.Option) and parameter.is_flag)

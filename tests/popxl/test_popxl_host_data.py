@@ -128,7 +128,7 @@ def _integral() -> list[tuple[Any, str]]:
         if inspect.isfunction(function):
             for name, parameter in inspect.signature(function).parameters.items():
                 words = set(re.findall(r"\w+", str(parameter.annotation)))
-                if "int" in words and not words & {"float", "bool", "str", "CollectiveOps"}:
+                if "int" in words and not words & {"float", "bool", "str", "CollectiveOps", "ReplicaGrouping"}:
                     found.append((function, name))
     return sorted(found, key=lambda pair: (pair[0].__name__, pair[1]))
 

@@ -101,7 +101,7 @@ def test_slow_cases_wait_for_all() -> None:
 
     rows, (skipped,) = predict([slow], slow=False, simulate=simulated)
     assert (rows, run, skipped.reason) == ([], [], "slow, runs with --all")
-    rows, none = predict([slow], simulate=simulated)
+    rows, none = predict([slow], slow=True, simulate=simulated)
     assert (len(rows), none, run) == (1, [], ["GPP-BL1-A"])
 
 

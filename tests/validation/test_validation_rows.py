@@ -206,7 +206,7 @@ def test_memory_of_large_models_stands_once_for_each_program() -> None:
         case("SMALL", "kernel", "rate", 625.0, "it/s", micro_batch=2),
     ]
     over = Figures(dict(FIGURES.values), 1e9, demand=(500, 1040), bytes_per_tile=1000)
-    found, _ = predict(cases, simulate=lambda _: over)
+    found, _ = predict(cases, slow=True, simulate=lambda _: over)
     text = report(found, [], [])
     assert "  BIG-STEP: 1,040 of 1,000, DOES NOT FIT (50% 104%)" in text
     assert text.count("DOES NOT FIT") == 1

@@ -170,14 +170,14 @@ def test_tables_of_the_command(tmp_path: Path) -> None:
     fits = 'calibrates = ["host.pcie_bandwidth"]'
     cases(tmp_path, row("A", 1_000_000, 1.0, fits) + row("B", 2_000_000, 2.0, fits))
     given, target = ["validate", "--cases", str(tmp_path / "mine.toml")], tmp_path / "t.json"
-    done = CliRunner().invoke(cli, [*given, "--sensitivity", "--figure", "host.stream_latency", "--json", str(target)])
+    done = CliRunner().invoke(cli, [*given, "--sensitivity", "--figure", "host.pcie_bandwidth", "--json", str(target)])
     assert done.exit_code == 0, done.output
     (less, _) = json.loads(target.read_text(encoding="utf-8"))
     assert (less["figure"], less["factor"], less["class"], less["kind"]) == (
-        "host.stream_latency",
+        "host.pcie_bandwidth",
         0.7,
         "host-io",
-        "assumed",
+        "calibrated",
     )
     done = CliRunner().invoke(cli, [*given, "--leave-one-out", "--json", str(target)])
     assert done.exit_code == 0, done.output

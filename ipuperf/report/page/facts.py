@@ -10,7 +10,7 @@ from ipuperf.report.breakdown import run_instances
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.palette import CATEGORY_COLOURS, KIND_COLOURS, KIND_LABELS, PHASE_COLOURS
-from ipuperf.report.step_time import TIME_PARTS, step_time
+from ipuperf.report.step_time import TIME_PARTS, followable, step_time
 from ipuperf.trace import KINDS, PHASES, Window, fitting_window, slices
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def page_facts(trace: Trace, most_slices: int) -> dict[str, Any]:
                   for kind in KINDS],
         "phases": [{"name": phase, "colour": PHASE_COLOURS[phase]} for phase in PHASES],
         "categories": [{"name": name, "colour": colour} for name, colour in CATEGORY_COLOURS.items()],
-        "time": _time(trace) if executed else None,
+        "time": _time(trace) if executed and followable(trace) else None,
+        "untold": "" if not executed or followable(trace) else "The run has too many steps to follow them one by one.",
         "timeline": _timeline(trace, window) if executed else None,
         "operations": _operations(trace) if executed else None,
         "memory": _tile_memory(trace),

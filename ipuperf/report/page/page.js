@@ -98,6 +98,7 @@ const partColour = (/** @type {string} */ name) => colourOf(KIND_OF_PART[name] |
 
 function summaryView(/** @type {HTMLElement} */ at) {
   const { meta, time } = facts;
+  if (facts.untold) at.append(make("p", { class: "note" }, facts.untold));
   if (time) at.append(make("p", { class: "lead", id: "sentence" }, "The last run is " + time.sentence + "."));
   if (meta.oom) at.append(make("p", { class: "lead bad" }, "The program does not fit in memory: these are the times of a machine that could hold it."));
   const card = (/** @type {string} */ value, /** @type {string} */ label, id = "") => make("div", { class: "card", id }, make("b", {}, value), make("span", {}, label));
@@ -488,7 +489,7 @@ function linksView(/** @type {HTMLElement} */ at) {
 
 function pathView(/** @type {HTMLElement} */ at) {
   const { time } = facts;
-  if (!time) { at.append(make("p", {}, "Nothing was executed.")); return {}; }
+  if (!time) { at.append(make("p", {}, facts.untold || "Nothing was executed.")); return {}; }
   const canvas = make("canvas", { id: "path-canvas" }), path = time.path, cost = time.path_cycles;
   at.append(make("p", { class: "note" }, "The chain of work without which the last run would end earlier, read backwards from its end: where an IPU waits, the path goes over to the IPU that it waits for."), canvas);
   const rows = cost.op.map((/** @type {string} */ op, /** @type {number} */ i) => ({ op, ipu: cost.ipu[i], kind: facts.kinds.find((/** @type {any} */ k) => k.name === cost.kind[i]).label, cycles: cost.cycles[i] }));

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
 from ipuperf.report.chrome import to_chrome_json
+from ipuperf.report.comparison import Comparison, compare
+from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.folder import save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
+from ipuperf.report.page.comparison import comparison_page
 from ipuperf.report.perfetto import to_perfetto
 from ipuperf.report.pipeline import (
     PIPELINE_PARTS,
@@ -33,11 +36,16 @@ __all__ = [
     "PARTS",
     "PIPELINE_PARTS",
     "TIME_PARTS",
+    "Comparison",
     "CriticalPath",
     "StepTime",
     "Waits",
     "breakdown",
     "breakdown_cycles",
+    "compare",
+    "comparison_page",
+    "comparison_text",
+    "comparison_values",
     "critical_ipu",
     "critical_path",
     "folder_kept",

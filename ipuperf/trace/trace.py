@@ -221,12 +221,12 @@ class Trace:
 
         return operations(self)
 
-    def operations_by_ipu(self) -> pd.DataFrame:
-        """One row per op and IPU, with the cycles of each kind; see
+    def operations_by_ipu(self, rows: np.ndarray | None = None) -> pd.DataFrame:
+        """One row per op and IPU, with the cycles of each kind, over all or the given rows of table ``instances``; see
         :func:`ipuperf.trace.operations.operations_by_ipu`."""
         from ipuperf.trace.operations import operations_by_ipu
 
-        return operations_by_ipu(self)
+        return operations_by_ipu(self, rows)
 
     def summary(self) -> dict[str, Any]:
         """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""

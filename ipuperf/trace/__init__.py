@@ -26,6 +26,7 @@ from ipuperf.trace.fold import (
     working_cycles,
 )
 from ipuperf.trace.loops import spent
+from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
     HOST_WAITING_KINDS,
     KINDS,
@@ -46,6 +47,7 @@ __all__ = [
     "KINDS",
     "LOCATIONS",
     "MEMORY_CATEGORIES",
+    "NO_OP_NAME",
     "PHASES",
     "SCHEMA_VERSION",
     "TABLES",

@@ -26,7 +26,7 @@ from ipuperf.report.pipeline import (
 from ipuperf.report.split import time_split_figure
 from ipuperf.report.staging import folder_kept
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
-from ipuperf.report.text import summary_text
+from ipuperf.report.text import duration, summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.report.why import why_text
@@ -48,6 +48,7 @@ __all__ = [
     "comparison_values",
     "critical_ipu",
     "critical_path",
+    "duration",
     "folder_kept",
     "link_use",
     "live_memory",

@@ -68,6 +68,8 @@ class Executable:
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
 
+    ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
+
     Raises:
         MachineError: the program's replicas do not fit the machine.
     """
@@ -94,6 +96,7 @@ class Executable:
         self.ir = ir
         self.name = name
         self.runs = 0
+        self.samples_per_run: int | None = None
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
@@ -146,7 +149,12 @@ class Executable:
     @property
     def is_compiled(self) -> bool:
         """Whether the program has run or been simulated."""
-        return self.runs > 0 or "trace" in self.__dict__
+        return self.runs > 0 or self.is_simulated
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether :attr:`trace` is there already."""
+        return "trace" in self.__dict__
 
     def memory_problems(self) -> list[str]:
         """One line per IPU that the program does not fit; empty when it fits or was never lowered."""

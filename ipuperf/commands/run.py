@@ -117,7 +117,8 @@ def _figures(executable: Executable) -> list[str]:
     where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
     lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
     rate = (samples or 1) / seconds if seconds else 0.0
-    lines.append(f"{rate:,.4g} {'samples' if samples else 'runs'}/s")
+    shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
+    lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
     try:
         lines.append(step_time(trace).sentence())
     except TraceError as error:

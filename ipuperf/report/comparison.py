@@ -2,11 +2,15 @@
 change, in words.
 
 Of each trace the last run is compared. Every figure is there by a name that does not depend on identifiers (op, phase,
-part of time, category), so that two programs can be compared; a figure that a run does not have counts as 0 there.
+part of time, category), so that two programs can be compared; a figure that a run does not have counts as 0 there. Ops
+go by their names without the number at the end, which is another one as soon as a program has one op more: of several
+with one name the second is "NAME (2)" in each run. So where one of them is new, those behind it are compared with
+their neighbours.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,12 +52,14 @@ Figures = dict[tuple[str, str, str], float]
 
 @dataclass(frozen=True)
 class Run:
-    """The last run of a trace: its time, its cycles by op and IPU, and its memory as ``trace.summary()`` has it."""
+    """The last run of a trace: its time, its cycles by op and IPU, what stands for each op in all runs, and its memory
+    as ``trace.summary()`` has it."""
 
     name: str
     trace: Trace
     time: StepTime
     operations: pd.DataFrame
+    same_op: dict[str, str]
     memory: dict[str, Any]
 
     @classmethod
@@ -62,7 +68,9 @@ class Run:
         if not trace.columns("instances")["instance"].size:
             raise TraceError(f"{name}: nothing was executed, there is no run to compare")
         rows = run_instances(trace)[1]
-        return cls(name, trace, step_time(trace), trace.operations_by_ipu(rows), trace.summary()["memory"])
+        operations = trace.operations_by_ipu(rows)
+        same_op = _same_op(trace.columns("ops")["name"].tolist())
+        return cls(name, trace, step_time(trace), operations, same_op, trace.summary()["memory"])
 
     @property
     def seconds(self) -> float:
@@ -95,8 +103,11 @@ class Run:
         result["run", "fullest tile", "bytes"] = self.peak or 0
         for part, cycles in self.time.parts.items():
             result["time", part, unit] = time(cycles)
-        for group, column in (("phase", "phase"), ("op", "op")):
-            for key, cycles in ops.groupby(column, sort=False)["cycles"].sum().items():
+        for group, column in (
+            ("phase", ops["phase"]),
+            ("op", ops["op"].map(lambda name: self.same_op.get(name, name))),
+        ):
+            for key, cycles in ops["cycles"].groupby(column, sort=False).sum().items():
                 if cycles:
                     result[group, str(key), unit] = time(int(cycles))
         for category in MEMORY_CATEGORIES:
@@ -194,6 +205,17 @@ def compare(traces: Mapping[str, Trace]) -> Comparison:
     return Comparison(runs, pd.DataFrame(rows), machines, models)
 
 
+def _same_op(names: list[str]) -> dict[str, str]:
+    """For the ops of a program, in order, what stands for each in all runs."""
+    seen: Counter[str] = Counter()
+    result = {}
+    for name in names:
+        bare = re.sub(r"\.\d+$", "", name)
+        seen[bare] += 1
+        result[name] = bare if seen[bare] == 1 else f"{bare} ({seen[bare]})"
+    return result
+
+
 def _growth(old: float, new: float) -> float:
     if not old:
         return float("inf") if new else 0.0
@@ -268,11 +290,14 @@ def _where(first: Run, other: Run, part: str, sign: float) -> str:
     op = max(sorted(changes), key=lambda name: sign * changes[name])
     if sign * changes[op] <= 0:
         return ""
-    return f"while another IPU is at {op}" if part.startswith("waiting: ") else f"in {op}"
+    names = {key: name for run in (first, other) for name, key in run.same_op.items()}
+    name = names.get(op, op)
+    return f"while another IPU is at {name}" if part.startswith("waiting: ") else f"in {name}"
 
 
 def _by_op(run: Run, part: str) -> dict[str, float]:
-    """Seconds of a part of time by op on the IPU that sets the pace; of waiting, by the op that is waited for."""
+    """Seconds of a part of time on the IPU that sets the pace, by what stands for each op; of waiting, by the op
+    that is waited for."""
     time = run.time
     if part.startswith("waiting: "):
         table = time.waits.table()
@@ -282,7 +307,7 @@ def _by_op(run: Run, part: str) -> dict[str, float]:
         kinds = [kind for kind in KINDS if PART_OF_KIND[kind] == part and kind not in WAITING_KINDS]
         own = run.operations[(run.operations["ipu"] == time.ipu) & (run.operations["type"] != "")]
         found = own.set_index("op")[kinds].sum(axis=1).groupby(level=0).sum()
-    return {str(op): float(run.trace.seconds(int(cycles))) for op, cycles in found.items() if cycles}
+    return {run.same_op.get(op, op): float(run.trace.seconds(int(cycles))) for op, cycles in found.items() if cycles}
 
 
 def _memory_sentence(first: Run, other: Run) -> list[str]:

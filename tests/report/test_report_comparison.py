@@ -85,6 +85,22 @@ def test_a_wait_is_explained_by_the_op_that_is_waited_for(synthetic):
     assert "while another IPU is at op0" in sentence
 
 
+def test_ops_are_the_same_whatever_number_their_names_end_with(synthetic):
+    def program(*names: str):
+        build = synthetic.Builder()
+        steps = [(name, "compute", 100 * (number + 1)) for number, name in enumerate(names)]
+        length = synthetic.add_segment(build, 0, 0, "fwd", steps)
+        build.add("instances", 0, 0, 0, 0, -1, 0, 0, length, -1)
+        return build.trace()
+
+    found = compare(
+        {"a": program("m/MatMul.1", "m/MatMul.2", "m/Gelu.3"), "b": program("m/MatMul.2", "m/MatMul.3", "m/Add.4")}
+    )
+    ops = of(found, "op")
+    assert ops["a"].to_dict() == {"m/MatMul": 100, "m/MatMul (2)": 200, "m/Gelu": 300, "m/Add": 0}
+    assert ops["b"].to_dict() == {"m/MatMul": 100, "m/MatMul (2)": 200, "m/Gelu": 0, "m/Add": 300}
+
+
 def test_equal_runs_are_said_to_be_equal(trace, synthetic):
     same = compare({"a": trace, "b": synthetic.pipeline_trace()})
     assert same.sentences() == ["b takes as long as a, 814.2 us, in every part."]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
 from ipuperf.commands.report import trace_file
+
+if TYPE_CHECKING:
+    from ipuperf.report import Comparison
 
 
 class _Percent(click.ParamType):
@@ -45,32 +48,40 @@ def compare(runs: tuple[Path, ...], page: Path | None, values: Path | None, limi
     """
     from ipuperf.report import compare as compared
     from ipuperf.report import comparison_page, comparison_text, comparison_values
-    from ipuperf.trace import Trace, replacing
+    from ipuperf.trace import Trace
 
     if len(runs) < 2:
         raise click.UsageError(f"one RUN is given ({runs[0]}), a comparison takes at least two")
     paths = [trace_file(run) for run in runs]
     comparison = compared({name: Trace.load(path) for name, path in zip(_names(runs), paths, strict=True)})
+    above = {} if limit is None else _above(comparison, limit)
     click.echo(comparison_text(comparison), nl=False)
-    for file, text in (
-        (page, lambda: comparison_page(comparison)),
-        (values, lambda: json.dumps(comparison_values(comparison), indent=2, allow_nan=False) + "\n"),
-    ):
-        if file is not None:
-            with replacing(file) as temporary:
-                Path(temporary).write_text(text(), encoding="utf-8")
-            click.echo(f"written: {file}")
-    if limit is not None:
-        different = (*comparison.machines_differ, *comparison.models_differ)
-        if different:
-            raise click.UsageError(f"--fail-above compares runs of one model on one machine: {different[0]}")
-        if "peak tile memory" not in comparison.growth:
-            raise click.UsageError("--fail-above: memory is not recorded in the first or the last run")
-        above = {name: growth for name, growth in comparison.growth.items() if growth > limit}
-        for name, growth in above.items():
-            click.echo(f"ipuperf: {name} grew by {growth:.2%}, allowed are {limit:.2%}", err=True)
-        if above:
-            raise SystemExit(1)
+    if page is not None:
+        _write(page, comparison_page(comparison))
+    if values is not None:
+        _write(values, json.dumps(comparison_values(comparison), indent=2, allow_nan=False) + "\n")
+    for name, growth in above.items():
+        click.echo(f"ipuperf: {name} grew by {growth:.2%}, allowed are {limit:.2%}", err=True)
+    if above:
+        raise SystemExit(1)
+
+
+def _above(comparison: Comparison, limit: float) -> dict[str, float]:
+    """What grew by more than the limit; `click.UsageError` for runs that are not alike enough to have one."""
+    different = (*comparison.machines_differ, *comparison.models_differ)
+    if different:
+        raise click.UsageError(f"--fail-above compares runs of one model on one machine: {different[0]}")
+    if "peak tile memory" not in comparison.growth:
+        raise click.UsageError("--fail-above: memory is not recorded in the first or the last run")
+    return {name: growth for name, growth in comparison.growth.items() if growth > limit}
+
+
+def _write(file: Path, text: str) -> None:
+    from ipuperf.trace import replacing
+
+    with replacing(file) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+    click.echo(f"written: {file}")
 
 
 def _names(runs: tuple[Path, ...]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ipuperf.commands.parameters import FilePath
+from ipuperf.commands.parameters import FilePath, OutputFile
 
 TRACE = "trace.ipt"
 """Name of the trace in the folder of a report."""
@@ -27,7 +27,7 @@ def trace_file(run: Path) -> Path:
 @click.argument("run", type=FilePath(exists=True), metavar="RUN")
 @click.option(
     "--output",
-    type=FilePath(dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="The page to write.  [default: beside the trace]",
 )

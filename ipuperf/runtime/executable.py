@@ -7,7 +7,9 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,8 +134,8 @@ class Executable:
         from ipuperf.simulation import simulate
 
         program = self.device_program
-        with self.ir.deep_calls():
-            return simulate(program, self.machine, prefetch_depth=self.prefetch_depth)
+        with self.ir.deep_calls(), _shown(self.name) as progress:
+            return simulate(program, self.machine, prefetch_depth=self.prefetch_depth, progress=progress)
 
     @cached_property
     def simulated_run_cycles(self) -> int:
@@ -173,6 +175,19 @@ class Executable:
         if clock is not None:
             clock.advance(self.simulated_run_seconds)
         return outputs
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Callable[[int], object] | None]:
+    """Who is told how far the simulation of a program is: on a terminal a line that shows the simulated cycles
+    after two seconds and goes away at the end, elsewhere nobody."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(desc=f"simulating {name}", unit=" cycles", unit_scale=True, delay=2, leave=False) as line:
+        yield lambda now: line.update(now - line.n)
 
 
 def write_reports(

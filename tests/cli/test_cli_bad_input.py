@@ -102,6 +102,27 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "x" * 300: "File name too long",
         },
     },
+    "report": {
+        "run": {
+            "gone.ipt": "'gone.ipt' does not exist",
+            "''": "an empty text is no path",
+            "empty": "empty: no trace.ipt in this folder",
+            "ok.py": "cannot read trace ok.py",
+        },
+        "--output": OUTPUTS,
+    },
+    "compare": {
+        "runs": {
+            "gone.ipt ok.py": "'gone.ipt' does not exist",
+            "''": "an empty text is no path",
+            "ok.py": "one RUN is given (ok.py), a comparison takes at least two",
+            "ok.py empty": "empty: no trace.ipt in this folder",
+            "ok.py binary.toml": "cannot read trace ok.py",
+        },
+        "--html": OUTPUTS,
+        "--json": OUTPUTS,
+        "--fail-above": dict.fromkeys(["''", "2", "-1%", "nan%", "x"], "is no percentage, expected one such as 2%"),
+    },
     "machines": {"name": {name: text for name, text in MACHINES.items() if name != "many.toml"}},
     "demo": {
         "--steps": dict.fromkeys(["0", "-1", "1.5", "''", "x"], "Invalid value for '--steps'"),

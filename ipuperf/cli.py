@@ -1,5 +1,5 @@
-"""The command line: ``ipuperf run``, ``report``, ``machines``, ``demo``, ``estimate``, ``validate``. One file each in
-commands."""
+"""The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``. One
+file each in commands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ipuperf.commands.compare import compare
 from ipuperf.commands.demo import demo
 from ipuperf.commands.estimate import estimate
 from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
@@ -74,7 +75,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, machines, demo, validate, estimate):
+for command in (run, report, compare, machines, demo, validate, estimate):
     cli.add_command(command)
 
 

@@ -7,17 +7,27 @@ from pathlib import Path
 
 import click
 
-from ipuperf.commands.parameters import FilePath
+from ipuperf.commands.parameters import FilePath, OutputFile
 
 TRACE = "trace.ipt"
 """Name of the trace in the folder of a report."""
+
+
+def trace_file(run: Path) -> Path:
+    """The trace of a run that is given by its trace or by the folder of its report; `click.UsageError` without one."""
+    path = run / TRACE if run.is_dir() else run
+    if not path.is_file():
+        folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
+        hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
+        raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
+    return path
 
 
 @click.command("report")
 @click.argument("run", type=FilePath(exists=True), metavar="RUN")
 @click.option(
     "--output",
-    type=FilePath(dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="The page to write.  [default: beside the trace]",
 )
@@ -31,11 +41,7 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool) -> None
     from ipuperf.report import report_page, why_text
     from ipuperf.trace import Trace, replacing
 
-    path = run / TRACE if run.is_dir() else run
-    if not path.is_file():
-        folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
-        hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
-        raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
+    path = trace_file(run)
     trace = Trace.load(path)
     if why:
         click.echo(why_text(trace), nl=False)

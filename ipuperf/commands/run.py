@@ -13,7 +13,12 @@ from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
 from ipuperf.commands.parameters import FilePath
 
 if TYPE_CHECKING:
+    from ipuperf.runtime.executable import Executable
     from ipuperf.runtime.settings import RunSettings
+
+
+_LISTED = 4
+"""Sessions at most whose figures are said at the end, the first ones."""
 
 
 class _RunCommand(click.Command):
@@ -74,6 +79,9 @@ def run(
     """Run SCRIPT (.py or .ipynb) unmodified: popxl, popxl_addons, poptorch and tensorflow resolve to ipuperf.
 
     ARGS go to the script: its options stand after SCRIPT, those that resemble the ones below after '--'.
+
+    At the end of a script that went well standard error has, for each session that was simulated, the time of a run,
+    throughput, what bounds it, peak memory, and where the report is.
     """
     from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
@@ -99,6 +107,30 @@ def _run(script: Path, args: tuple[str, ...], clock: str) -> int:
         return INTERRUPTED
 
 
+def _figures(executable: Executable) -> list[str]:
+    """Time of a run, throughput, what bounds it, and the fullest tile, a line each."""
+    from ipuperf.report import duration, step_time
+    from ipuperf.trace import TraceError
+
+    trace, seconds = executable.trace, executable.simulated_run_seconds
+    meta, samples = trace.meta, executable.samples_per_run
+    where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
+    lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
+    rate = (samples or 1) / seconds if seconds else 0.0
+    shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
+    lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
+    try:
+        lines.append(step_time(trace).sentence())
+    except TraceError as error:
+        lines.append(f"bound by: not worked out, {error}")
+    memory = trace.summary()["memory"]
+    fullest, limit = memory["max_tile"], memory["bytes_per_tile"]
+    if fullest is not None:
+        share = f"{100 * fullest['bytes'] / limit:.1f} % of its {limit:,} B"
+        lines.append(f"peak memory {fullest['bytes']:,} B on tile {fullest['tile']} of IPU {fullest['ipu']}, {share}")
+    return lines
+
+
 def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
     """Say what does not fit and write the reports; the exit code of the process, the script's unless it is 0."""
     from ipuperf.runtime.executable import write_reports
@@ -106,6 +138,14 @@ def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
     for executable in settings.executables:
         for line in executable.memory_problems():
             click.echo(f"ipuperf: {executable.name}: {line}", err=True)
+
+    if not code:
+        simulated = [executable for executable in settings.executables if executable.is_simulated]
+        for executable in simulated[:_LISTED]:
+            for line in _figures(executable):
+                click.echo(f"{executable.name}: {line}", err=True)
+        if len(simulated) > _LISTED:
+            click.echo(f"... and {len(simulated) - _LISTED:,} more sessions", err=True)
 
     def say(folder: Path) -> None:
         click.echo(f"report: {Path(report or '', folder.name)}", err=True)
@@ -118,6 +158,8 @@ def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
             raise
         click.echo(f"ipuperf: {problem}", err=True)
         return code or WRONG
+    if report is None and not code and any(executable.is_simulated for executable in settings.executables):
+        click.echo("report: none, '--report DIR' before the script writes one", err=True)
     if report is not None and not settings.executables:
         click.echo(f"ipuperf: no report in {report}: the script made no session", err=True)
     return code

@@ -166,7 +166,7 @@ class PoplarExecutor:
             with modes_kept(self._model):
                 if not self._training:
                     self._model.eval()
-                return compile_model(
+                compiled = compile_model(
                     self._model,
                     self._options,
                     (),
@@ -175,6 +175,8 @@ class PoplarExecutor:
                     optimiser=self._optimiser,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
                 )
+            compiled.executable.samples_per_run = next((t.shape[0] for t in flatten(arguments)[1] if t.dim()), None)
+            return compiled
         finally:
             call_hooks(hooks.after)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
 from ipuperf.report.chrome import to_chrome_json
+from ipuperf.report.comparison import Comparison, compare
+from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.folder import save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
+from ipuperf.report.page.comparison import comparison_page
 from ipuperf.report.perfetto import to_perfetto
 from ipuperf.report.pipeline import (
     PIPELINE_PARTS,
@@ -23,7 +26,7 @@ from ipuperf.report.pipeline import (
 from ipuperf.report.split import time_split_figure
 from ipuperf.report.staging import folder_kept
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
-from ipuperf.report.text import summary_text
+from ipuperf.report.text import duration, summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.report.why import why_text
@@ -33,13 +36,19 @@ __all__ = [
     "PARTS",
     "PIPELINE_PARTS",
     "TIME_PARTS",
+    "Comparison",
     "CriticalPath",
     "StepTime",
     "Waits",
     "breakdown",
     "breakdown_cycles",
+    "compare",
+    "comparison_page",
+    "comparison_text",
+    "comparison_values",
     "critical_ipu",
     "critical_path",
+    "duration",
     "folder_kept",
     "link_use",
     "live_memory",

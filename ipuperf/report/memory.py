@@ -26,6 +26,10 @@ MAX_POINTS = 4000
 MAX_IPUS = 4
 """IPUs drawn at most, the fullest ones; the title says so."""
 
+LIMIT_IN_VIEW = 0.5
+"""The limit of a tile is drawn as a line where the fullest tile holds more than about this share of it; else it is said
+in words, and the axis ends above the fullest tile."""
+
 _MB = 1e6
 
 
@@ -71,12 +75,23 @@ def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> int:
     axes.fill_between(step, base, base + other, step="post", color=COMPARE_NOT_ALWAYS[0], alpha=0.25, linewidth=0)
     axes.step(step, base + other, where="post", color=COMPARE_NOT_ALWAYS[0], linewidth=1.0, label=label)
     top = int(np.argmax(base + other))
+    program = _program_at(trace, ipu, int(step[top])) if len(always) <= MAX_POINTS else ""
+    limit = int(trace.meta["bytes_per_tile"]) * int(trace.meta["tiles_per_ipu"]) / _MB
     axes.plot(step[top], (base + other)[top], "v", color=LIMIT_COLOUR, markersize=5, clip_on=False)
     peak = f"peak {(base + other)[top]:,.4g} MB"
     peak += f" ({always[top]:,.4g} always live, {other[top]:,.4g} not)" if always_live else " not always live"
-    axes.set_title(f"IPU {ipu}: {peak} at step {step[top]:,}", fontsize=9, loc="left")
+    named = f" ({program})" if program else ""
+    text = f"IPU {ipu}: {peak} at step {step[top]:,}{named}; its tiles have {limit:,.4g} MB"
+    axes.set_title(text, fontsize=9, loc="left")
     axes.set_ylim(0, float((base + other).max()) * 1.12 or 1.0)
     return int(step[-1])
+
+
+def _program_at(trace: Trace, ipu: int, step: int) -> str:
+    """Name of a program step."""
+    liveness = trace.columns("liveness")
+    (row, *_) = np.flatnonzero((liveness["ipu"] == ipu) & (liveness["step"] == step))
+    return str(liveness["program"][row])
 
 
 def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, always_live: bool) -> None:
@@ -171,14 +186,28 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
     over = below > limit
     if over.any():
         _bars(axes, edges, np.where(over, limit, 0), np.where(over, below, 0), OVER_COLOUR)
-    axes.axhline(limit, color=OVER_COLOUR if over.any() else LIMIT_COLOUR, linewidth=1.0, linestyle="--")
     worst = int(np.argmax(below))
+    axes.plot(worst + 0.5, below[worst], "v", color=LIMIT_COLOUR, markersize=4, clip_on=False)
+    top = max(float(below.max()) * 1.12, 1e-3)
+    if top < LIMIT_IN_VIEW * limit:
+        axes.annotate(
+            f"limit {limit:,.1f} kB, above this axis",
+            (0.995, 0.97),
+            xycoords="axes fraction",
+            ha="right",
+            va="top",
+            fontsize=8,
+            color=LIMIT_COLOUR,
+        )
+    else:
+        top = max(limit, float(below.max())) * 1.06
+        axes.axhline(limit, color=OVER_COLOUR if over.any() else LIMIT_COLOUR, linewidth=1.0, linestyle="--")
     text = f"IPU {ipu}: fullest tile {worst} holds {below[worst]:,.1f} of {limit:,.1f} kB"
     if over.any():
         text += f", OUT OF MEMORY on {int(over.sum()):,} tiles, by {below[worst] - limit:,.1f} kB"
     axes.set_title(text, fontsize=9, loc="left", color=OVER_COLOUR if over.any() else "#000000")
     axes.set_xlim(0, held.shape[1])
-    axes.set_ylim(0, max(limit, float(below.max())) * 1.06)
+    axes.set_ylim(0, top)
     axes.set_ylabel("kB per tile", fontsize=9)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -186,16 +215,21 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
 
 
 def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
-    """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here."""
+    """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here.
+
+    Where there is something it has an edge, so that one tile alone, narrower than a pixel, is seen.
+    """
     from matplotlib.patches import StepPatch
 
-    baseline: Any = low  # matplotlib's annotation knows numbers only
-    axes.add_artist(StepPatch(high, edges, baseline=baseline, fill=True, color=colour, linewidth=0))
+    there = high > low
+    baseline: Any = np.where(there, low, np.nan)  # matplotlib's annotation knows numbers only
+    values = np.where(there, high, np.nan)
+    axes.add_artist(StepPatch(values, edges, baseline=baseline, fill=True, color=colour, linewidth=0.8))
 
 
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
     """Bytes on each tile in kB (1,000 bytes), by category, with the memory of a tile as a limit; what is over it is
-    red.
+    red. Each axis is scaled to what its IPU holds; a limit far above it is said in words.
 
     One panel for each of the fullest IPUs (by their fullest tile), or for the given one. Raises ``ValueError`` if the
     trace has no tile memory or not that IPU.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
+from ipuperf.trace import NO_OP_NAME
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -65,11 +66,14 @@ def _target(trace: Trace) -> list[str]:
 
 
 def _graph(trace: Trace) -> list[str]:
-    programs = trace.columns("programs")
+    programs, ops = trace.columns("programs"), trace.operations_by_ipu()["op"]
+    executed = len(set(ops[ops != NO_OP_NAME]))
     kinds = [(kind, int((programs["type"] == kind).sum())) for kind in sorted(set(programs["type"]))]
     return [
         "Graph:",
-        _line("Number of operations", f"{len(trace.columns('ops')['op_id']):,}"),
+        _line(
+            "Number of operations", f"{len(trace.columns('ops')['op_id']):,} in all graphs, {executed:,} with a cost"
+        ),
         _line("Number of compute sets", f"{int((programs['type'] == 'OnTileExecute').sum()):,}"),
         _line("Number of variables", f"{len(set(trace.columns('variables')['var_id'].tolist())):,}"),
         _line("Number of programs", f"{len(programs['type']):,}"),
@@ -77,7 +81,12 @@ def _graph(trace: Trace) -> list[str]:
     ]
 
 
-def _memory(memory: dict[str, Any]) -> list[str]:
+def verdicts(trace: Trace) -> list[str]:
+    """What was said about the IPUs that the program does not fit: tile, op and line, contributors, what would help."""
+    return [text for text in trace.meta["warnings"] if text.startswith("does not fit")]
+
+
+def _memory(memory: dict[str, Any], verdicts: list[str]) -> list[str]:
     if memory["max_tile"] is None:
         return ["Memory Usage:", "  not recorded in this trace"]
     total = sum(memory["categories"].values())
@@ -90,7 +99,7 @@ def _memory(memory: dict[str, Any]) -> list[str]:
             _line(f"Total for {whose}, including gaps", size(total)),
             _line(f"Total for {whose}, excluding gaps", size(total - memory["categories"]["gaps"])),
             "  By category:",
-            *(_line(name, size(count), 4) for name, count in memory["categories"].items() if count),
+            *_categories(memory),
         ]
     lines += ["  By liveness:"] if any(ipu["always_live"] is not None for ipu in memory["ipus"]) else []
     known = [ipu for ipu in memory["ipus"] if ipu["always_live"] is not None]
@@ -110,6 +119,24 @@ def _memory(memory: dict[str, Any]) -> list[str]:
             "The times below are those of a machine that could hold it."
         )
         lines += [_line(v["name"], f"{size(v['bytes_on_tile'])} on this tile", 4) for v in memory["largest_variables"]]
+        lines += [f"    {part}" for text in verdicts for part in text.split("; ")]
+    return lines
+
+
+def _categories(memory: dict[str, Any]) -> list[str]:
+    """A line for each category that has bytes; below what is not always live, what it is above the peaks of liveness.
+
+    It is taken at the step of the highest total of each IPU, and a tile that is the fullest one at another step counts
+    with what it holds then, so that the fullest tile is the one of the whole run.
+    """
+    lines = []
+    above = memory["categories"]["variableNotAlwaysLive"]
+    above -= sum(ipu["not_always_live_peak"] or 0 for ipu in memory["ipus"])
+    for name, count in memory["categories"].items():
+        if count:
+            lines.append(_line(name, size(count), 4))
+        if name == "variableNotAlwaysLive" and 0 < above < count:
+            lines.append(_line("above the peak, on tiles fullest at other steps", size(above), 6))
     return lines
 
 
@@ -193,7 +220,13 @@ def summary_text(trace: Trace) -> str:
     and counts as waiting in the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
     """
     summary = trace.summary()
-    parts = [_target(trace), _graph(trace), _memory(summary["memory"]), _execution(trace, summary), _traffic(summary)]
+    parts = [
+        _target(trace),
+        _graph(trace),
+        _memory(summary["memory"], verdicts(trace)),
+        _execution(trace, summary),
+        _traffic(summary),
+    ]
     for title, key in (("Warnings:", "warnings"), ("Assumptions:", "assumptions")):
         if trace.meta[key]:
             parts.append([title, *(f"  - {text}" for text in trace.meta[key])])

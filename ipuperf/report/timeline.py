@@ -210,6 +210,9 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
 
     window = whole(trace) if window is None else window
     check_window(window)
+    begin, end = whole(trace)
+    if window[0] >= end or window[1] <= begin:
+        raise ValueError(f"timeline: window {window!r} lies outside of the trace, cycles {begin:,} to {end:,}")
     rows = _rows(trace)
     first, others = _kind_strips(trace, rows, window)
     work = _work_strip(trace, rows, window)

@@ -7,7 +7,9 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +71,8 @@ class Executable:
         prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
 
+    ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
+
     Raises:
         MachineError: the program's replicas do not fit the machine.
     """
@@ -102,6 +106,7 @@ class Executable:
         self.ir = ir
         self.name = name
         self.runs = 0
+        self.samples_per_run: int | None = None
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
@@ -159,8 +164,8 @@ class Executable:
         from ipuperf.simulation import simulate
 
         program = self.device_program
-        with self.ir.deep_calls():
-            return simulate(program, self.machine, **self.host_options)
+        with self.ir.deep_calls(), _shown(self.name) as progress:
+            return simulate(program, self.machine, progress=progress, **self.host_options)
 
     @cached_property
     def simulated_run_cycles(self) -> int:
@@ -196,7 +201,12 @@ class Executable:
     @property
     def is_compiled(self) -> bool:
         """Whether the program has run or been simulated."""
-        return self.runs > 0 or "trace" in self.__dict__
+        return self.runs > 0 or self.is_simulated
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether :attr:`trace` is there already."""
+        return "trace" in self.__dict__
 
     def memory_problems(self) -> list[str]:
         """One line per IPU that the program does not fit; empty when it fits or was never lowered."""
@@ -221,6 +231,19 @@ class Executable:
     def unload(self) -> None:
         """The device is given up, so the next run is a first one again."""
         self._loaded = False
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Callable[[int], object] | None]:
+    """Who is told how far the simulation of a program is: on a terminal a line that shows the simulated cycles
+    after two seconds and goes away at the end, elsewhere nobody."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(desc=f"simulating {name}", unit=" cycles", unit_scale=True, delay=2, leave=False) as line:
+        yield lambda now: line.update(now - line.n)
 
 
 def write_reports(

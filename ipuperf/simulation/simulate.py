@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ipuperf.ir.collector import collector_paused
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 Fidelity = Literal["phase", "tile"]
 
+TOLD_EVERY = 1_000
+"""Instants of simulated time between two words about how far a simulation is."""
+
 
 class _HostOptions(NamedTuple):
     """How a program makes use of the host; see :func:`simulate`."""
@@ -55,6 +59,7 @@ def simulate(
     front_end: bool = True,
     callback_threads: int | None = 1,
     host_processes: int = 1,
+    progress: Callable[[int], object] | None = None,
 ) -> Trace:
     """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
     (0) to its return.
@@ -75,6 +80,7 @@ def simulate(
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
         host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
+        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time.
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
@@ -101,7 +107,7 @@ def simulate(
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
-    _run(world, processes, folder, program)
+    _run(world, processes, folder, program, progress)
     folds = folder.folds if folder else []
     return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
@@ -182,14 +188,22 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
     return processes
 
 
-def _run(world: World, processes: Sequence[IpuProcess], folder: Folder | None, program: DeviceProgram) -> None:
+def _run(
+    world: World,
+    processes: Sequence[IpuProcess],
+    folder: Folder | None,
+    program: DeviceProgram,
+    progress: Callable[[int], object] | None,
+) -> None:
     """Run to the end."""
-    events = world.events
+    events, instants = world.events, itertools.count(1)
     for process in processes:
         events.process(process.run())
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
+        if progress is not None and next(instants) % TOLD_EVERY == 0:
+            progress(events.now)
         if world.looped:
             world.looped = False
             if folder is not None:

@@ -27,6 +27,7 @@ from ipuperf.trace.fold import (
     working_cycles,
 )
 from ipuperf.trace.loops import spent
+from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
     HOST_WAITING_KINDS,
     KINDS,
@@ -48,6 +49,7 @@ __all__ = [
     "LOCATIONS",
     "MEMORY_CATEGORIES",
     "MOST_SLICES",
+    "NO_OP_NAME",
     "PHASES",
     "SCHEMA_VERSION",
     "TABLES",

@@ -46,14 +46,15 @@ def operations(trace: Trace) -> pd.DataFrame:
     return frame.sort_values(["cycles", "waiting_cycles", "op"], ascending=[False, False, True], ignore_index=True)
 
 
-def operations_by_ipu(trace: Trace) -> pd.DataFrame:
-    """What each op costs on each stored IPU, replicas of an IPU together, the costliest first.
+def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFrame:
+    """What each op costs on each stored IPU, replicas of an IPU together, the costliest first; over the whole trace, or
+    in the given rows of table ``instances``.
 
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step that most of the cycles are; cycles, waiting_cycles,
     share and flops as in :func:`operations`; and the cycles of each kind under its name. Cycles of a kind add up to
     those of :meth:`Trace.totals`.
     """
-    costs = _costs(trace)
+    costs = _costs(trace, rows)
     frame = op_facts(trace, costs.op_id)
     frame["ipu"] = costs.ipu
     frame["kind"] = _main_kind(costs.cycles)
@@ -125,9 +126,11 @@ class _Costs:
     flops: np.ndarray
 
 
-def _costs(trace: Trace) -> _Costs:
-    """Every op on every IPU, from the folded tables."""
-    steps, instances, template = trace.columns("steps"), trace.columns("instances"), trace.template
+def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
+    """Every op on every IPU, from the folded tables; in the given rows of table ``instances``, by default in all."""
+    steps, template = trace.columns("steps"), trace.template
+    chosen = slice(None) if rows is None else rows
+    instances = {key: trace.columns("instances")[key][chosen] for key in ("ipu", "segment")}
     place = template.place(instances["segment"])
     known = place >= 0
     if not known.any():
@@ -136,13 +139,13 @@ def _costs(trace: Trace) -> _Costs:
     (ipu, segment), times = np.unique(np.stack([instances["ipu"][known], place[known]]), axis=1, return_counts=True)
     counts = template.count[segment]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    rows = template.order[np.repeat(template.first[segment], counts) + within]
-    runs = product(np.repeat(times, counts), template.trips[rows])
-    keys, row = np.unique(np.stack([steps["op_id"][rows], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
-    row, spent, done = row.reshape(-1), product(steps["dur"][rows], runs), product(steps["flops"][rows], runs)
+    step = template.order[np.repeat(template.first[segment], counts) + within]
+    runs = product(np.repeat(times, counts), template.trips[step])
+    keys, row = np.unique(np.stack([steps["op_id"][step], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
+    row, spent, done = row.reshape(-1), product(steps["dur"][step], runs), product(steps["flops"][step], runs)
     cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)
     flops = np.zeros(keys.shape[1], dtype=done.dtype)
-    np.add.at(cycles, (row, code_of(steps["kind"][rows], KINDS)), spent)
+    np.add.at(cycles, (row, code_of(steps["kind"][step], KINDS)), spent)
     np.add.at(flops, row, done)
     return _Costs(keys[0], keys[1], cycles, flops)
 

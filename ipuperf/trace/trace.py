@@ -148,18 +148,24 @@ class Trace:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def expand(self, window: fold.Window | None = None, kinds: Collection[str] = KINDS) -> pd.DataFrame:
+    def expand(
+        self, window: fold.Window | None = None, kinds: Collection[str] = KINDS, clip: bool = False
+    ) -> pd.DataFrame:
         """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given,
-        and only those of these ``kinds``.
+        and only those of these ``kinds``. They are whole, so that their cycles can be more than the window has; with
+        ``clip`` start and dur are those of the part inside the window (bytes are still those of the whole slice).
 
         Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
         op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
         where a step has none; iteration is that of the innermost loop around the step.
 
         Raises :class:`TraceError` for more than ``fold.MOST_SLICES`` rows, with their number: give a window then.
+        ``ValueError`` for what is no window, and for ``clip`` without one.
         """
         import pandas as pd
 
+        if clip and window is None:
+            raise ValueError("expand: clip=True cuts slices at the edges of a window, and no window is given")
         steps, instances = self.columns("steps"), self.columns("instances")
         found = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
         keys = [
@@ -169,12 +175,15 @@ class Trace:
             *(instances[k][found.instance] for k in ("ipu", "replica")),
         ]
         found = found.take(np.lexsort(keys))
+        start, end = found.start, found.start + found.dur
+        if clip and window is not None:
+            start, end = np.clip(start, *window), np.clip(end, *window)
         data: dict[str, Any] = {
             "ipu": instances["ipu"][found.instance],
             "replica": instances["replica"][found.instance],
             "lane": steps["lane"][found.step],
-            "start": found.start,
-            "dur": found.dur,
+            "start": start,
+            "dur": end - start,
             "kind": pd.Categorical.from_codes(fold.kind_codes(self)[found.step], categories=pd.Index(KINDS)),
         }
         for name in ("op", "program"):
@@ -221,12 +230,12 @@ class Trace:
 
         return operations(self)
 
-    def operations_by_ipu(self) -> pd.DataFrame:
-        """One row per op and IPU, with the cycles of each kind; see
+    def operations_by_ipu(self, rows: np.ndarray | None = None) -> pd.DataFrame:
+        """One row per op and IPU, with the cycles of each kind, over all or the given rows of table ``instances``; see
         :func:`ipuperf.trace.operations.operations_by_ipu`."""
         from ipuperf.trace.operations import operations_by_ipu
 
-        return operations_by_ipu(self)
+        return operations_by_ipu(self, rows)
 
     def summary(self) -> dict[str, Any]:
         """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""

@@ -12,6 +12,8 @@ from ipuperf.validation.rows import MISS, Row, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 COLUMNS = 3
 COLOURS = ("#2f6fb0", "#c8553d", "#3f8f5f", "#8f7ac6", "#a9805b", "#555555")
@@ -50,6 +52,7 @@ def draw(rows: Sequence[Row], path: str | Path) -> None:
         _panel(axes, name, [row for row in rows if row.case.group == name])
     for axes in panels[len(names) :]:
         axes.set_axis_off()
+    _part_labels(figure)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=140)
 
@@ -86,6 +89,25 @@ def _panel(axes: Axes, name: str, rows: Sequence[Row]) -> None:
     axes.margins(x=0.12)
     axes.set_title(f"{name}: {summary.count} rows, mean |error| {summary.mean:.1%}", fontsize=10)
     axes.legend(fontsize=7, loc="best", ncols=2)
+
+
+def _part_labels(figure: Figure) -> None:
+    """Move the labels of each panel up until none lies over another, the lowest first."""
+    from matplotlib.text import Annotation
+
+    figure.draw_without_rendering()
+    points = 72 / figure.dpi
+    for axes in figure.axes:
+        placed: list[Bbox] = []
+        labels = [child for child in axes.get_children() if isinstance(child, Annotation)]
+        for text in sorted(labels, key=lambda label: label.get_window_extent().y0):
+            box = text.get_window_extent()
+            for other in placed:  # sorted by where they begin, so that one pass is enough
+                if box.overlaps(other):
+                    x, y = text.get_position()
+                    text.set_position((x, y + (other.y1 - box.y0 + 1) * points))
+                    box = text.get_window_extent()
+            placed = sorted([*placed, box], key=lambda other: other.y0)
 
 
 def _points(axes: Axes, rows: Sequence[Row], colour: str, label: str, hollow: bool) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ipuperf.datasets import DatasetError, load_mnist
 from ipuperf.machine import MachineError, load_machine
-from ipuperf.trace import Trace, TraceError
+from ipuperf.trace import SCHEMA_VERSION, Trace, TraceError
 
 # -- IDX ---------------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def test_a_trace_of_another_version(good_trace: bytes, tmp_path: Path) -> None:
         return json.dumps({**json.loads(data), "schema_version": 99}).encode()
 
     message = _refusal(_rewritten(good_trace, tmp_path, later), tmp_path)
-    assert "schema version 99, this ipuperf reads 3" in message
+    assert f"schema version 99, this ipuperf reads {SCHEMA_VERSION}" in message
 
 
 @pytest.mark.parametrize("member", ["meta.json", "steps.npz", "liveness.npz"])

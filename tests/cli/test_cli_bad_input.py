@@ -104,14 +104,24 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
     "report": {
         "run": {
-            "gone": "'gone' does not exist",
+            "gone.ipt": "'gone.ipt' does not exist",
             "''": "an empty text is no path",
-            "folder": "folder: no trace.ipt in this folder",
+            "empty": "empty: no trace.ipt in this folder",
             "ok.py": "cannot read trace ok.py",
         },
+        "--output": OUTPUTS,
     },
-    "report ok.py": {
-        "--output": {"''": "an empty text is no path", "folder": "'folder' is a directory"},
+    "compare": {
+        "runs": {
+            "gone.ipt ok.py": "'gone.ipt' does not exist",
+            "''": "an empty text is no path",
+            "ok.py": "one RUN is given (ok.py), a comparison takes at least two",
+            "ok.py empty": "empty: no trace.ipt in this folder",
+            "ok.py binary.toml": "cannot read trace ok.py",
+        },
+        "--html": OUTPUTS,
+        "--json": OUTPUTS,
+        "--fail-above": dict.fromkeys(["''", "2", "-1%", "nan%", "x"], "is no percentage, expected one such as 2%"),
     },
     "machines": {"name": {name: text for name, text in MACHINES.items() if name != "many.toml"}},
     "demo": {
@@ -213,8 +223,6 @@ MORE = {
     "--nosuch": "No such option",
     "fly": "No such command 'fly'",
     "run": "Missing argument 'SCRIPT'",
-    "report": "Missing argument 'RUN'",
-    "report ok.py ok.py": "unexpected extra argument",
     "machines pod4 pod16": "unexpected extra argument",
     "demo now": "unexpected extra argument",
     "validate now": "unexpected extra argument",
@@ -286,7 +294,7 @@ def test_the_table_has_every_option_and_argument() -> None:
     called = {"estimate matmul": PRODUCT, "estimate convolution": CONVOLUTION, "estimate vertex": VERTEX}
     for name, command in _commands():
         starts = [start for start in TABLE if start == called.get(name, name) or start.startswith(f"{name} -")]
-        starts += [f"{name} ok.py"] if name in ("run", "report") else []
+        starts += ["run ok.py"] if name == "run" else []
         listed = {option for start in starts for option in TABLE[start]}
         for parameter in command.params:
             free = parameter.name == "args" or (isinstance(parameter, click.Option) and parameter.is_flag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -263,7 +264,8 @@ def test_a_full_disk_is_one_line_and_leaves_no_report(run_ipuperf: Callable, tmp
     script.write_text("import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + DOUBLER)
     done = run_ipuperf("run", script.name, "--report", "a/out", cwd=tmp_path)
     assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    line = done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
     assert line == f"ipuperf: {tmp_path / 'a' / 'out' / '0-build'}: the report cannot be written: File too large"
     assert [path.name for path in tmp_path.iterdir()] == [script.name]
 
@@ -282,8 +284,44 @@ def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
     (tmp_path / "elsewhere").mkdir()
     script.write_text(DOUBLER + "\nimport os\nos.chdir('elsewhere')\n")
     done = ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
-    assert done.stderr == "report: out/0-build\n"
+    assert done.stderr.splitlines()[-1] == "report: out/0-build"
     assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
+
+
+def test_a_run_ends_with_five_lines_that_the_report_agrees_with(
+    ipuperf_here: Callable, tmp_path: Path, script: Path
+) -> None:
+    from ipuperf.report import step_time
+    from ipuperf.trace import Trace
+
+    done = ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
+    time, rate, bound, memory, report = done.stderr.splitlines()
+    trace = Trace.load(tmp_path / "out" / "0-build" / "trace.ipt")
+    cycles = int(trace.columns("runs")["dur"][0])
+    assert re.fullmatch(rf"build: [\d.]+ .?s a run \({cycles:,} cycles\), simulated on 1 IPU of gc200-1", time)
+    assert rate == f"build: {1 / trace.seconds(cycles):,.0f} runs/s"
+    assert bound == f"build: {step_time(trace).sentence()}"
+    held = trace.summary()["memory"]["max_tile"]
+    assert memory.startswith(f"build: peak memory {held['bytes']:,} B on tile {held['tile']} of IPU 0, ")
+    assert report == "report: out/0-build"
+    alone = ipuperf_here("run", script.name, cwd=tmp_path).stderr.splitlines()
+    assert alone == [time, rate, bound, memory, "report: none, '--report DIR' before the script writes one"]
+
+
+def test_nothing_is_said_of_what_was_not_simulated_and_of_a_script_that_failed(
+    ipuperf_here: Callable, tmp_path: Path, script: Path
+) -> None:
+    assert ipuperf_here("run", "--clock", "wall", script.name, cwd=tmp_path).stderr == ""
+    script.write_text(DOUBLER + "\nraise SystemExit(3)\n")
+    done = ipuperf_here("run", script.name, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_of_many_sessions_the_first_are_listed(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
+    script.write_text(DOUBLER + "\nfor _ in range(5):\n    with build(1)[0] as session:\n        session.run()\n")
+    lines = ipuperf_here("run", script.name, cwd=tmp_path).stderr.splitlines()
+    assert len([line for line in lines if " a run (" in line]) == 4
+    assert lines[-2] == "... and 2 more sessions"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")

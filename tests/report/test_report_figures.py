@@ -130,6 +130,49 @@ def test_tile_memory(trace, synthetic):
         tile_memory_figure(synthetic.Builder().trace())
 
 
+def test_the_axis_of_tile_memory_fits_what_is_held_and_says_the_limit(synthetic):
+    build = synthetic.Builder()
+    for tile, held in ((700, 41_000), (701, 20_000)):
+        build.add("tile_memory", 0, tile, "vertexCode", held)
+    figure = tile_memory_figure(build.trace())
+    (axes,) = figure.axes
+    assert axes.get_ylim() == pytest.approx((0, 41.0 * 1.12))
+    assert "limit 639.0 kB, above this axis" in words(figure)
+    full = tile_memory_figure(synthetic.pipeline_trace(runs=1), ipu=0)
+    assert full.axes[0].get_ylim()[1] == pytest.approx(639.0 * 1.06, rel=1e-3)
+    assert "above this axis" not in words(full)
+
+
+def test_one_tile_alone_is_seen(synthetic):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    build = synthetic.Builder()
+    for tile in range(1472):
+        build.add("tile_memory", 0, tile, "vertexCode", 300_000 if tile == 1003 else 100_000)
+    figure = tile_memory_figure(build.trace())
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    (axes,) = figure.axes
+    _, y = axes.transData.transform((1003.5, 200.0))
+    row = pixels[len(pixels) - int(y)]
+    close = np.abs(row - (0x20, 0x9B, 0x00)).max(axis=1) < 60
+    assert close.any(), "its colour is there at half its height"
+
+
+def test_liveness_names_the_step_of_the_peak_and_the_memory_of_the_tiles(trace):
+    live = trace.table("liveness").query("ipu == 0")
+    row = live.loc[(live["always_live"] + live["not_always_live"]).idxmax()]
+    assert f"at step {row['step']} ({row['program']}); its tiles have 940.6 MB" in words(liveness_figure(trace))
+
+
+def test_a_window_outside_of_the_trace_is_refused(trace):
+    end = int(trace.summary()["total_cycles"])
+    for window in ((end, end + 10), (-10, 0)):
+        with pytest.raises(ValueError, match=rf"lies outside of the trace, cycles 0 to {end:,}"):
+            timeline_figure(trace, window)
+
+
 def test_only_the_fullest_ipus_are_drawn(synthetic):
     build = synthetic.Builder()
     synthetic.add_memory(build, 6, 0.5, tiles=3)

@@ -55,6 +55,41 @@ def test_the_text_says_what_does_not_fit(synthetic):
     assert "... and 14 less used links" in text
 
 
+def test_the_verdict_on_memory_stands_where_it_says_that_it_does_not_fit(synthetic):
+    verdict = "does not fit: IPU 0 tile 3 needs 9 bytes at step 2 (x of y at m.py:7); largest: w 9; would help: z"
+    build = synthetic.Builder()
+    build.add("tile_memory", 0, 3, "stack", 700_000)
+    trace = build.trace(warnings=[verdict, "low confidence: v"])
+    text = summary_text(trace)
+    memory = text[text.index("Memory Usage:") : text.index("Execution:")]
+    for part in verdict.split("; "):
+        assert f"    {part}\n" in memory
+    assert "low confidence" not in memory
+
+
+def test_operations_are_counted_as_in_the_table(trace, tmp_path):
+    write_report(trace, tmp_path / "out")
+    with (tmp_path / "out" / "operations.csv").open() as file:
+        named = {row["op"] for row in csv.DictReader(file)} - {"(no op)"}
+    count = len(trace.columns("ops")["op_id"])
+    assert (
+        f"Number of operations:                          {count:,} in all graphs, {len(named):,} with a cost\n"
+        in (tmp_path / "out" / "summary.txt").read_text()
+    )
+
+
+def test_what_is_not_always_live_adds_up_to_the_peaks_and_what_is_above_them(synthetic):
+    build = synthetic.Builder()
+    build.add("tile_memory", 0, 0, "variableNotAlwaysLive", 1_000)
+    build.add("tile_memory", 0, 1, "variableNotAlwaysLive", 288)
+    for step, live in ((0, 1_000), (1, 288)):
+        build.add("liveness", 0, step, "p", 0, live, live, step)
+    lines = [" ".join(line.split()) for line in summary_text(build.trace()).splitlines()]
+    assert "variableNotAlwaysLive: 1,288 B (1.3 kB)" in lines
+    assert "above the peak, on tiles fullest at other steps: 288 B" in lines
+    assert "IPU 0, not always live (peak): 1,000 B (1.0 kB)" in lines
+
+
 def test_the_text_of_a_trace_of_nothing(synthetic):
     text = summary_text(synthetic.Builder().trace(warnings=["low confidence"]))
     assert "nothing was executed" in text

@@ -95,6 +95,14 @@ def test_a_long_trace_is_shown_in_part_and_too_much_is_an_error(trace, monkeypat
         report_page(trace)
 
 
+def test_the_verdict_on_memory_is_on_the_page(synthetic):
+    build = synthetic.Builder()
+    build.add("tile_memory", 0, 3, "stack", 700_000)
+    verdict = "does not fit: IPU 0 tile 3 (x of y at m.py:7); would help: z"
+    facts = facts_of(report_page(build.trace(warnings=["low confidence", verdict])))
+    assert (facts["meta"]["oom"], facts["verdicts"]) == (True, [verdict])
+
+
 def test_a_trace_of_nothing_has_a_page(synthetic):
     facts = facts_of(report_page(synthetic.Builder().trace()))
     assert facts["time"] is None

@@ -92,6 +92,16 @@ def test_an_execution_counts_the_innermost_loop():
     assert list(executions["iteration"]) == [0, 0, 1, 2, 1, 0, 1, 2]
 
 
+def test_progress_is_told_in_between_and_changes_nothing(monkeypatch):
+    monkeypatch.setattr(sys.modules[simulate.__module__], "TOLD_EVERY", 2)
+    program, told = s.program(s.seq(*(s.load(64) for _ in range(9)))), []
+    trace = simulate(program, s.machine(), progress=told.append)
+    assert len(told) > 2
+    assert told == sorted(told)
+    assert told[-1] <= trace.summary()["total_cycles"]
+    assert trace == simulate(program, s.machine())
+
+
 def test_a_phase_of_no_cycles_has_no_slowest_tile():
     trace = simulate(s.program(s.seq(s.phase([0, 0]), s.phase([0, 4]))), s.machine())
     steps = trace.columns("steps")

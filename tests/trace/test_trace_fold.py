@@ -91,6 +91,28 @@ def test_window_keeps_exactly_the_slices_that_touch_it(steps, instances, begin, 
 
 
 @settings(max_examples=40, deadline=None)
+@given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=10), st.integers(-5, 120), st.integers(1, 60))
+def test_clipped_slices_are_the_part_inside_the_window(steps, instances, begin, length):
+    window = (begin, begin + length)
+    trace = small_trace(steps, instances)
+    whole, cut = trace.expand(window), trace.expand(window, clip=True)
+    assert cut["start"].tolist() == whole["start"].clip(*window).tolist()
+    assert (cut["start"] + cut["dur"]).tolist() == (whole["start"] + whole["dur"]).clip(*window).tolist()
+    assert cut.drop(columns=["start", "dur"]).equals(whole.drop(columns=["start", "dur"]))
+
+
+def test_windows_of_a_pipeline_add_up_only_when_they_are_clipped(trace):
+    edges = [0, 100_000, 700_000, 10**9]
+    windows = list(zip(edges, edges[1:]))
+    total = trace.expand()["dur"].sum()
+    assert sum(trace.expand(window, clip=True)["dur"].sum() for window in windows) == total
+    assert sum(trace.expand(window)["dur"].sum() for window in windows) > total
+    assert len(trace.expand((10**9, 2 * 10**9))) == 0
+    with pytest.raises(ValueError, match="no window is given"):
+        trace.expand(clip=True)
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=15), st.integers(1, 9))
 def test_batches_are_the_slices_in_pieces(steps, instances, batch):
     trace = small_trace(steps, instances)

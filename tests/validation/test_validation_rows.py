@@ -141,6 +141,24 @@ def test_rows_bound_by_the_host_are_a_class_of_their_own() -> None:
     assert total[3:6] == ["3", "3", "15.0%"]
 
 
+def test_labels_of_misses_do_not_lie_over_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: (drawn.append(self), Path(path).touch()))
+    draw(
+        [Row(case(f"MISS-{n}", "kernel", "rate", 5.0 + n / 1e3, "it/s"), 10.0, FIGURES) for n in range(6)],
+        tmp_path / "v.png",
+    )
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    labels = list(figure.findobj(Annotation))
+    boxes = [text.get_window_extent() for text in labels]
+    assert len(boxes) == 6
+    assert not any(one.overlaps(two) for n, one in enumerate(boxes) for two in boxes[:n])
+
+
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw(rows(), tmp_path / "v.png")

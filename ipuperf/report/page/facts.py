@@ -11,6 +11,7 @@ from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.palette import CATEGORY_COLOURS, KIND_COLOURS, KIND_LABELS, PHASE_COLOURS
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
+from ipuperf.report.text import verdicts
 from ipuperf.trace import KINDS, PHASES, Window, fitting_window, slices
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def page_facts(trace: Trace, most_slices: int) -> dict[str, Any]:
         "tile_balance": summary["tile_balance"],
         "max_tile": summary["memory"]["max_tile"],
         "fits": summary["memory"]["fits"],
+        "verdicts": verdicts(trace),
         "warnings": summary["warnings"],
         "assumptions": summary["assumptions"],
         "runs": _columns(trace.table("runs")),

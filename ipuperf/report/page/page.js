@@ -101,6 +101,7 @@ function summaryView(/** @type {HTMLElement} */ at) {
   if (facts.untold) at.append(make("p", { class: "note" }, facts.untold));
   if (time) at.append(make("p", { class: "lead", id: "sentence" }, "The last run is " + time.sentence + "."));
   if (meta.oom) at.append(make("p", { class: "lead bad" }, "The program does not fit in memory: these are the times of a machine that could hold it."));
+  for (const text of facts.verdicts) at.append(make("p", { class: "bad", "data-verdict": "" }, text));
   const card = (/** @type {string} */ value, /** @type {string} */ label, id = "") => make("div", { class: "card", id }, make("b", {}, value), make("span", {}, label));
   const cards = make("div", { class: "cards" });
   if (time) cards.append(card(seconds(time.total), "last run", "run-time"), card(whole(time.total), "cycles of the last run", "run-cycles"));

@@ -1,0 +1,107 @@
+"""A comparison of runs as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.report.comparison import COMPARED
+from ipuperf.report.step_time import TIME_PARTS
+from ipuperf.report.text import duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipuperf.report.comparison import Comparison
+
+LISTED = 12
+"""Rows of a group listed in the text at most, those that differ most."""
+
+_LABEL = 52
+_WIDTH = 18
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """What differs, in words and as a column for each run. Ends with a newline."""
+    runs = comparison.runs
+    lines = ["Runs:"]
+    for place, run in enumerate(runs, start=1):
+        meta = run.trace.meta
+        lines.append(
+            f"  {place}. {run.name}: {duration(run.seconds)} on {meta['num_ipus']} IPUs of {meta['machine']}, "
+            f"bound by {run.time.bound[0]}"
+        )
+    if comparison.notes:
+        lines += ["", *(f"Note: {note}." for note in comparison.notes)]
+    lines += ["", *comparison.sentences()]
+    for group, title in COMPARED.items():
+        rows = comparison.changed(group)
+        if len(rows):
+            lines += ["", f"{title}:", _head(comparison)]
+            lines += [_row(comparison, row) for row in rows.head(LISTED).to_dict("records")]
+        if len(rows) > LISTED:
+            lines.append(f"  ... and {len(rows) - LISTED:,} more that differ less")
+    if not any(len(comparison.changed(group)) for group in COMPARED):
+        lines += ["", "No figure differs."]
+    return "\n".join(lines) + "\n"
+
+
+def label(group: str, key: str) -> str:
+    """What a figure is called in texts."""
+    return TIME_PARTS[key] if group == "time" else key
+
+
+def number(value: float) -> str:
+    """A figure with separators; those that are not whole with four digits."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def _head(comparison: Comparison) -> str:
+    places = "".join(f"{f'({place})':>{_WIDTH}}" for place in range(1, len(comparison.runs) + 1))
+    return f"  {'':<{_LABEL}}{places}{'last - first':>{_WIDTH}}"
+
+
+def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
+    text = f"{label(row['group'], row['key'])} ({row['unit']})"
+    if len(text) > _LABEL - 1:
+        text = "..." + text[-(_LABEL - 4) :]
+    values = "".join(f"{number(row[run.name]):>{_WIDTH}}" for run in comparison.runs)
+    change = "" if math.isnan(row["ratio"]) else f"  {row['ratio'] - 1:+.1%}"
+    return f"  {text:<{_LABEL}}{values}{('+' if row['diff'] > 0 else '') + number(row['diff']):>{_WIDTH}}{change}"
+
+
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain values, ready for JSON: runs, notes, sentences, growth (shares) and every figure with its
+    values in the order of the runs."""
+    names = [run.name for run in comparison.runs]
+    return {
+        "runs": [
+            {
+                "name": run.name,
+                "machine": run.trace.meta["machine"],
+                "program": str(run.trace.meta.get("program", "")),
+                "cycles": run.time.total,
+                "seconds": run.seconds,
+                "ipu": run.time.ipu,
+                "bound_by": run.time.sentence(),
+                "peak_tile_bytes": run.peak,
+            }
+            for run in comparison.runs
+        ],
+        "notes": list(comparison.notes),
+        "sentences": comparison.sentences(),
+        "growth": {name: share if math.isfinite(share) else None for name, share in comparison.growth.items()},
+        "figures": _figures(comparison.table, names),
+    }
+
+
+def _figures(table: pd.DataFrame, names: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"group": row["group"], "key": row["key"], "unit": row["unit"], "values": [_plain(row[name]) for name in names]}
+        for row in table.to_dict("records")
+    ]
+
+
+def _plain(value: Any) -> float:
+    """A whole number as int."""
+    return int(value) if float(value).is_integer() else float(value)

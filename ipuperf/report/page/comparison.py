@@ -1,0 +1,169 @@
+"""A comparison of runs as one HTML file: time parts side by side, liveness overlaid, every figure in a table.
+
+All of it is HTML and SVG as it stands; the few lines of JavaScript filter the tables and change the theme.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.report.comparison import COMPARED
+from ipuperf.report.comparison_text import label, number
+from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS
+from ipuperf.report.step_time import TIME_PARTS
+from ipuperf.report.text import duration
+
+if TYPE_CHECKING:
+    from ipuperf.report.comparison import Comparison, Run
+
+SHOWN_ROWS = 2_000
+"""Rows of a table at most, those that differ most; the page says how many there are."""
+
+_WIDTH, _HEIGHT, _LEFT = 1200, 300, 70
+_POINTS = 2_000
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The page as text."""
+    title = "Comparison of " + ", ".join(run.name for run in comparison.runs)
+    parts = [_lead(comparison), _cards(comparison), _bars(comparison), _liveness(comparison)]
+    parts += [_table(comparison, group) for group in COMPARED]
+    page = (files(__package__ or "") / "comparison.html").read_text(encoding="utf-8")
+    values = {"title": html.escape(title), "style": _style(), "body": "\n".join(parts)}
+    for key, value in values.items():
+        page = page.replace("{{" + key + "}}", value)
+    return page
+
+
+def _style() -> str:
+    return (files(__package__ or "") / "page.css").read_text(encoding="utf-8")
+
+
+def _colour(place: int) -> str:
+    return COMPARE_NOT_ALWAYS[place % len(COMPARE_NOT_ALWAYS)]
+
+
+def _lead(comparison: Comparison) -> str:
+    notes = [f'<p class="lead bad">{html.escape(note)}.</p>' for note in comparison.notes]
+    return "\n".join([*notes, *(f'<p class="lead">{html.escape(line)}</p>' for line in comparison.sentences())])
+
+
+def _cards(comparison: Comparison) -> str:
+    cards = []
+    for place, run in enumerate(comparison.runs):
+        meta, peak = run.trace.meta, run.peak
+        held = "memory not recorded" if peak is None else f"{peak:,} B on the fullest tile"
+        text = f"{run.time.total:,} cycles, {meta['num_ipus']} IPUs of {meta['machine']}, {held}"
+        cards.append(
+            f'<div class="card" style="border-left:5px solid {_colour(place)}"><b>{duration(run.seconds)}</b>'
+            f"<span>{html.escape(run.name)}: {html.escape(text)}</span></div>"
+        )
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _bars(comparison: Comparison) -> str:
+    """For each part of the time a bar of each run, all on one scale of seconds."""
+    runs = comparison.runs
+    most = max((run.trace.seconds(cycles) for run in runs for cycles in run.time.parts.values()), default=0.0)
+    blocks = []
+    for part, words in TIME_PARTS.items():
+        if not any(run.time.parts[part] for run in runs):
+            continue
+        bars = "".join(_bar(run, place, part, most) for place, run in enumerate(runs))
+        blocks.append(f'<div class="pair"><span>{words}</span><div>{bars}</div></div>')
+    pace = ", ".join(f"IPU {run.time.ipu} of {run.name}" for run in runs)
+    return f"<h2>Where the time goes, on the IPU that sets the pace ({html.escape(pace)})</h2>\n" + "\n".join(blocks)
+
+
+def _bar(run: Run, place: int, part: str, most: float) -> str:
+    cycles = run.time.parts[part]
+    seconds = float(run.trace.seconds(cycles))
+    share = 100 * seconds / most if most else 0.0
+    return (
+        f'<div class="bar" data-run="{place}" data-part="{part}" data-cycles="{cycles}"><div class="track">'
+        f'<i style="left:0;width:{share:.3f}%;background:{_colour(place)}"></i></div>'
+        f'<span class="value">{cycles:,} ({duration(seconds)})</span></div>'
+    )
+
+
+def _liveness(comparison: Comparison) -> str:
+    """Live bytes of the IPU with the highest peak of each run, over its share of the program's steps."""
+    curves = [(place, run, _curve(run)) for place, run in enumerate(comparison.runs)]
+    known = [(place, run, curve) for place, run, curve in curves if curve is not None]
+    if not known:
+        return ""
+    most = max(int((always + other).max()) for _, _, (_, always, other) in known) or 1
+    drawn, names = [], []
+    for place, run, (ipu, always, other) in known:
+        total = always + other
+        drawn.append(_path(total, most, _colour(place), ""))
+        drawn.append(_path(always, most, COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)], "6 4"))
+        for colour, what, value in (
+            (_colour(place), "live, peak", int(total.max())),
+            (COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)], "always live (dashed)", int(always.max())),
+        ):
+            text = f"{run.name} (IPU {ipu}, {len(total):,} steps), {what} {value:,} B"
+            names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
+    axis = "".join(
+        f'<text x="4" y="{_y(most * tick / 4, most):.1f}">{most * tick / 4 / 1e6:,.3g} MB</text>' for tick in range(5)
+    )
+    return (
+        "<h2>Liveness, from the first to the last program step of each run</h2>\n"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{axis}'
+        f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
+    )
+
+
+def _curve(run: Run) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """IPU with the highest peak, and its always and not always live bytes by step; None without liveness."""
+    table = run.trace.columns("liveness")
+    if not len(table["ipu"]):
+        return None
+    ipu = int(table["ipu"][np.argmax(table["always_live"] + table["not_always_live"])])
+    rows = np.flatnonzero(table["ipu"] == ipu)
+    rows = rows[np.argsort(table["step"][rows], kind="stable")]
+    return ipu, table["always_live"][rows], table["not_always_live"][rows]
+
+
+def _y(value: float, most: float) -> float:
+    return _HEIGHT - 10 - (_HEIGHT - 30) * value / most
+
+
+def _path(values: np.ndarray, most: int, colour: str, dashes: str) -> str:
+    """A curve over the whole width; of many points the largest of each stretch."""
+    if len(values) > _POINTS:
+        edges = np.linspace(0, len(values), _POINTS + 1).astype(np.int64)[:-1]
+        values = np.maximum.reduceat(values, edges)
+    x = _LEFT + (_WIDTH - _LEFT - 10) * np.arange(len(values) + 1) / len(values)
+    begin, *more = (f"H{right:.1f}V{_y(value, most):.1f}" for right, value in zip(x, values.tolist(), strict=False))
+    line = f"M{x[0]:.1f} {begin.rpartition('V')[2]}{''.join(more)}H{x[-1]:.1f}"
+    return f'<path d="{line}" style="stroke:{colour}" stroke-dasharray="{dashes}"/>'
+
+
+def _table(comparison: Comparison, group: str) -> str:
+    rows = comparison.changed(group)
+    if not len(rows):
+        return f"<details><summary>{COMPARED[group]}: no difference</summary></details>"
+    heads = ["", "unit", *(run.name for run in comparison.runs), "last - first", "change"]
+    head = "".join(f"<th{'' if n < 2 else ' class=n'}>{html.escape(name)}</th>" for n, name in enumerate(heads))
+    body = "".join(_row(comparison, row) for row in rows.head(SHOWN_ROWS).to_dict("records"))
+    left = f", the {SHOWN_ROWS:,} with the largest difference" if len(rows) > SHOWN_ROWS else ""
+    opened = " open" if group in ("run", "phase", "machine") else ""
+    return (
+        f'<details{opened} id="group-{group.replace(" ", "-")}"><summary>{COMPARED[group]}: {len(rows):,} differ{left}'
+        '</summary><div class="scroll">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
+    change = "" if math.isnan(row["ratio"]) else f"{row['ratio'] - 1:+.2%}"
+    numbers = [*(number(row[run.name]) for run in comparison.runs), number(row["diff"]), change]
+    words = [html.escape(label(row["group"], row["key"])), row["unit"]]
+    cells = "".join(f"<td>{text}</td>" for text in words) + "".join(f'<td class="n">{text}</td>' for text in numbers)
+    return f"<tr>{cells}</tr>"

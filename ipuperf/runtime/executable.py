@@ -16,6 +16,7 @@ import numpy as np
 
 from ipuperf.ir import Ir, Stream
 from ipuperf.ops.float8 import needed_architecture
+from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
@@ -67,6 +68,7 @@ class Executable:
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
         prefetch_depth: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
+        report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
 
     Raises:
         MachineError: the program's replicas do not fit the machine.
@@ -83,6 +85,7 @@ class Executable:
         prefetch_depth: int = 1,
         merging: CollectiveMerging | None = None,
         outlining: float | None = None,
+        report_name: str = "",
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
 
@@ -93,6 +96,7 @@ class Executable:
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
         self.name = name
+        self.report_name = report_name
         self.runs = 0
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
@@ -161,6 +165,8 @@ class Executable:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
         self.runs += 1
+        if self.runs == 1:
+            write_auto_report(self)
         clock = active_clock()
         if clock is not None:
             clock.advance(self.simulated_run_seconds)

@@ -102,3 +102,26 @@ def test_other_options_of_poplar_say_that_they_do_nothing(monkeypatch: pytest.Mo
     monkeypatch.setenv(VARIABLE, '{"debug.instrument": "true"}')
     with pytest.warns(WithoutEffectWarning, match=f"{VARIABLE}: debug.instrument is without effect"):
         assert report_directory() is None
+
+
+POPTORCH_SCRIPT = """
+import poptorch
+import pva
+import torch
+
+model = poptorch.inferenceModel(torch.nn.Linear(4, 2))
+model(torch.ones(3, 4))
+model(torch.ones(3, 4))
+print("steps", len(pva.openReport("mine/inference/profile.pop").execution.steps))
+"""
+
+
+def test_models_of_poptorch_have_the_folders_of_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, '{"autoReport.outputExecutionProfile": "true", "autoReport.directory": "mine"}')
+    (tmp_path / "script.py").write_text(POPTORCH_SCRIPT)
+    result = CliRunner().invoke(cli, ["run", "script.py"])
+    assert result.exit_code == 0, result.output
+    slices = Trace.load(tmp_path / "mine" / "inference" / "trace.ipt").expand()
+    assert f"steps {(slices['program_id'] >= 0).sum()}\n" in result.output

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
-from ipuperf.report.perfetto import MAX_SLICES, to_perfetto
+from ipuperf.report.perfetto import to_perfetto
 from ipuperf.report.staging import staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
@@ -67,6 +67,11 @@ def _operations(trace: Trace, path: Path) -> None:
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
     """Who writes a figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
+
+
+MAX_SLICES = 100_000
+"""Slices in the timeline of a report, so that its file stays below 20 MB: some 80 bytes each, with arrows, waits and
+counters."""
 
 
 def _window(trace: Trace) -> tuple[int, int] | None:

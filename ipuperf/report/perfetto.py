@@ -1,8 +1,8 @@
 """Export to Perfetto: a ``.pftrace`` file of TrackEvents for https://ui.perfetto.dev or a local copy of it.
 
-One group of tracks for each IPU (micro-batches, one track for each lane, a counter of live memory), one for the host,
-one with the use of the links. All IPUs and the host are on one time base. The numbers of the message fields are those
-of ``perfetto/protos`` (trace_packet, track_event, track_descriptor, interned_data, debug_annotation,
+One group of tracks for each IPU (micro-batches, one track for each lane, waits, loops, a counter of live memory), one
+for the host, one with the use of the links. All IPUs and the host are on one time base. The numbers of the message
+fields are those of ``perfetto/protos`` (trace_packet, track_event, track_descriptor, interned_data, debug_annotation,
 counter_descriptor).
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from ipuperf.report.protobuf import blob, double, text, uint, varint
+from ipuperf.report.protobuf import blob, double, fixed64, text, uint, varint
 from ipuperf.report.tracks import CounterTrack, SliceTrack, check_limit, counter_tracks, slice_tracks
 from ipuperf.trace import replacing
 
@@ -27,6 +27,7 @@ arguments."""
 _SEQUENCE = uint(10, 1)
 _FIRST_FLAGS, _FLAGS = uint(13, 1), uint(13, 2)
 _BEGIN, _END, _COUNTER = uint(9, 1), uint(9, 2), uint(9, 4)
+_FLOW, _LAST_FLOW = 47, 48
 _EXPLICIT_ORDER = 3
 _UNITS = {"bytes": uint(3, 3), "%": text(6, "%"), "": uint(3, 2)}
 _FLUSH_BYTES = 1 << 22
@@ -107,14 +108,15 @@ class _Writer:
         uuid = uint(11, self.track(track.group, track.name))
         tail_end = _SEQUENCE + _FLAGS + blob(11, _END + uuid)
         tails: dict[int, bytes] = {}
-        for key, first, last in zip(track.key.tolist(), begin.tolist(), end.tolist(), strict=True):
+        for place, (key, first, last) in enumerate(zip(track.key.tolist(), begin.tolist(), end.tolist(), strict=True)):
             tail = tails.get(key)
             if tail is None:
                 name, category, args = track.describe(key)
                 event = _BEGIN + uuid + uint(3, self.intern(1, category)) + uint(10, self.intern(2, name))
-                event += b"".join(self.annotation(k, v) for k, v in args.items())
-                tail = tails[key] = _SEQUENCE + _FLAGS + blob(11, event)
-            self.packet(b"\x40" + varint(first) + tail)
+                tail = tails[key] = event + b"".join(self.annotation(k, v) for k, v in args.items())
+            arrows = [fixed64(_FLOW, number) for number in track.leaving.get(place, ())]
+            arrows += [fixed64(_LAST_FLOW, number) for number in track.arriving.get(place, ())]
+            self.packet(b"\x40" + varint(first) + _SEQUENCE + _FLAGS + blob(11, tail + b"".join(arrows)))
             self.packet(b"\x40" + varint(last) + tail_end)
 
     def counter(self, track: CounterTrack, time: np.ndarray) -> None:
@@ -135,9 +137,13 @@ def to_perfetto(
     """Write the slices that touch ``window`` (cycles; all by default), the counters and the host events.
 
     ``unit="ns"`` shows real time, rounded to whole nanoseconds; ``unit="cycles"`` shows one nanosecond for each cycle,
-    which keeps lengths exact. Compute slices are named by their op and the others by their kind; op, program, cycles
-    and bytes are arguments. Raises ``ValueError`` if there are more than ``max_slices`` slices (nothing is left out
-    silently), for an unknown unit or a time before 0.
+    which keeps lengths exact. Compute slices are named by their op and the others by their kind; op, program, line of
+    the user's file, cycles and bytes are arguments. Arrows lead from a copy between IPUs to what its receiver does
+    then. Below the lanes of an IPU stand its waits, named by whom they belong to (:mod:`~.waiting`; for a trace of at
+    most ``marks.MOST_SLICES`` slices), and the loops inside instances, one slice each with its trips.
+
+    Raises ``ValueError`` if there are more than ``max_slices`` slices (nothing is left out silently), for an unknown
+    unit or a time before 0.
     """
     timestamps(np.empty(0, dtype=np.int64), trace.meta["clock_hz"], unit)
     check_limit(trace, window, max_slices)

@@ -39,6 +39,11 @@ def text(field: int, value: str) -> bytes:
     return blob(field, value.encode())
 
 
+def fixed64(field: int, value: int) -> bytes:
+    """Field of type fixed64."""
+    return varint(field << 3 | 1) + struct.pack("<Q", value)
+
+
 def double(field: int, value: float) -> bytes:
     """A field of type double."""
     return varint(field << 3 | 1) + struct.pack("<d", value)

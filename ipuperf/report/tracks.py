@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.report.live import Series, link_use, live_memory
+from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
 from ipuperf.report.timeline import instance_phases
+from ipuperf.report.waiting import OWNERS, Waits
 from ipuperf.trace import PHASES, Window, slice_count, slices
+from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -31,7 +34,8 @@ COUNTER_GROUP = "Counters"
 class SliceTrack:
     """Slices that do not overlap, in order of time.
 
-    ``start`` and ``dur`` in cycles; slices of equal ``key`` look alike, and ``describe(key)`` says how.
+    ``start`` and ``dur`` in cycles; slices of equal ``key`` look alike, and ``describe(key)`` says how. ``leaving`` and
+    ``arriving``: the arrows that begin and end at a slice, by its place.
     """
 
     group: str
@@ -40,6 +44,8 @@ class SliceTrack:
     dur: np.ndarray
     key: np.ndarray
     describe: Callable[[int], Description]
+    leaving: Mapping[int, list[int]] = field(default_factory=dict)
+    arriving: Mapping[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ def ipu_group(trace: Trace, replica: int, ipu: int) -> str:
 
 def _step_describer(trace: Trace) -> Callable[[int], Description]:
     steps, ops, programs = trace.columns("steps"), trace.step_ops, trace.step_programs
+    table = trace.columns("ops")
+    lines = lookup(steps["op_id"], table["op_id"], table["line"], "")
 
     def describe(row: int) -> Description:
         kind = str(steps["kind"][row])
@@ -99,7 +107,11 @@ def _step_describer(trace: Trace) -> Callable[[int], Description]:
         args: dict[str, int | float | str] = {"op": op} if op else {}
         if programs[row]:
             args["program"] = str(programs[row])
+        if lines[row]:
+            args["line"] = str(lines[row])
         args["cycles"] = int(steps["dur"][row])
+        if steps["loop"][row] >= 0:
+            args["executions_of_an_instance"] = int(trace.template.trips[row])
         for name in ("bytes_in", "bytes_out", "flops"):
             if steps[name][row]:
                 args[name] = int(steps[name][row])
@@ -146,11 +158,81 @@ def _touching(start: np.ndarray, dur: np.ndarray, window: Window | None) -> np.n
     return np.flatnonzero((start < window[1]) & (start + np.maximum(dur, 1) > window[0]))
 
 
+def _waiting(group: str, found: Sequence[Waits], replica: int, ipu: int, window: Window | None) -> Iterator[SliceTrack]:
+    """Whom an IPU waits for: a slice for each wait, named by the owner of most of it."""
+    parts = []
+    for one in found:
+        rows = np.flatnonzero((one.replica == replica) & (one.ipu == ipu))
+        rows = rows[_touching(one.start[rows], one.end[rows] - one.start[rows], window)]
+        parts += [(one, row) for row in rows.tolist()]
+
+    def describe(key: int) -> Description:
+        one, row = parts[key]
+        cycles = one.cycles[row]
+        args: dict[str, int | float | str] = {"cycles": int(one.end[row] - one.start[row])}
+        if one.blamed[row] >= 0:
+            args["waits_for_ipu"] = int(one.blamed[row])
+        if one.blamed_op[row]:
+            args["waits_for_op"] = str(one.blamed_op[row])
+        args |= {f"{name}_cycles": int(cycles[code]) for code, name in enumerate(OWNERS) if cycles[code]}
+        return f"waits: {owner(cycles)}", "waiting", args
+
+    start = np.array([one.start[row] for one, row in parts], dtype=np.int64)
+    end = np.array([one.end[row] for one, row in parts], dtype=np.int64)
+    yield from _packed(group, "waiting", start, end - start, np.arange(len(parts)), describe)
+
+
+def _loops(group: str, trace: Trace, rows: np.ndarray, window: Window | None) -> Iterator[SliceTrack]:
+    """Loops inside instances as one slice each, with their trips."""
+    marks = list(loop_marks(trace, rows))
+    start = np.array([mark.start for mark in marks], dtype=np.int64)
+    dur = np.array([mark.dur for mark in marks], dtype=np.int64)
+
+    def describe(key: int) -> Description:
+        trips, period = marks[key].trips, marks[key].period
+        return f"loop of {trips:,} trips", "loop", {"trips": trips, "cycles_of_a_trip": period}
+
+    near = _touching(start, dur, window)
+    yield from _packed(group, "loops", start[near], dur[near], near, describe)
+
+
+def _with_arrows(trace: Trace, track: SliceTrack, ipu: int, known: Sequence[Arrow]) -> SliceTrack:
+    """The track with the arrows of copies: from the sender's copy to what the receiver does when it has arrived."""
+    link = np.flatnonzero(trace.columns("steps")["kind"][track.key] == "link")
+    leaving: dict[int, list[int]] = {}
+    arriving: dict[int, list[int]] = {}
+    for number, arrow in enumerate(known):
+        if arrow.source == ipu:
+            place = int(np.searchsorted(track.start[link], arrow.start, side="right")) - 1
+            if place >= 0 and arrow.start < track.start[link[place]] + track.dur[link[place]]:
+                leaving.setdefault(int(link[place]), []).append(number + 1)
+        if arrow.target == ipu:
+            place = int(np.searchsorted(track.start, arrow.end))
+            if place < len(track.start):
+                arriving.setdefault(place, []).append(number + 1)
+    return replace(track, leaving=leaving, arriving=arriving)
+
+
+def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | None) -> Iterator[tuple[int, SliceTrack]]:
+    """The lanes of an IPU and their tracks."""
+    found, steps, describe = slices(trace, window, rows), trace.columns("steps"), _step_describer(trace)
+    lanes = steps["lane"][found.step]
+    for lane in np.unique(lanes).tolist():
+        part = found.take(np.flatnonzero(lanes == lane))
+        name = LANES.get(lane, f"lane {lane}")
+        part = part.take(np.lexsort((part.dur, part.start)))
+        if (part.start[1:] < (part.start + part.dur)[:-1]).any():
+            for track in _packed(group, name, part.start, part.dur, part.step, describe):
+                yield lane, track
+        else:
+            yield lane, SliceTrack(group, name, part.start, part.dur, part.step, describe)
+
+
 def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTrack]:
-    """All tracks of slices that touch the window: per IPU its instances and its lanes, then the channels of the
-    host."""
-    instances, steps = trace.columns("instances"), trace.columns("steps")
-    describe_step, describe_instance = _step_describer(trace), _instance_describer(trace)
+    """All tracks of slices that touch the window: per IPU its instances, its lanes (with the arrows of copies), whom it
+    waits for and the loops inside instances, then the channels of the host."""
+    instances, describe_instance = trace.columns("instances"), _instance_describer(trace)
+    known, waiting = arrows(trace, window), run_waits(trace, window)
     pairs = np.unique(np.stack([instances["replica"], instances["ipu"]], axis=1), axis=0)
     for replica, ipu in pairs.tolist():
         group = ipu_group(trace, replica, ipu)
@@ -158,17 +240,10 @@ def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTr
         near = rows[_touching(instances["start"][rows], instances["dur"][rows], window)]
         start, dur = instances["start"][near], instances["dur"][near]
         yield from _packed(group, "micro-batches", start, dur, near, describe_instance)
-        found = slices(trace, window, rows)
-        lanes = steps["lane"][found.step]
-        for lane in np.unique(lanes).tolist():
-            part = found.take(np.flatnonzero(lanes == lane))
-            name = LANES.get(lane, f"lane {lane}")
-            order = np.lexsort((part.dur, part.start))
-            part = part.take(order)
-            if (part.start[1:] < (part.start + part.dur)[:-1]).any():
-                yield from _packed(group, name, part.start, part.dur, part.step, describe_step)
-            else:
-                yield SliceTrack(group, name, part.start, part.dur, part.step, describe_step)
+        for lane, track in _lane_tracks(trace, group, rows, window):
+            yield track if lane else _with_arrows(trace, track, ipu, known)
+        yield from _waiting(group, waiting, replica, ipu, window)
+        yield from _loops(group, trace, near, window)
     events = trace.columns("host_events")
 
     def describe_event(row: int) -> Description:

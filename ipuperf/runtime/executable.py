@@ -19,6 +19,7 @@ import numpy as np
 
 from ipuperf.ir import Ir, Stream
 from ipuperf.ops.float8 import needed_architecture
+from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
@@ -70,6 +71,7 @@ class Executable:
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
         prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
+        report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
 
     ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
 
@@ -91,6 +93,7 @@ class Executable:
         front_end: bool = True,
         callback_threads: int | None = 1,
         host_processes: int = 1,
+        report_name: str = "",
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
 
@@ -105,6 +108,7 @@ class Executable:
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
         self.name = name
+        self.report_name = report_name
         self.runs = 0
         self.samples_per_run: int | None = None
         wanted = self.settings.machine if machine is None else machine
@@ -222,6 +226,8 @@ class Executable:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
         self.runs += 1
+        if self.runs == 1:
+            write_auto_report(self)
         clock = active_clock()
         if clock is not None:
             clock.advance(self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds))

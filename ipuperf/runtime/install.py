@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "tensorflow")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
 _PACKAGE = "ipuperf"
 _STAND_INS = {"test_util": "ipuperf.popart.test_util"}
 """Modules beside PopART that a program gets where it has none of its own."""

@@ -243,6 +243,20 @@ class Trace:
 
         return summary(self)
 
+    def sql(self, query: str) -> pd.DataFrame:
+        """The answer to an SQL query over the tables, with DuckDB (extra ``[sql]``); see :func:`ipuperf.trace.sql.sql`.
+
+        Units are those of ``schema.TABLES``, in SQL the table ``units``: times in cycles, sizes in bytes."""
+        from ipuperf.trace.sql import sql
+
+        return sql(self, query)
+
+    def _repr_html_(self) -> str:
+        """The main figures as a table, for notebooks; see :func:`ipuperf.trace.html.html`."""
+        from ipuperf.trace.html import html
+
+        return html(self)
+
     def diff(self, other: Trace, rtol: float = 0.0) -> pd.DataFrame:
         """What moved from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
         from ipuperf.trace.compare import diff

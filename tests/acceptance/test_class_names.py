@@ -8,10 +8,10 @@ from pathlib import Path
 
 import ipuperf
 
-#: Names that users know from PyTorch, TensorFlow, PopXL or PopTorch, and what the front ends' classes stand for.
+#: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
 UPSTREAM = set(
     """Adam Attribute Block Call CommGroupType Constant DeviceConnectionType Graph Ir Liveness
-    MeanReductionStrategy Module Optimizer Options Phase RemoteBuffer ReplicaGrouping Session Stream
+    MeanReductionStrategy Module Optimizer Options Phase Program RemoteBuffer ReplicaGrouping Session Stream
     Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.

@@ -23,7 +23,7 @@ pytestmark = [
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
-FIGURES = {"remote_variables": 9, "pipelining": 11}
+FIGURES = {"remote_variables": 9, "pipelining": 11, "analysis_tour": 3}
 """Figures a notebook draws at least; one that is not named here draws at least one."""
 
 NEEDS = {"pipelining": "torch"}

@@ -6,14 +6,17 @@ import gzip
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipuperf.report import to_chrome_json, to_perfetto
+from ipuperf.report import OWNERS, to_chrome_json, to_perfetto, waits
+from ipuperf.report.folder import MAX_SLICES
 from ipuperf.report.perfetto import timestamps
 from ipuperf.report.protobuf import blob, double, text, uint, varint
 from ipuperf.report.tracks import pack
+from ipuperf.trace import fitting_window, slice_count
 
 NS = 1e9 / 1.85e9
 
@@ -196,3 +199,77 @@ def test_fields_on_the_wire():
     assert double(1, 1.0) == bytes.fromhex("09000000000000f03f")
     with pytest.raises(ValueError, match="64 bits"):
         varint(1 << 64)
+
+
+def test_copies_are_arrows_from_the_sender_to_what_the_receiver_does_then(trace, tmp_path):
+    path = tmp_path / "x.pftrace"
+    to_perfetto(trace, path, unit="cycles")
+    leaving, arriving = {}, {}
+    tracks = {}
+    for packet in parse(path).packet:
+        if packet.HasField("track_descriptor"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        if packet.HasField("track_event"):
+            event = packet.track_event
+            place = tracks.get(event.track_uuid), packet.timestamp
+            leaving.update(dict.fromkeys(event.flow_ids, place))
+            arriving.update(dict.fromkeys(event.terminating_flow_ids, place))
+    transfers = trace.table("transfers").query("kind == 'p2p'")
+    links = trace.table("links").set_index("link_id")
+    assert len(leaving) == len(transfers) > 0
+    assert set(arriving) <= set(leaving)
+    assert len(arriving) > len(leaving) / 2
+    for number, row in enumerate(transfers.itertuples(), 1):
+        source, start = leaving[number]
+        assert tracks[source.parent_uuid].name == f"IPU {row.ipu}"
+        assert start <= row.start
+        if number in arriving:
+            target, begin = arriving[number]
+            assert "ipu" + tracks[target.parent_uuid].name.removeprefix("IPU ") == links.destination[row.link_id]
+            assert begin >= row.start + row.dur > start
+
+
+def test_waits_are_named_by_whom_they_belong_to(trace, tmp_path):
+    path = tmp_path / "x.pftrace"
+    to_perfetto(trace, path, unit="cycles")
+    slices, _ = decode(parse(path))
+    shown = [s for s in slices if s[1] == "waiting"]
+    expected = pd.concat([waits(trace, run).table() for run in trace.table("runs")["run"]])
+    assert sorted((s[0], s[4], s[5] - s[4]) for s in shown) == sorted(
+        (f"IPU {row.ipu}", row.start, row.dur) for row in expected.itertuples()
+    )
+    for name in OWNERS:
+        assert sum(s[6].get(f"{name}_cycles", 0) for s in shown) == expected[name].sum()
+    assert all(s[2] == "waits: " + max(OWNERS, key=lambda n: s[6].get(f"{n}_cycles", 0)) for s in shown)
+
+
+def test_slices_name_the_line_that_made_them_and_loops_their_trips(synthetic, tmp_path):
+    build = synthetic.Builder()
+    build.add("ops", 0, "main/Add.1", "Add", "main", "fwd", 5, "model.py:12")
+    build.add("steps", 0, 0, -1, 0, "compute", 0, 10, 10.0, 1, 0, 0, 0, 0, 0, 0)
+    build.add("loops", 0, -1, 1000, 20)
+    build.add("instances", 0, 0, 0, 0, -1, -1, 100, 20_000, 0)
+    path = tmp_path / "x.pftrace"
+    to_perfetto(build.trace(), path, window=(100, 200), unit="cycles")
+    slices, _ = decode(parse(path))
+    unrolled = [s for s in slices if s[1] == "compute tiles"]
+    assert [s[4] for s in unrolled] == [100, 120, 140, 160, 180]  # the window; the rest is the loop's mark
+    assert unrolled[0][6]["line"] == "model.py:12"
+    assert unrolled[0][6]["executions_of_an_instance"] == 1000
+    (loop,) = [s for s in slices if s[1] == "loops"]
+    assert (loop[2], loop[4], loop[5]) == ("loop of 1,000 trips", 100, 20_100)
+    assert (loop[6]["trips"], loop[6]["cycles_of_a_trip"]) == (1000, 20)
+
+
+def test_the_timeline_of_a_report_stays_below_20_megabytes(synthetic, tmp_path):
+    build = synthetic.Builder()
+    for ipu in range(4):
+        for seq in range(20):
+            kind = ("compute", "exchange", "sync", "link", "sync_external")[seq % 5]
+            build.add("steps", ipu, seq, -1, -1, kind, 10 * seq, 10, 7.5, 1000, 3, 1 << 30, 1 << 30, 1 << 40, 0, -1)
+        for number in range(2048):
+            build.add("instances", 2048 * ipu + number, ipu, ipu, 0, number, -1, 300 * number, 200, 0)
+    made = build.trace()
+    assert slice_count(made) > MAX_SLICES
+    to_perfetto(made, tmp_path / "x.pftrace", fitting_window(made, MAX_SLICES))
+    assert 1e6 < (tmp_path / "x.pftrace").stat().st_size < 20e6

@@ -1,0 +1,166 @@
+"""The programs of a report: what was compiled, as a tree, and the visitor that goes through it.
+
+Names: libpva (``docs/reference/traces.md`` 2; graphcore/examples
+``tutorials/tutorials/popvision/libpva/walkthrough.py``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .absent import ReportPart
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+TYPES = (
+    "OnTileExecute",
+    "DoExchange",
+    "GlobalExchange",
+    "StreamCopyBegin",
+    "StreamCopyMid",
+    "StreamCopyEnd",
+    "Sync",
+    "Sequence",
+    "Repeat",
+    "Call",
+)
+"""Types of programs that a trace holds. libpva has more; those never occur here."""
+
+
+class ProgramVisitor:
+    """One method for each type of program (``visitOnTileExecute(program)``, ...), which does nothing unless overridden.
+
+    ``program.accept(visitor)`` calls the method of the program's own type, once; to go through a tree, a method goes on
+    to ``program.children`` itself.
+    """
+
+    def visitOnTileExecute(self, program: Program) -> None:
+        """A compute set."""
+
+    def visitDoExchange(self, program: Program) -> None:
+        """An exchange between the tiles of an IPU."""
+
+    def visitGlobalExchange(self, program: Program) -> None:
+        """An exchange between IPUs."""
+
+    def visitStreamCopyBegin(self, program: Program) -> None:
+        """The wait for the host before a stream copy."""
+
+    def visitStreamCopyMid(self, program: Program) -> None:
+        """The transfer of a stream copy, or from or to Streaming Memory."""
+
+    def visitStreamCopyEnd(self, program: Program) -> None:
+        """The end of a stream copy."""
+
+    def visitSync(self, program: Program) -> None:
+        """A sync."""
+
+    def visitSequence(self, program: Program) -> None:
+        """Programs one after the other."""
+
+    def visitRepeat(self, program: Program) -> None:
+        """A loop."""
+
+    def visitCall(self, program: Program) -> None:
+        """A call of a function, which is a ``Sequence`` of the same name."""
+
+
+class VertexType(ReportPart):
+    """``name``: of the vertices."""
+
+    ABSENT: ClassVar = {"size": "the code of all vertices of a tile is tile.memory.category.vertexCode.total"}
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Vertex(ReportPart):
+    """``type``: what the vertices of a compute set are."""
+
+    ABSENT: ClassVar = {"countByTile": "step.ipus[i].activeTileBalance says how evenly a compute set is spread"}
+
+    def __init__(self, name: str) -> None:
+        self.type = VertexType(name)
+
+
+class ComputeSet(ReportPart):
+    """``name``; ``vertices``: of one type, as every compute set of ipuperf's programs, which is called by it."""
+
+    ABSENT: ClassVar = {"estimatedCyclesByTile": "step.ipus[i].cycles are the cycles of its slowest tile"}
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.vertices = [Vertex(name)]
+
+
+class Program(ReportPart):
+    """One program. Programs compare equal if they are the same one of the same report.
+
+    Attributes:
+        name, type: what it is.
+        children: the programs within a Sequence or Repeat. A Call has none: what it calls is the Sequence of its name.
+    """
+
+    Type = Enum("Type", TYPES)  # type: ignore[misc]  # names are data
+    ABSENT: ClassVar = {
+        "vars": "which variables are live is in compilation.livenessProgramSteps",
+        "controlCodeByTile": "control code by tile is tile.memory.category.controlCode.total",
+        "codeBytesByTile": "exchange code by tile is tile.memory.category.internalExchangeCode.total",
+        "estimatedCyclesByTile": "step.ipus[i].cycles are the cycles of its slowest tile",
+        "computeset": "only a program of type OnTileExecute has one",
+    }
+
+    def __init__(self, programs: Programs, row: int) -> None:
+        columns = programs.columns
+        self._programs = programs
+        self._id = int(columns["program_id"][row])
+        self.name = str(columns["name"][row])
+        self.type: Any = Program.Type[str(columns["type"][row])]
+        if self.type.name == "OnTileExecute":
+            self.computeset = ComputeSet(self.name)
+
+    @property
+    def children(self) -> list[Program]:
+        """The programs within this one, in order."""
+        return self._programs.children(self._id)
+
+    def accept(self, visitor: ProgramVisitor) -> None:
+        """Call the method of ``visitor`` for the type of this program."""
+        getattr(visitor, f"visit{self.type.name}")(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.type.name} {self.name!r}>"
+
+
+class Programs:
+    """All programs of a trace, each made once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.columns = trace.columns("programs")
+        ids = self.columns["program_id"].tolist()
+        self.row = {program: row for row, program in enumerate(ids)}
+
+    @cached_property
+    def all(self) -> list[Program]:
+        """Every program, roots and those within others, in the order of the table."""
+        return [Program(self, row) for row in range(len(self.row))]
+
+    def of(self, program_id: int) -> Program:
+        """The program of an id."""
+        return self.all[self.row[program_id]]
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for row in np.lexsort((self.columns["order"], self.columns["parent"])).tolist():
+            found.setdefault(int(self.columns["parent"][row]), []).append(row)
+        return found
+
+    def children(self, program_id: int) -> list[Program]:
+        """The programs within one, in order."""
+        return [self.all[row] for row in self._children.get(program_id, [])]

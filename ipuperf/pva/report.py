@@ -1,0 +1,88 @@
+"""Opening a report: a trace of ipuperf seen through libpva's object model."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from ipuperf.trace import Trace, TraceError
+
+from .absent import ReportPart
+from .compilation import Compilation
+from .execution import Execution
+from .programs import Programs
+
+TRACE_FILE = "trace.ipt"
+
+
+class PoplarVersion(ReportPart):
+    """``string``: what simulated the program. It says ipuperf, as no Poplar was there."""
+
+    ABSENT: ClassVar = dict.fromkeys(("major", "minor", "point", "packageHash"), "no Poplar was there")
+
+    def __init__(self, version: str) -> None:
+        self.string = f"ipuperf {version}, no Poplar"
+
+
+class Report(ReportPart):
+    """A trace as libpva shows a profile.
+
+    Attributes:
+        trace: the trace itself, with every table; libpva has no such name.
+        poplarVersion: says ipuperf.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.poplarVersion = PoplarVersion(str(trace.meta["ipuperf_version"]))
+
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs(self.trace)
+
+    @cached_property
+    def compilation(self) -> Compilation:
+        """What was compiled."""
+        return Compilation(self.trace, self._programs)
+
+    @cached_property
+    def execution(self) -> Execution:
+        """What was executed."""
+        return Execution(self.trace, self._programs)
+
+
+def find_trace(path: str | os.PathLike[str]) -> Path:
+    """The ``.ipt`` file that ``path`` stands for: itself, ``trace.ipt`` of a report folder, or, for the path of a
+    ``profile.pop`` that is not there, the trace beside which Poplar would have put it.
+
+    Raises:
+        FileNotFoundError: there is none. TraceError: a real ``profile.pop`` (which nothing here reads).
+    """
+    given = Path(path)
+    if given.is_file() and given.suffix != ".pop":
+        return given
+    if given.is_file():
+        raise TraceError(
+            f"{given} is a profile of Poplar's; ipuperf.pva reads traces of ipuperf only (.ipt, or a report folder)"
+        )
+    folder = given.parent if given.suffix == ".pop" else given
+    found = folder / TRACE_FILE
+    if found.is_file():
+        return found
+    below = sorted(folder.glob(f"*/{TRACE_FILE}"))
+    if len(below) == 1:
+        return below[0]
+    where = f"{len(below)} of them stand below it: {', '.join(map(str, below))}" if below else "none stands below it"
+    raise FileNotFoundError(f"{given}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder")
+
+
+def openReport(profile: str | os.PathLike[str]) -> Report:
+    """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
+    (ipuperf writes none; the trace in that folder is opened).
+
+    Raises:
+        FileNotFoundError, TraceError: see :func:`find_trace`, and a trace that cannot be read.
+    """
+    return Report(Trace.load(find_trace(profile)))

@@ -1,0 +1,92 @@
+"""``POPLAR_ENGINE_OPTIONS``: reports that a program's surroundings ask for with ``autoReport.*``.
+
+The report is ipuperf's own (a folder with ``trace.ipt``; never a ``profile.pop``), written after the first run of a
+session: that of the first session stands in ``autoReport.directory`` itself, as Poplar's profile does (of PopTorch's
+models in ``training`` and ``inference`` below it), those of further sessions of the process in ``<n>-<name>`` below it.
+It is always whole: each of the options that ask for a part of it gives all of it.
+
+Options: graphcore/examples ``tutorials/tutorials/popvision/libpva``; the rest of Poplar's options is without effect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .effects import tell
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+VARIABLE = "POPLAR_ENGINE_OPTIONS"
+ASKING = ("autoReport.all", "autoReport.outputExecutionProfile", "autoReport.outputGraphProfile")
+"""Options that ask for a report."""
+DIRECTORY = "autoReport.directory"
+_WORDS = {"true": True, "false": False}
+
+_written: dict[Path, int] = {}
+"""Reports of sessions in each folder, by this process."""
+
+
+class EngineOptionsError(ValueError):
+    """``POPLAR_ENGINE_OPTIONS`` cannot be read."""
+
+
+def report_directory() -> Path | None:
+    """Where the environment wants reports; None: nowhere.
+
+    Raises:
+        EngineOptionsError: the variable is no JSON object of strings, or a value is neither true nor false.
+    """
+    options = _options()
+    wanted = [_flag(name, options[name]) for name in ASKING if name in options]
+    for name in sorted(set(options) - {*ASKING, DIRECTORY}):
+        tell(f"{VARIABLE}: {name} is without effect: it is about Poplar, which is not here")
+    return Path(options.get(DIRECTORY, ".")) if any(wanted) else None
+
+
+def write_auto_report(executable: Executable) -> Path | None:
+    """Write the report of a session that has run, if the environment asks for one, and say where it is.
+
+    Raises:
+        EngineOptionsError: see :func:`report_directory`. OSError: the folder cannot be written.
+    """
+    directory = report_directory()
+    if directory is None:
+        return None
+    from ipuperf.report import write_report
+
+    base = (directory / executable.report_name).absolute()
+    number = _written.get(base, 0)
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
+    folder = base / f"{number}-{stem}" if number else base
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_report(executable.trace, folder)
+    _written[base] = number + 1
+    print(f"ipuperf: {VARIABLE} asks for a report: {folder} (no profile.pop; pva.openReport reads it)", file=sys.stderr)
+    return folder
+
+
+def _options() -> dict[str, str]:
+    given = os.environ.get(VARIABLE, "").strip()
+    if not given:
+        return {}
+    try:
+        options = json.loads(given)
+    except ValueError as error:
+        raise EngineOptionsError(f"{VARIABLE}: {given!r} is no JSON: {error}") from None
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        raise EngineOptionsError(
+            f'{VARIABLE}: {given!r}: expected a JSON object of strings, {{"autoReport.all": "true"}}'
+        )
+    return options
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in _WORDS:
+        raise EngineOptionsError(f"{VARIABLE}: {name} is {value!r}, allowed are 'true' and 'false'")
+    return _WORDS[value.lower()]

@@ -7,7 +7,8 @@ Expected answer (measured: read off the tutorial's execution trace): 1,211,970 c
 cycles; a steady one takes about 100 k cycles, of which all IPUs stand 39 k for the host, because the default
 ``SyncPattern.Full`` does not overlap host I/O, and the second convolution on IPU 1 sets the pace of the rest. Sharded
 execution is slower, but not four times: the host takes its share either way, and it recomputes nothing. AdamW's
-moments off chip cost what their 0.7 MB take from Streaming Memory and back, once per weight update.
+moments off chip cost far more than their 0.7 MB take: each of the 32 loads and stores of a weight update has its
+latency, and under ``SyncPattern.Full`` all IPUs of the replica meet before each, so that they come one after the other.
 
 The measured trace shows IPU 3 sending 320 bytes to the host per update, far less than the 16 kB of scores that
 ``OutputMode.All`` returns; so it is compared with ``--output-mode final``. The tutorial's 15 calls of 4,000 images per

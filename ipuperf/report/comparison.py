@@ -51,7 +51,7 @@ Figures = dict[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """The last run of a trace: its time, its cycles by op and IPU, what stands for each op in all runs, and its memory
     as ``trace.summary()`` has it."""
 
@@ -63,7 +63,7 @@ class Run:
     memory: dict[str, Any]
 
     @classmethod
-    def of(cls, name: str, trace: Trace) -> Run:
+    def of(cls, name: str, trace: Trace) -> ComparedRun:
         """TraceError for a trace of nothing."""
         if not trace.columns("instances")["instance"].size:
             raise TraceError(f"{name}: nothing was executed, there is no run to compare")
@@ -138,7 +138,7 @@ class Comparison:
         machines_differ, models_differ: what is not alike, in words; empty where nothing is.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[ComparedRun, ...]
     table: pd.DataFrame
     machines_differ: tuple[str, ...]
     models_differ: tuple[str, ...]
@@ -188,7 +188,7 @@ def compare(traces: Mapping[str, Trace]) -> Comparison:
     taken = [name for name in traces if name in COLUMNS]
     if taken:
         raise ValueError(f"compare: a run cannot be called {taken[0]!r}, the table has a column of that name")
-    runs = tuple(Run.of(name, trace) for name, trace in traces.items())
+    runs = tuple(ComparedRun.of(name, trace) for name, trace in traces.items())
     clocks = {run.trace.meta["clock_hz"] for run in runs}
     same = len(clocks) == 1
     figures = [run.figures(1 if same else 1e9 / run.trace.meta["clock_hz"], "cycles" if same else "ns") for run in runs]
@@ -222,13 +222,13 @@ def _growth(old: float, new: float) -> float:
     return new / old - 1
 
 
-def _machines_differ(first: Run, other: Run) -> list[str]:
+def _machines_differ(first: ComparedRun, other: ComparedRun) -> list[str]:
     one, two = first.trace.meta, other.trace.meta
     differ = [f"{key} {one[key]} and {two[key]}" for key in ("machine", *_MACHINE) if one[key] != two[key]]
     return [f"{first.name} and {other.name} are of different machines: {', '.join(differ)}"] if differ else []
 
 
-def _models_differ(first: Run, other: Run) -> list[str]:
+def _models_differ(first: ComparedRun, other: ComparedRun) -> list[str]:
     """Whether less than half of the executed ops have their like, an op of the same type, in the other run."""
     one, two = (_op_types(run) for run in (first, other))
     common, most = (one & two).total(), max(one.total(), two.total())
@@ -240,7 +240,7 @@ def _models_differ(first: Run, other: Run) -> list[str]:
     ]
 
 
-def _op_types(run: Run) -> Counter[str]:
+def _op_types(run: ComparedRun) -> Counter[str]:
     ops = run.operations[run.operations["type"] != ""].drop_duplicates("op")
     return Counter(ops["type"].tolist())
 
@@ -248,7 +248,7 @@ def _op_types(run: Run) -> Counter[str]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _time_sentence(first: Run, other: Run) -> str:
+def _time_sentence(first: ComparedRun, other: ComparedRun) -> str:
     """How much longer or shorter the other run is, the part of time that made most of it, and where that is."""
     old, new = first.seconds, other.seconds
     if old == new and first.time.parts == other.time.parts:
@@ -279,7 +279,7 @@ def _signed(seconds: float) -> str:
     return ("-" if seconds < 0 else "+") + duration(abs(seconds))
 
 
-def _where(first: Run, other: Run, part: str, sign: float) -> str:
+def _where(first: ComparedRun, other: ComparedRun, part: str, sign: float) -> str:
     """The op at which a part of time grew (sign 1) or shrank (-1) most, on the IPUs that set the pace, in words."""
     if part == "tile imbalance":
         return ""  # belongs to no op: it is the rest of all compute sets
@@ -295,7 +295,7 @@ def _where(first: Run, other: Run, part: str, sign: float) -> str:
     return f"while another IPU is at {name}" if part.startswith("waiting: ") else f"in {name}"
 
 
-def _by_op(run: Run, part: str) -> dict[str, float]:
+def _by_op(run: ComparedRun, part: str) -> dict[str, float]:
     """Seconds of a part of time on the IPU that sets the pace, by what stands for each op; of waiting, by the op
     that is waited for."""
     time = run.time
@@ -310,7 +310,7 @@ def _by_op(run: Run, part: str) -> dict[str, float]:
     return {run.same_op.get(op, op): float(run.trace.seconds(int(cycles))) for op, cycles in found.items() if cycles}
 
 
-def _memory_sentence(first: Run, other: Run) -> list[str]:
+def _memory_sentence(first: ComparedRun, other: ComparedRun) -> list[str]:
     """How the fullest tile differs, and by which category; nothing where it does not, or memory is not recorded."""
     old, new = first.peak, other.peak
     if old is None or new is None or old == new:

@@ -8,6 +8,7 @@ from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS, step_time
 from ipuperf.report.text import duration
+from ipuperf.trace import WAITING_KINDS
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -36,7 +37,8 @@ def why_text(trace: Trace) -> str:
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
     lines += ["", f"Its critical path ({_through(path.ipu.tolist())}) is above all:"]
     for row in path_cycles(trace, path).head(_LISTED).itertuples():
-        what = f"{row.op or 'sync between IPUs'}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
+        done = str(row.op) or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
+        what = f"{done}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
         lines.append(f"  {share(int(row.cycles))}  {what}")
     waits = time.waits.table()
     waits = waits[waits["blamed_ipu"] >= 0].groupby(["ipu", "blamed_ipu", "blamed_op"], as_index=False)["dur"].sum()

@@ -25,7 +25,7 @@ CONSTANTS = {
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
-        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/optimiser.py _FUSED_OPERATIONS,
+        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS DEFAULT_SHARE, ops/accumulation.py _FUSED_OPERATIONS,
         ops/pooling.py INNER_LOOP,
         ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
         VECTOR SCALAR
@@ -41,14 +41,15 @@ CONSTANTS = {
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, lowering/sweep.py _ROWS _PIVOTS, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
-        _BACKLOG _SAME, simulation/host.py _RELEASE _CLAIM _TAKE, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
-        simulation/ipu.py _EMPTY _NOTHING, simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
+        _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
+        simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,
+        simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
         simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
         ops/gather.py PIECE, ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,
     ASSUMED: """
-        lowering/planner/candidates.py SERIAL_PASSES SMALLER_PASSES FEW_PASSES, lowering/planner/layers.py _JOINT_ROWS,
+        lowering/planner/candidates.py _MOST_PASSES FEW_PASSES, lowering/planner/layers.py _JOINT_ROWS,
         lowering/rearrangements.py IMAGE_CHANNELS, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }

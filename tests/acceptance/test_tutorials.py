@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from ipuperf.machine import load_machine
+
 pytestmark = pytest.mark.heavy
 
 SAMPLES_PER_STEP = {"train": 8 * 4 * 4, "test": 80}  # micro-batch x gradient accumulation x replicas of tutorial 000
@@ -143,14 +145,15 @@ def test_adam_on_four_replicas_reaches_what_pytorch_reaches(whole_tutorial_runs:
 
 @pytest.mark.parametrize("which", ["train", "test"])
 def test_printed_throughput_is_that_of_the_simulated_step(tutorial_runs: Runs, which: str) -> None:
-    """The document's own ``evaluate_throughput`` measures with ``time()`` around ``session.run``."""
+    """The document's own ``evaluate_throughput`` measures with ``time()`` around five ``session.run``, of which
+    the first one takes longer."""
     text = _finished(tutorial_runs, "000")
     found = re.search(rf"{which} session\nMean duration: (\S+) s Throughput: +([\d.]+) samples/s", text)
     assert found is not None, text[-500:]
     duration, throughput = float(found[1]), float(found[2])
     (path,) = tutorial_runs["000"].reports.glob(f"*-{which}_program")
     (run,) = json.loads((path / "summary.json").read_text(encoding="utf-8"))["runs"]
-    expected = run["seconds"] + CLOCK_QUERY_SECONDS
+    expected = run["seconds"] + load_machine("pod4").host.first_run_seconds / 5 + CLOCK_QUERY_SECONDS
     assert duration == pytest.approx(expected, abs=0.3e-6), "time() resolves about 0.2 us"
     assert throughput == pytest.approx(SAMPLES_PER_STEP[which] / expected, rel=2e-3)
 

@@ -74,6 +74,22 @@ def test_all_256_codes_go_there_and_back(dtype: Any, to: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=repr)
+def test_of_nothing_comes_nothing(dtype: Any) -> None:
+    """Variables cannot be empty, what is sliced from them can: casts and products of no rows, and of no columns."""
+
+    def cast(t: popxl.Tensor) -> popxl.Tensor:
+        return ops.pow2scale_cast_to_fp8(t, popxl.constant(0), dtype)
+
+    x, y = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    back = value(lambda t: ops.pow2scale_cast_from_fp8(cast(t[0:0]), popxl.constant(1)), x)
+    assert back.shape == (0, 4)
+    rows = value(lambda s, t: ops.matmul_pow2scaled(cast(s[0:0]), cast(t), popxl.constant(0)), x, y)
+    assert rows.shape == (0, 5)
+    inner = value(lambda s, t: ops.matmul_pow2scaled(cast(s[:, 0:0]), cast(t[0:0]), popxl.constant(0)), x, y)
+    np.testing.assert_array_equal(inner, np.zeros((3, 5), np.float16))
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=repr)
 def test_what_is_too_large_is_nan(dtype: Any) -> None:
     x = np.array([1e30, -1e30, np.inf, np.nan], np.float32)
     found = value(lambda t: ops.pow2scale_cast_to_fp8(t, popxl.constant(0), dtype), x)

@@ -19,7 +19,7 @@ from ipuperf.report.step_time import TIME_PARTS
 from ipuperf.report.text import duration
 
 if TYPE_CHECKING:
-    from ipuperf.report.comparison import Comparison, Run
+    from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
 """Rows of a table at most, those that differ most; the page says how many there are."""
@@ -80,7 +80,7 @@ def _bars(comparison: Comparison) -> str:
     return f"<h2>Where the time goes, on the IPU that sets the pace ({html.escape(pace)})</h2>\n" + "\n".join(blocks)
 
 
-def _bar(run: Run, place: int, part: str, most: float) -> str:
+def _bar(run: ComparedRun, place: int, part: str, most: float) -> str:
     cycles = run.time.parts[part]
     seconds = float(run.trace.seconds(cycles))
     share = 100 * seconds / most if most else 0.0
@@ -119,7 +119,7 @@ def _liveness(comparison: Comparison) -> str:
     )
 
 
-def _curve(run: Run) -> tuple[int, np.ndarray, np.ndarray] | None:
+def _curve(run: ComparedRun) -> tuple[int, np.ndarray, np.ndarray] | None:
     """IPU with the highest peak, and its always and not always live bytes by step; None without liveness."""
     table = run.trace.columns("liveness")
     if not len(table["ipu"]):

@@ -147,8 +147,8 @@ def results(name: str) -> str:
 
 TABLES |= {
     name: partial(results, name)
-    for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "sensitivity",
-                 "leave one out", "leave one out by class", "remote variables", "memory rows")
+    for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "lines",
+                 "sensitivity", "leave one out", "leave one out by class", "remote variables", "memory rows")
 }  # fmt: skip
 _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 

@@ -59,6 +59,7 @@ class RunOptions:
             others compute (one stage only; in training results of every micro-batch go to the host).
         synthetic: no host I/O, the IPUs work on numbers of their own.
         prefetch: slices of an input that the host prepares ahead.
+        host_processes: processes of the host (instances of ``poprun``) that the replicas are divided over.
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -84,6 +85,7 @@ class RunOptions:
     io_tiles: int = 0
     synthetic: bool = False
     prefetch: int = 1
+    host_processes: int = 1
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -94,6 +96,8 @@ class RunOptions:
             raise ValueError(f"layers_per_ipu {self.layers_per_ipu}: counts from 0, at least one IPU")
         if self.io_tiles not in (0, *range(32, 193, 2)):
             raise ValueError(f"io_tiles {self.io_tiles}: an even number from 32 to 192, or 0 for none")
+        if not 1 <= self.host_processes <= self.replicas:
+            raise ValueError(f"host_processes {self.host_processes}: allowed: 1 to {self.replicas} (replicas)")
         if self.io_tiles and len(self.layers_per_ipu) > 1:
             raise ValueError(f"io_tiles {self.io_tiles} with layers_per_ipu {self.layers_per_ipu}: allowed on one IPU")
 
@@ -140,6 +144,7 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found.enableSyntheticData(options.synthetic)
     found._Popart.set("defaultPrefetchBufferingDepth", options.prefetch)
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
+    found._host_processes = options.host_processes
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)
     if options.memory_proportions:
         found.setAvailableMemoryProportion(_proportions(options))

@@ -11,7 +11,7 @@ from typing import Any
 from ipuperf.validation.cases import Case, read_cases
 from ipuperf.validation.results import LEFT_OUT, SENSITIVITY, read, read_rows
 from ipuperf.validation.rows import MISS, ClassSummary, Row, by_class, runs, summarise
-from ipuperf.validation.scaling import scaling
+from ipuperf.validation.scaling import lines, scaling
 from ipuperf.validation.units import QUANTITIES
 
 Table = Callable[[Path], str]
@@ -121,6 +121,21 @@ def growth(folder: Path) -> str:
     return table(head, lines) if lines else "No pair is in these results."
 
 
+def lines_table(folder: Path) -> str:
+    """The lines through two steps of one model: a micro-batch, and the rest of a step."""
+    _, rows = _all(folder)
+    found = []
+    for item in lines(rows):
+        one, other = item.predicted, item.measured
+        found.append(
+            (f"{item.first.case.id} and {item.second.case.id}", f"{1e3 * one.micro_batch:.2f}",
+             f"{1e3 * other.micro_batch:.2f}", _signed(one.micro_batch / other.micro_batch - 1),
+             f"{1e3 * one.rest:.0f}", f"{1e3 * other.rest:.0f}", _signed(one.rest / other.rest - 1))
+        )  # fmt: skip
+    head = ("rows", "micro-batch, ms", "measured", "error", "rest, ms", "measured", "error")
+    return table(head, found) if found else "No pair is in these results."
+
+
 def sensitivity_table(folder: Path) -> str:
     """What 30 % less and more of each figure makes of the mean error of each class; classes that are left alone by
     both are left out."""
@@ -199,6 +214,7 @@ TABLES: dict[str, Table] = {
     "validation misses": misses,
     "free choices": choices,
     "growth": growth,
+    "lines": lines_table,
     "sensitivity": sensitivity_table,
     "leave one out": left_out,
     "leave one out by class": left_out_classes,

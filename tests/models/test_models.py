@@ -305,6 +305,7 @@ def test_packed_throughput_counts_sequences(models: SimpleNamespace) -> None:
     ("name", "changes", "message"),
     [
         ("vit", {"precision": "8.8"}, "precision '8.8'; allowed: 32.32, 16.32, 16.16"),
+        ("vit", {"host_processes": 3}, "host_processes 3: allowed: 1 to 1"),
         ("vit", {"optimiser": "adagrad"}, "optimiser 'adagrad'; allowed: sgd, adam, adamw, lamb, lars"),
         ("vit", {"layers_per_ipu": ()}, "layers_per_ipu"),
         ("resnet50", {"norm": "layer"}, "norm 'layer'; allowed: batch, group, folded"),

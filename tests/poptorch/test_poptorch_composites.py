@@ -81,6 +81,7 @@ def test_pytorch_is_left_as_it_was() -> None:
 
 
 def test_without_pytorchs_function_all_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = exported_program._collect_all_valid_cia_ops
     monkeypatch.setattr(export_composites, "_COLLECT", "is not there")
     with few_composites(None):
-        pass
+        assert exported_program._collect_all_valid_cia_ops is before

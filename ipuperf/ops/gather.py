@@ -23,16 +23,13 @@ from .axes import axis_of, wrapped
 from .base import Environment, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
-from .work import Lookup, TableUpdate, Vertices, Work
+from .work import DEFAULT_SHARE, Lookup, TableUpdate, Vertices, Work
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
 
 INDEX_TYPES = ("int32", "uint32", "int64")
-
-#: Share of a tile's memory that plans may take when none is stated (PopLibs' default).
-DEFAULT_SHARE = 0.6
 
 #: Elements of one piece of a sum over rows: its positions (8 bytes each) stay in the level-2 cache.
 PIECE = 1 << 15

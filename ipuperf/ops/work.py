@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Tile cycles for a vector of element counts (int64, one per tile): ``cycles(elements, chip) -> int64 vector``.
 #: Zero elements cost zero cycles.
+DEFAULT_SHARE = 0.6
+"""Share of a tile's memory that plans may take when none is stated (PopLibs' default)."""
+
 TileCycles = Callable[[np.ndarray, "Chip"], np.ndarray]
 
 
@@ -113,7 +116,7 @@ class MatMul(Work):
     output_dtype: DType
     partials_dtype: DType
     pass_: str = "nonemm"
-    available_memory_proportion: float = 0.6
+    available_memory_proportion: float = DEFAULT_SHARE
 
     @property
     def flops(self) -> int:
@@ -150,7 +153,7 @@ class Convolution(Work):
     output_dtype: DType
     partials_dtype: DType
     pass_: str = "fwd"
-    available_memory_proportion: float = 0.6
+    available_memory_proportion: float = DEFAULT_SHARE
 
     @property
     def output_size(self) -> tuple[int, ...]:
@@ -204,7 +207,7 @@ class Lookup(Work):
     indices: int
     dtype: DType
     groups: int = 1
-    available_memory_proportion: float = 0.6
+    available_memory_proportion: float = DEFAULT_SHARE
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ CONSTANTS = {
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
-        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS DEFAULT_SHARE, ops/accumulation.py _FUSED_OPERATIONS,
+        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
+        ops/accumulation.py _FUSED_OPERATIONS,
         ops/pooling.py INNER_LOOP,
         ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
         VECTOR SCALAR

@@ -2,8 +2,8 @@
 
 The cases are a table by op class, and the table is compared with the classes of :mod:`ipuperf.ops`: an op that changes
 an operand cannot be forgotten. Each case runs in the evaluator, all its ways in one program, on variables of 1 and 3
-replicas that are whole, or views in place (transposed; the middle of a larger variable; every third element), and what lies around them has to
-stay as it was.
+replicas that are whole, or views in place (transposed; the middle of a larger variable; every third element), and what
+lies around them has to stay as it was.
 """
 
 from __future__ import annotations

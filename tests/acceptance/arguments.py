@@ -78,8 +78,9 @@ class Sources:
             for path, tree in self.trees.items()
             for name, function, owner in _functions(tree)
             if self._is_looked_at(path, function, owner)
+            for loaded in [_loads(function)]
             for parameter in _parameters(function, owner)
-            if parameter not in _loads(function)
+            if parameter not in loaded
         ]
 
     def only_stored(self) -> list[Unread]:

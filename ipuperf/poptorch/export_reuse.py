@@ -156,8 +156,11 @@ def _states(states: Mapping[str, torch.Tensor]) -> Iterator[Any]:
 
 
 def _value(value: Any) -> Any:
-    """A constant, with its numbers: a trace may look at them."""
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+    """A constant, with its numbers where it has any: a trace may look at them."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_complex() or value.is_quantized:
         raise _Unknown
-    whole = value.detach().contiguous().view(torch.uint8) if value.ndim else value.detach().reshape(1).view(torch.uint8)
-    return _seen(value), hashlib.sha256(whole.numpy().tobytes()).digest()
+    seen = _seen(value)
+    if value.device.type == "meta":
+        return seen, None
+    numbers = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+    return seen, hashlib.sha256(numbers.numpy().tobytes()).digest()

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import export_trace  # noqa: E402
-from ipuperf.poptorch.export_reuse import Kept  # noqa: E402
+from ipuperf.poptorch.export_reuse import Kept, _Unknown, _value  # noqa: E402
 from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
 
 F = torch.nn.functional
@@ -92,6 +92,33 @@ def test_numbers_are_those_of_the_second_model(simplified: list[Any]) -> None:
         model = Network().eval()
         np.testing.assert_allclose(poptorch.inferenceModel(model)(x), model(x).detach(), rtol=1e-5, atol=1e-6)
     assert len(simplified) == 1
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        torch.zeros(()),
+        torch.zeros(0),
+        torch.ones(2, 3).T,
+        torch.ones(3).bfloat16(),
+        torch.tensor([True, False]),
+        torch.empty(5, device="meta"),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+)
+def test_constants_of_every_kind_are_told_apart(constant: torch.Tensor) -> None:
+    assert _value(constant) == _value(constant.detach().requires_grad_(constant.requires_grad))
+    if constant.numel() and constant.device.type != "meta":
+        assert _value(constant) != _value(constant.detach().logical_not().to(constant.dtype))
+
+
+def test_what_has_no_numbers_that_can_be_told_is_not_kept() -> None:
+    with pytest.raises(_Unknown):
+        _value(torch.ones(2, dtype=torch.complex64))
+    with torch._subclasses.FakeTensorMode():
+        fake = torch.ones(2)
+    with pytest.raises(_Unknown):
+        _value(fake)
 
 
 def test_what_was_not_used_for_long_goes() -> None:

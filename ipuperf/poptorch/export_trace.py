@@ -2,12 +2,14 @@
 
 ``torch.export`` runs ``forward`` with stand-ins for tensors, under a mode that annotates every call of PyTorch with the
 active block. ``run_decompositions`` then turns changes in place into values, and those ops that have no counterpart
-here into simpler ones.
+here into simpler ones, once for each content (:mod:`~ipuperf.poptorch.export_reuse`).
 """
 
 from __future__ import annotations
 
+import builtins
 import io
+import keyword
 import linecache
 import logging
 import os
@@ -15,6 +17,7 @@ import re
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import cache, partial
@@ -30,6 +33,7 @@ from .aten_lowering import ExportError
 from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_composites import few_composites, may_decompose
+from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -44,18 +48,19 @@ _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_co
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
+_KEPT = Kept()
 
 
 class Traced:
     """An exported program.
 
     Attributes:
-        program: the ``torch.export.ExportedProgram`` of the wrapped module.
+        program: the wrapped module's ops, with its signature and constants.
         uses: entries into blocks, in program order.
         results: structure of the module's result.
     """
 
-    def __init__(self, program: Any, uses: Sequence[BlockUse], results: Structure) -> None:
+    def __init__(self, program: Simplified, uses: Sequence[BlockUse], results: Structure) -> None:
         self.program = program
         self.uses = list(uses)
         self.results = results
@@ -134,7 +139,8 @@ def trace(
     with record_blocks() as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:
-            for context in (_quiet(), _no_fast_path(), _no_custom_functions(), _kept_annotations(), _Tagger(recorder)):
+            surroundings = (_quiet(), _no_fast_path(), _no_custom_functions(), _no_stacks(), _kept_annotations())
+            for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
             try:
                 with _without_partial_graph():
@@ -144,10 +150,10 @@ def trace(
             except Exception as error:
                 raise _explained(error) from error
         uses = list(recorder.uses)
-    with _quiet():
-        program = _simplified(program)
+    with _quiet(), _no_stacks():
+        simplified = _KEPT.simplified(program, _simplified, _annotation)
     assert flat.results.structure is not None
-    return Traced(program, uses, flat.results.structure)
+    return Traced(simplified, uses, flat.results.structure)
 
 
 # -- surroundings of the export ----------------------------------------------------------------------------------------
@@ -223,6 +229,21 @@ def _no_custom_functions() -> Iterator[None]:
         torch.autograd.Function.apply = before  # type: ignore[method-assign]
 
 
+@contextmanager
+def _no_stacks() -> Iterator[None]:
+    """The annotations say the user's line; nodes need not hold the text of whole stacks, a tenth of the time."""
+    config = torch.fx.config
+    before = getattr(config, "do_not_emit_stack_traces", None)
+    if before is None:  # not in every build
+        yield
+        return
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
+
+
 def _kept_annotations() -> Any:
     return torch.fx.traceback.preserve_node_meta()
 
@@ -291,18 +312,42 @@ def location_of_node(node: torch.fx.Node) -> str:
 
 def _simplified(program: Any) -> Any:
     """Functional ops only, and as far as PyTorch can tell only those with a handler."""
-    program = _decomposed(program, {})
+    table = _table(program)
+    program = _decomposed(program, table)
+    if table:
+        _number(program.graph)
     for _ in range(_ROUNDS):
-        table: dict[Any, Any] = {}
-        for node in program.graph.nodes:
-            if node.op == "call_function" and handler_of(node.target) is None and may_decompose(node.target):
-                found = decomposition_of(node.target)
-                if found is not None:
-                    table[node.target] = found
+        table = _table(program)
         if not table:
             break
         program = _decomposed(program, table)
     return program
+
+
+def _table(program: Any) -> dict[Any, Any]:
+    """Decompositions of the ops that have no handler. Those that change an operand become others first, those that
+    PyTorch takes apart by itself are in no table."""
+    table: dict[Any, Any] = {}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and handler_of(node.target) is None and may_decompose(node.target):
+            found = decomposition_of(node.target)
+            if found is not None and not node.target._schema.is_mutable:
+                table[node.target] = found
+    return table
+
+
+def _number(graph: torch.fx.Graph) -> None:
+    """Names without the gaps of what a decomposition began with and dropped, as another trace would give them."""
+    taken = {*dir(builtins), *keyword.kwlist, *(node.name for node in graph.nodes if node.op != "call_function")}
+    counts: Counter[str] = Counter()
+    for node in graph.nodes:
+        if node.op == "call_function":
+            base = name = re.sub(r"_\d+$", "", node.name)
+            while name in taken:
+                counts[base] += 1
+                name = f"{base}_{counts[base]}"
+            taken.add(name)
+            node.name = name
 
 
 def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
@@ -326,3 +371,7 @@ def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:
 def tags_of(node: torch.fx.Node) -> Mapping[str, Any]:
     """The annotations of a node."""
     return node.meta.get("custom") or {}
+
+
+def _annotation(node: torch.fx.Node) -> Any:
+    return sorted(tags_of(node).items()), location_of_node(node)

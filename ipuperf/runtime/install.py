@@ -185,5 +185,6 @@ def _real_package(name: str) -> str | None:
 
 def _take_out(name: str) -> dict[str, ModuleType]:
     """Remove the module ``name`` and its submodules from ``sys.modules``; returns what was there."""
-    entries = [known for known in sys.modules if known.partition(".")[0] == name]
+    inside = f"{name}."
+    entries = [known for known in sys.modules if known == name or known.startswith(inside)]
     return {entry: sys.modules.pop(entry) for entry in entries}

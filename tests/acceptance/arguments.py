@@ -64,7 +64,8 @@ class Sources:
             if isinstance(node, ast.ClassDef):
                 self.classes.setdefault(node.name, []).append(node)
         self.loaded = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
-        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        self.calls = [node for node in nodes if isinstance(node, ast.Call)]
+        called = {id(node.func) for node in self.calls}
         self.values = {
             node.id
             for node in nodes
@@ -78,8 +79,9 @@ class Sources:
             for path, tree in self.trees.items()
             for name, function, owner in _functions(tree)
             if self._is_looked_at(path, function, owner)
+            for loaded in [_loads(function)]
             for parameter in _parameters(function, owner)
-            if parameter not in _loads(function)
+            if parameter not in loaded
         ]
 
     def only_stored(self) -> list[Unread]:
@@ -205,12 +207,8 @@ def uses(sources: Sources) -> list[str]:
     """What is given to ``EFFECTS.given`` anywhere, as patterns of rows: a ``*`` for each inserted value."""
     return [
         _pattern(node.args[0])
-        for tree in sources.trees.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "given"
-        and _name(node.func.value) == "EFFECTS"
+        for node in sources.calls
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "given" and _name(node.func.value) == "EFFECTS"
     ]
 
 

@@ -237,7 +237,7 @@ def test_no_plan_of_an_edge_convolution_breaks_a_rule(seed):
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 8))])
 def test_no_plan_of_an_edge_shape_breaks_a_rule(seed):
     broken = {}
     for shape in edge_shapes(40, seed):

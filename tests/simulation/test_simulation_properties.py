@@ -130,7 +130,7 @@ def test_folding_and_shuffling_change_nothing(program, depth):
     same(plain, simulate(program, POD, prefetch_depth=depth, seed=2, fold=False))
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 8))])
 def test_long_loops_fold_exactly(block):
     """Programs with long nested loops, of which most reach a steady state somewhere."""
     for seed in range(20 * block, 20 * block + 20):

@@ -1,0 +1,166 @@
+"""Programs that were simplified before.
+
+PyTorch's ``run_decompositions`` traces a whole program again, which takes longer than the export itself. What it gives
+follows from the program alone: two exports with the same ops, shapes, constants and annotations (a model that is
+compiled with other options, another optimiser, or once more) are simplified once in a process. The numbers of
+parameters and buffers play no part: both traces see stand-ins for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Annotation = Callable[[torch.fx.Node], Any]
+
+_NODES = 20_000
+"""How many nodes are kept in all; the programs that were used last stay."""
+_NAMESPACES = frozenset({"aten", "prims", "ipuperf"})
+"""Of ops that mean the same throughout a process; a user's own op may be defined anew."""
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """What the lowering reads of a ``torch.export.ExportedProgram``.
+
+    Attributes:
+        graph_module: its ops, with the regions within it.
+        graph_signature: what inputs and outputs are.
+        constants: tensors by the name that the signature gives them.
+    """
+
+    graph_module: torch.fx.GraphModule
+    graph_signature: Any
+    constants: Mapping[str, Any]
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The ops."""
+        return self.graph_module.graph
+
+
+class _Unknown(Exception):
+    """A program holds something that :func:`_content` cannot tell from another."""
+
+
+class Kept:
+    """Simplified programs by their content, as many as have :data:`_NODES` nodes together."""
+
+    def __init__(self, nodes: int = _NODES) -> None:
+        self.nodes = nodes
+        self._found: OrderedDict[bytes, Simplified] = OrderedDict()
+
+    def simplified(self, program: Any, simplify: Callable[[Any], Any], annotation: Annotation) -> Simplified:
+        """``simplify(program)``, or what it gave for a program of the same content.
+
+        The graph may be that of an earlier call: nobody changes it.
+
+        Args:
+            annotation: what is said of a node besides its op and its value.
+        """
+        key, given = content(program, annotation), dict(program.constants)
+        if key is not None and key in self._found:
+            self._found.move_to_end(key)
+            found = self._found[key]
+            return Simplified(found.graph_module, found.graph_signature, given)
+        done = simplify(program)
+        made = Simplified(done.graph_module, done.graph_signature, dict(done.constants))
+        if key is not None and made.constants.keys() <= given.keys():
+            self._found[key] = Simplified(made.graph_module, made.graph_signature, {})
+            self._forget()
+        return made
+
+    def _forget(self) -> None:
+        """The programs that were not used for the longest time go."""
+        sizes = {key: len(found.graph.nodes) for key, found in self._found.items()}
+        while sum(sizes.values()) > self.nodes:
+            key, _ = self._found.popitem(last=False)
+            del sizes[key]
+
+
+def content(program: Any, annotation: Annotation) -> bytes | None:
+    """A digest of all that a simplification of an exported program may depend on; None where that is not known."""
+    digest = hashlib.sha256()
+    try:
+        for part in _parts(program, annotation):
+            digest.update(repr(part).encode())
+            digest.update(b"\n")
+    except _Unknown:
+        return None
+    return digest.digest()
+
+
+def _parts(program: Any, annotation: Annotation) -> Iterator[Any]:
+    yield torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    yield torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    yield program.graph_signature
+    yield from _states(program.state_dict)
+    yield from ((name, _value(value)) for name, value in sorted(program.constants.items()))
+    for name, module in program.graph_module.named_modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            raise _Unknown
+        yield name
+        for node in module.graph.nodes:
+            yield _node(node, annotation)
+
+
+def _node(node: torch.fx.Node, annotation: Annotation) -> tuple[Any, ...]:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target.namespace not in _NAMESPACES:
+        raise _Unknown
+    named = target if isinstance(target, str) else f"{target} {getattr(target, '__name__', '')}"
+    arguments = _argument(node.args), _argument(node.kwargs)
+    return node.op, named, node.name, *arguments, _seen(node.meta.get("val")), annotation(node)
+
+
+def _argument(value: Any) -> Any:
+    """Arguments of a node: other nodes by their names, numbers and types as they are."""
+    if isinstance(value, torch.fx.Node):
+        return ("node", value.name)
+    if isinstance(value, (list, tuple)):
+        return [_argument(item) for item in value]
+    if isinstance(value, Mapping):
+        return [(key, _argument(item)) for key, item in value.items()]
+    plain = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    if value is None or isinstance(value, plain):
+        return value
+    raise _Unknown
+
+
+def _seen(value: Any) -> Any:
+    """What a trace knows of the value of a node."""
+    if isinstance(value, (list, tuple)):
+        return [_seen(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or any(not isinstance(n, int) for n in (*value.shape, *value.stride())):
+            raise _Unknown
+        return tuple(value.shape), value.stride(), value.dtype, str(value.device), value.requires_grad
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise _Unknown
+
+
+def _states(states: Mapping[str, torch.Tensor]) -> Iterator[Any]:
+    """Parameters and buffers: which of them are the same memory."""
+    storages: dict[int, int] = {}
+    for name, value in states.items():
+        if value.layout != torch.strided:
+            raise _Unknown
+        number = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+        yield name, number, value.storage_offset(), _seen(value)
+
+
+def _value(value: Any) -> Any:
+    """A constant, with its numbers where it has any: a trace may look at them."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_complex() or value.is_quantized:
+        raise _Unknown
+    seen = _seen(value)
+    if value.device.type == "meta":
+        return seen, None
+    numbers = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+    return seen, hashlib.sha256(numbers.numpy().tobytes()).digest()

@@ -6,6 +6,7 @@ PopTorch). The models import ``poptorch`` under its upstream name: call ``ipuper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -45,6 +46,8 @@ class RunOptions:
             with the layer-wise rate for weights, with plain momentum for biases and norms).
         half_accumulators, half_momentum, half_variance: gradient accumulators, the first and the second moment in
             float16. They are so only when the weights are float16 too.
+        max_grad_norm: gradients are scaled so that the norm of all of them together is this at the most (any
+            optimiser but ``lars``); infinity for no clipping.
         offload_optimiser: optimiser state lives in Streaming Memory.
         offload_activations: stashed activations live there.
         sharding: optimiser state, and with it the weight update, is split over the replicas.
@@ -74,6 +77,7 @@ class RunOptions:
     half_accumulators: bool = True
     half_momentum: bool = False
     half_variance: bool = False
+    max_grad_norm: float = math.inf
     offload_optimiser: bool = False
     offload_activations: bool = False
     sharding: bool = False
@@ -98,6 +102,10 @@ class RunOptions:
             raise ValueError(f"io_tiles {self.io_tiles}: an even number from 32 to 192, or 0 for none")
         if not 1 <= self.host_processes <= self.replicas:
             raise ValueError(f"host_processes {self.host_processes}: allowed: 1 to {self.replicas} (replicas)")
+        if self.max_grad_norm <= 0 or math.isnan(self.max_grad_norm):
+            raise ValueError(f"max_grad_norm {self.max_grad_norm}: allowed: above 0, infinity for no clipping")
+        if self.optimiser == "lars" and math.isfinite(self.max_grad_norm):
+            raise ValueError(f"max_grad_norm {self.max_grad_norm} with lars: allowed: any other optimiser")
         if self.io_tiles and len(self.layers_per_ipu) > 1:
             raise ValueError(f"io_tiles {self.io_tiles} with layers_per_ipu {self.layers_per_ipu}: allowed on one IPU")
 
@@ -197,7 +205,7 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
     kinds = {"adam": poptorch.optim.Adam, "adamw": poptorch.optim.AdamW, "lamb": poptorch.optim.LAMB}
     if options.optimiser == "adam":
         groups[0]["weight_decay"] = 0.0
-    return kinds[options.optimiser](
+    found = kinds[options.optimiser](
         groups,
         lr=1e-4,
         loss_scaling=1.0,
@@ -205,6 +213,8 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
         first_order_momentum_accum_type=moment,
         second_order_momentum_accum_type=half if options.half_variance else torch.float32,
     )
+    found.max_grad_norm = options.max_grad_norm  # PopART clips with LAMB too, PopTorch's LAMB has no argument for it
+    return found
 
 
 class InFloat32(nn.Module):

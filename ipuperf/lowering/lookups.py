@@ -29,6 +29,7 @@ from .planner.embedding import (
     strided_reduce,
     update_cycles,
 )
+from .reductions import has_intermediate_stage, intermediate_groups
 from .supersteps import Superstepper, lowers
 from .tilevector import TileVector
 
@@ -182,14 +183,24 @@ def _vertex(item: w.TableUpdate) -> str:
     return f"popops::{'Scaled' if item.operation == 'ADD' else ''}MultiUpdateOp<{kind},{item.operation}>"
 
 
+def _reduced(planned: _Planned, item: w.TableUpdate, sums: int, fan_in: int) -> None:
+    """A stage of a reduction: each tile adds up ``fan_in`` partials of each of ``sums``."""
+    planned.exchange("partials", sums * fan_in * planned.size)
+    cycles = strided_reduce(np.array(sums), np.array(fan_in), planned.size, planned.chip)
+    planned.compute(f"popops::Reduce<{item.operation},{vertices.poplar_type(item.dtype)}>", int(cycles))
+
+
 def _partials(planned: _Planned, item: w.TableUpdate) -> None:
     """The partial tables of the parts of the indices, reduced and combined with the table."""
     plan, chip, kind = planned.plan, planned.chip, vertices.poplar_type(item.dtype)
-    partials = plan.stored * plan.index_split
-    planned.exchange("partials", partials * planned.size)
-    reduced = strided_reduce(np.array(plan.stored), np.array(plan.index_split), planned.size, chip)
-    planned.compute(f"popops::Reduce<{item.operation},{kind}>", int(reduced))
-    combined = combined_cycles(item, np.array([plan.stored]), chip)
+    fan_in = plan.index_split
+    if has_intermediate_stage(fan_in, plan.tiles, chip):
+        groups = intermediate_groups(fan_in)
+        sums = plan.piece * (plan.tiles // fan_in) * groups
+        _reduced(planned, item, -(-sums // chip.tiles), -(-fan_in // groups))
+        fan_in = groups
+    _reduced(planned, item, plan.stored, fan_in)
+    combined = combined_cycles(item, np.array([plan.stored]), chip, apart=False)
     name = (
         f"ScaledAddSupervisor<{kind}>"
         if item.operation == "ADD"

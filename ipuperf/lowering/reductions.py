@@ -1,7 +1,7 @@
 """Reductions over tiles: how partial results travel to where the sums are needed.
 
 Stages after PopLibs (``docs/reference/cycles.md`` 5.2): every tile reduces what it holds; when there are more
-than 64 partials per output (and not only few tiles are sources), an intermediate stage brings them down to about the
+than 64 partials per output (77 where most tiles are sources), an intermediate stage brings them down to about the
 square root; the last stage runs at the destination, or balanced over all tiles with a second exchange, whichever is
 cheaper by PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).
 
@@ -43,6 +43,18 @@ class ReductionStage:
         return TileVector(self.partials.stops, tuple(v * PARTIAL_BYTES for v in self.partials.values))
 
 
+def has_intermediate_stage(fan_in: int, sources: int, chip: Chip) -> bool:
+    """Whether ``fan_in`` partials of each output, on ``sources`` tiles in all, are not reduced in one stage
+    (``calculateNextStep`` of ``lib/popops/reduction``)."""
+    few = fan_in**2 < 4 * chip.tiles and 4 * sources > 3 * chip.tiles
+    return fan_in > INTERMEDIATE_PARTIALS and not few
+
+
+def intermediate_groups(fan_in: int) -> int:
+    """Partials of each output that an intermediate stage leaves."""
+    return math.isqrt(fan_in - 1) + 1
+
+
 def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[ReductionStage]:
     """The stages after the one on the tiles that hold the operand; none when every output is complete there, or there
     are no elements.
@@ -62,9 +74,8 @@ def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[Redu
     if fan_in <= 1 or sources <= 1:
         return []
     stages = []
-    few = sources < 2 * math.isqrt(chip.tiles) and 4 * sources >= 3 * chip.tiles
-    if sources * held > INTERMEDIATE_PARTIALS * outputs and not few:
-        groups = math.isqrt(fan_in - 1) + 1
+    if has_intermediate_stage(fan_in, sources, chip):
+        groups = intermediate_groups(fan_in)
         pieces = outputs * groups
         tiles = min(chip.tiles, pieces)
         stages.append(ReductionStage(TileVector.uniform(-(-pieces // tiles) * -(-fan_in // groups), chip.tiles, tiles)))

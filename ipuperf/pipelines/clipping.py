@@ -3,7 +3,8 @@
 As ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``: each IPU sums the squares of its gradients, the sums
 meet on one IPU (that of the most gradients), and the factor ``limit / max(limit, norm)`` goes back to the others, whose
 gradients it scales in place. Gradients are those of the weight update: reduced over micro-batches and replicas, without
-the loss scaling.
+the loss scaling. Where replicas hold parts of a gradient, its sum is all-reduced, each gradient's by itself
+(``willow/src/op/reducesumsquare.cpp``, ``configureForReplicatedTensorSharding``).
 
 Simplification: squares are summed in float32 (upstream: in the gradient's type).
 """
@@ -71,12 +72,11 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
 def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:
     """Of one IPU's gradients, whole ones and those of which the replicas have parts."""
     with scope.on(ipu):
-        whole = [_squares(g.tensor) for g in gradients if not g.sharded]
-        parts = [_squares(g.tensor) for g in gradients if g.sharded]
-        if parts:
-            group = scope.graph.ir.grouping()
-            whole.append(make(ReplicatedAllReduceInplace, _total(parts), op="add", group=group))
-        return _total(whole)
+        return _total([_over_shards(scope, _squares(g.tensor)) if g.sharded else _squares(g.tensor) for g in gradients])
+
+
+def _over_shards(scope: Scope, squares: Tensor) -> Tensor:
+    return make(ReplicatedAllReduceInplace, squares, op="add", group=scope.graph.ir.grouping())
 
 
 def _squares(value: Tensor) -> Tensor:

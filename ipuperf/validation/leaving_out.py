@@ -3,8 +3,9 @@
 Figures that share a program are fitted together (:func:`groups`). A fit makes the sum of squared logarithms of
 predicted over measured least, each run counted once: one figure after the other by golden section between a quarter
 and four times its value, twice around; where fewer programs are left than figures, all figures of the group are moved
-by one factor. A figure with one program cannot be fitted without it: that program has no such error. Programs that no
-figure was fitted to have been predicted without being seen anyway: their error is the plain one.
+by one factor. A figure with one program cannot be fitted without it, and neither can one that none of the programs left
+depends on (it was fitted to a difference): such a program has no such error. Programs that no figure was fitted to have
+been predicted without being seen anyway: their error is the plain one.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class ClassLeftOut:
 
     Attributes:
         name, runs, seen: the class, its runs, and how many of them figures were fitted to.
-        impossible: of these, those that are the only program of a figure; they are in neither mean.
+        impossible: of these, those without which a figure cannot be fitted; they are in neither mean.
         mean, left_out: mean error as it is, and with each seen run left out of its fit.
     """
 
@@ -190,13 +191,21 @@ def _group(item: tuple[tuple[FittedFigure, ...], tuple[Case, ...]]) -> list[Left
         own = [case for case in cases if case.run_name == name]
         for group in dict.fromkeys(case.group for case in own):
             as_it_is = _error(programs.ratios({}, {name})[name])
-            if not rest:
+            if not _determined(programs, figures, rest):
                 left.append(LeftOut(name, group, keys, as_it_is, None))
                 continue
             factors = _fitted(programs, figures, rest)
             without = _error(programs.ratios(factors, {name})[name])
             left.append(LeftOut(name, group, keys, as_it_is, without, tuple(factors[known] for known in figures)))
     return left
+
+
+def _determined(programs: _Programs, figures: Sequence[FittedFigure], names: set[str]) -> bool:
+    """Whether predictions of these runs depend on each figure."""
+    if not names:
+        return False
+    as_it_is = programs.ratios({}, names, only_fitted=True)
+    return all(programs.ratios({known: LARGEST_FACTOR}, names, only_fitted=True) != as_it_is for known in figures)
 
 
 def _error(ratios: Sequence[float]) -> float:
@@ -246,7 +255,7 @@ def left_out_text(left: Sequence[LeftOut], classes: Sequence[ClassLeftOut]) -> s
     for item in left:
         out = "-" if item.left_out is None else f"{item.left_out:.1%}"
         fits = [f"{key} x {factor:.2f}" for key, factor in zip(item.figures, item.factors)] or [
-            f"{', '.join(item.figures)}: its only program"
+            f"{', '.join(item.figures)}: no other program tells"
         ]
         lines.append(f"{item.run:{wide}}  {item.name:18}{item.error:>8.1%}{out:>10}  {', '.join(fits)}")
     lines += ["", f"{'class':26}{'runs':>6}{'seen':>6}{'alone':>7}{'mean |error|':>14}{'left out':>10}{'ratio':>7}"]
@@ -255,4 +264,4 @@ def left_out_text(left: Sequence[LeftOut], classes: Sequence[ClassLeftOut]) -> s
         f"{item.ratio:>7.2f}"
         for item in classes
     ]
-    return "\n".join([*lines, "seen: a figure was fitted to it; alone: the only program of a figure, in neither mean"])
+    return "\n".join([*lines, "seen: a figure was fitted to it; alone: no other tells a figure, in neither mean"])

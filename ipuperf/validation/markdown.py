@@ -161,7 +161,7 @@ def left_out(folder: Path) -> str:
     lines = []
     for entry in read(folder / LEFT_OUT):
         if "run" in entry:
-            without = "its only program" if entry["left_out"] is None else _percent(entry["left_out"])
+            without = "no other program tells" if entry["left_out"] is None else _percent(entry["left_out"])
             fits = ", ".join(f"`{key}`" for key in entry["figures"])
             factors = ", ".join(f"{factor:.2f}" for factor in entry["factors"])
             lines.append((entry["run"], entry["class"], fits, _percent(entry["error"]), without, factors))

@@ -10,7 +10,7 @@ from ipuperf import ops
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, Ir, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
 from ipuperf.lowering.lookups import most_hits
-from ipuperf.lowering.planner.embedding import plan_lookup, splits, strided_reduce
+from ipuperf.lowering.planner.embedding import combined_cycles, plan_lookup, splits, strided_reduce
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Lookup, TableUpdate
 
@@ -166,6 +166,22 @@ def test_phases():
     assert grown[2:] == [
         "indices", update, "partials", "popops::Reduce<ADD,float>", "popops::ScaledAddSupervisor<float>",
     ]  # fmt: skip
+
+
+def test_many_partial_tables_are_reduced_in_two_stages():
+    """4,096 slices of 128 into 32 rows: 92 parts of the indices."""
+    operands = [((4096, 128), FLOAT32), ((4096,), INT32)]
+    grown = phases(ops.ScatterReduce, operands, axis=0, axis_size=32)
+    reduced = ["partials", "popops::Reduce<ADD,float>"]
+    assert plan_lookup(CHIP, TableUpdate(32, 128, 4096, FLOAT32)).index_split == 92
+    assert grown[-5:] == [*reduced, *reduced, "popops::ScaledAddSupervisor<float>"]
+
+
+def test_what_is_added_to_the_table_may_share_its_memory_element():
+    """600 sums: 300 vectors, 50 on each worker, at 3 cycles instead of 1; six workers."""
+    item, sums = TableUpdate(32, 128, 4096, FLOAT32), np.array([600])
+    slow, fast = (int(combined_cycles(item, sums, CHIP, apart=apart)[0]) for apart in (False, True))
+    assert slow - fast == 6 * 49 * 2
 
 
 def test_phases_of_other_updates():

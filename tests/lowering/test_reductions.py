@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipuperf.lowering.code import exchange_code
-from ipuperf.lowering.reductions import plan_reduction
+from ipuperf.lowering.reductions import has_intermediate_stage, plan_reduction
 from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Reduction
@@ -33,6 +33,15 @@ def stages(sources, outputs=1, run=1, each=1, tiles=CHIP.tiles, together=1):
 )
 def test_sums_of_many_tiles_take_a_stage_between(sources, wanted):
     assert stages(sources) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "sources", "wanted"),
+    [(64, 100, False), (65, 100, True), (65, 1104, True), (65, 1105, False), (76, 1472, False), (77, 1472, True)],
+)
+def test_when_a_stage_between_is_taken(fan_in, sources, wanted):
+    """From 65 partials on; where more than 3/4 of 1,472 tiles have partials, from 2 sqrt(1,472) = 76.7 on."""
+    assert has_intermediate_stage(fan_in, sources, CHIP) == wanted
 
 
 def test_runs_that_stay_on_their_tiles_are_complete():

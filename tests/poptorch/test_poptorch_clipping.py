@@ -79,3 +79,15 @@ def test_a_norm_below_the_limit_changes_nothing() -> None:
     main = model.compiled_model.exported.ir.graphs
     kinds = [op.type for graph in main.values() for op in graph.ops]
     assert kinds.count("ReduceSumSquare") == len(list(model.model.parameters()))
+
+
+def test_each_sharded_gradient_has_an_all_reduce_of_its_own() -> None:
+    """As many scalars are summed over the replicas for the norm as there are gradients with at least eight elements."""
+    strategy = poptorch.ShardedExecution(*BLOCKS)
+    ours, theirs = sgd(poptorch.optim, max_grad_norm=LIMIT), clipped(sgd(torch.optim))
+    model = compare(ours, theirs, strategy=strategy, change=sharded_state, calls=1, replicas=2)
+    sharded = [p for p in model.model.parameters() if p.numel() >= 8]
+    ops = [op for graph in model.compiled_model.exported.ir.graphs.values() for op in graph.ops]
+    reduced = [op for op in ops if op.type == "ReplicatedAllReduceInplace" and op.inputs[0].producer is not None]
+    summed = [op for op in reduced if op.inputs[0].producer.type == "ReduceSumSquare"]
+    assert len(summed) == len(sharded) > 1

@@ -177,11 +177,15 @@ def update_cycles(
     return cycles(columns, found, passed, item.dtype.size, workers)
 
 
-def combined_cycles(item: TableUpdate, elements: np.ndarray, chip: Chip) -> np.ndarray:
+def combined_cycles(item: TableUpdate, elements: np.ndarray, chip: Chip, *, apart: bool) -> np.ndarray:
     """Tile cycles in which reduced partial tables get into the table: a scaled addition, or the operation itself;
-    what is written has no partial tables."""
+    what is written has no partial tables.
+
+    ``apart``: table and sums lie in different memory elements. PopLibs' planner counts on that ("optimistically", says
+    DynamicSlice.cpp), but nothing makes them lie so: its scaledAddTo is asked for without ``optimizeForSpeed``.
+    """
     if item.operation == "ADD":
-        return scaled_add_cycles(item.dtype, item.dtype, True, apart=True)(elements, chip)
+        return scaled_add_cycles(item.dtype, item.dtype, True, apart=apart)(elements, chip)
     if item.operation == "NONE":
         return np.zeros_like(elements)
     return vertices.binary(COMBINED_BY[item.operation], item.dtype, 1).cycles(elements, chip)
@@ -199,7 +203,7 @@ def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     outputs = ceil_div(sums, grids.index_split)
     reduced = outputs * grids.index_split
     reduction = strided_reduce(outputs, grids.index_split, size, chip)
-    added = combined_cycles(item, outputs, chip)
+    added = combined_cycles(item, outputs, chip, apart=True)
     cycles = 2 * grids.exchange(grids.surplus) + grids.exchange(grids.groups * slices) + grids.groups * update
     filled = vertices.fill(item.dtype, 1).cycles(sums, chip)
     cycles = cycles + split * (filled + grids.exchange(reduced * size) + reduction + added)

@@ -296,18 +296,8 @@ class Lowering(Places):
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
-        self.ops.append(
-            OpInfo(
-                len(self.ops),
-                f"{graph}/{op.label}",
-                op.type,
-                graph,
-                self.phases[op],
-                flops,
-                op.location,
-                computed_type(op),
-            )  # fmt: skip
-        )
+        about = (op.type, graph, self.phases[op], flops, op.location, computed_type(op))
+        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", *about))
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------

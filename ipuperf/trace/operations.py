@@ -52,8 +52,8 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
 
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step that most of the cycles are; cycles, waiting_cycles,
     share and flops as in :func:`operations`; imbalance_cycles, the part of its compute that the average tile waits for
-    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. Cycles of a kind add up to
-    those of :meth:`Trace.totals`.
+    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. Cycles of a kind
+    add up to those of :meth:`Trace.totals`.
     """
     costs = _costs(trace, rows)
     frame = op_facts(trace, costs.op_id)

@@ -1,7 +1,7 @@
 """The report as one HTML file: opens offline, holds everything it shows, and asks nobody for anything.
 
-``page.js`` and ``timeline.js`` draw what :mod:`~ipuperf.report.page.facts` takes from the trace; it is plain JavaScript with type
-comments, needs no build step, and reads the facts from a compressed block in the page itself. Without JavaScript the
+``page.js`` and ``timeline.js`` draw what :mod:`~ipuperf.report.page.facts` takes from the trace: plain JavaScript with
+type comments, no build step, the facts in a compressed block of the page itself. Without JavaScript the
 summary is there as text.
 """
 

@@ -14,13 +14,16 @@ from ipuperf.report.page.time_facts import page_window, timeline
 from ipuperf.report.palette import CATEGORY_COLOURS, KIND_COLOURS, KIND_LABELS, PHASE_COLOURS
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
 from ipuperf.report.text import verdicts
-from ipuperf.trace import KINDS, PHASES
+from ipuperf.trace import KINDS, PHASES, fitting_window
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 _POINTS = 4_000
 """Pieces of the critical path drawn at most."""
+
+_FOLLOWED = 400_000
+"""Slices up to which live bytes are followed over time; of more a window from the start."""
 
 SAFE_COLOURS: dict[str, str] = {
     "compute": "#d55e00",
@@ -89,7 +92,7 @@ def page_facts(trace: Trace, most: int) -> dict[str, Any]:
         "timeline": timeline(trace, window) if executed else None,
         "operations": op_facts(trace) if executed else None,
         "memory": tile_memory(trace),
-        "liveness": liveness(trace, window),
+        "liveness": liveness(trace, fitting_window(trace, _FOLLOWED)),
         "variables": variables_of(trace),
         "links": link_facts(trace, summary),
         "host": lists(trace.table("host_events")),

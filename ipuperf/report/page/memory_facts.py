@@ -70,6 +70,7 @@ def liveness(trace: Trace, window: Window | None) -> dict[str, Any]:
                 times, values = thinned(_POINTS, time, value)
                 held = dict(zip(total[::-1].tolist(), table["step"][rows[::-1]].tolist(), strict=True))
                 result[str(ipu)]["time"] = [times, values, [held.get(each, -1) for each in values]]
+                result[str(ipu)]["until"] = window[1] if window is not None else None
     return result
 
 

@@ -40,12 +40,14 @@ def bounds(table: pd.DataFrame) -> np.ndarray:
 
 
 def peak_share(trace: Trace, table: pd.DataFrame) -> np.ndarray:
-    """Operations of each row over what its IPU could do of its type in the same cycles; -1 where that is not known."""
+    """Operations of each row over what its IPU could do of its type in the same cycles; -1 where that is not known
+    and of ops without any."""
     ops, peaks = trace.columns("ops"), trace.meta["peak_flops_per_cycle"]
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     peak = np.array([peaks.get(types.get(name, ""), 0) for name in table["op"]], dtype=np.float64)
     able = peak * table["cycles"].to_numpy().astype(np.float64)
-    return np.where(able > 0, table["flops"].to_numpy().astype(np.float64) / np.where(able > 0, able, 1.0), -1.0)
+    done = table["flops"].to_numpy().astype(np.float64)
+    return np.where((able > 0) & (done > 0), done / np.where(able > 0, able, 1.0), -1.0)
 
 
 def op_facts(trace: Trace) -> dict[str, Any]:

@@ -143,48 +143,68 @@ function ipuChooser(of, changed) {
   return make("select", { "aria-label": "IPU", onchange: changed }, ...Object.keys(of).map((ipu) => make("option", { value: ipu }, "IPU " + ipu)));
 }
 
+/** What live variables are for: colours, and those for the colour-blind. @type {Record<string, [string, string]>} */
+const PARTS = { variable: ["#6f6ffe", "#0072b2"], intermediate: ["#17becf", "#009e73"], temporary: ["#f7aa67", "#e69f00"], always: ["#f66271", "#d55e00"] };
+const partColours = (/** @type {string} */ name) => (PARTS[name] || ["#bcbd22", "#cc79a7"])[safeColours ? 1 : 0];
+
 function livenessView(/** @type {HTMLElement} */ at) {
   const all = facts.liveness;
   if (!Object.keys(all).length) { at.append(make("p", {}, "The trace holds no liveness.")); return {}; }
-  const chosen = ipuChooser(all, () => { step = -1; draw(); }), canvas = make("canvas", { id: "liveness-canvas", tabindex: 0 });
-  const said = make("div", { class: "facts", id: "liveness-facts" }), listed = make("div");
-  let step = -1, alwaysToo = true, overTime = false;
+  const chosen = ipuChooser(all, () => { step = -1; draw(); }), canvas = make("canvas", { id: "liveness-canvas", tabindex: 0 }), key = make("div");
+  const said = make("div", { class: "facts", id: "liveness-facts" }), listed = make("div", { id: "liveness-variables" });
+  let step = -1, moment = -1, alwaysToo = true, overTime = false;
   const always = make("button", { onclick: () => { alwaysToo = !alwaysToo; draw(); } }, "always live");
-  const time = make("button", { onclick: () => { overTime = !overTime; draw(); } }, "over time");
-  at.append(make("div", { class: "tools" }, chosen, always, time), canvas, said, make("h2", {}, "Variables"), listed);
-  const HEIGHT = 300, LEFT = 64, BOTTOM = 22;
+  const time = make("button", { id: "liveness-time", onclick: () => { overTime = !overTime; moment = -1; draw(); } }, "over time");
+  at.append(make("div", { class: "tools" }, chosen, always, time, make("span", { class: "note" }, "Click, or arrow keys: the variables that are live then.")), key, canvas, said, make("h2", {}, "Variables live then"), listed);
+  const HEIGHT = 260, LEFT = 64, BOTTOM = 22;
+  const sums = (/** @type {any} */ one) => one.other.map((/** @type {number} */ o, /** @type {number} */ i) => o + one.always[i]);
   function draw() {
     const one = all[chosen.value], { to, width } = context(canvas, HEIGHT), timed = overTime && one.time;
-    const xs = timed ? one.time[0] : one.step, values = timed ? one.time[1] : one.other.map((/** @type {number} */ o, /** @type {number} */ i) => o + (alwaysToo ? one.always[i] : 0));
-    const last = timed ? facts.total_cycles : one.steps, top = Math.max(...values, 1) * 1.08;
-    const x = (/** @type {number} */ s) => LEFT + (s - (timed ? xs[0] : 0)) / Math.max(last - (timed ? xs[0] : 0), 1) * (width - LEFT - 8), y = (/** @type {number} */ v) => HEIGHT - BOTTOM - v / top * (HEIGHT - BOTTOM - 8);
-    const area = (/** @type {number[]} */ base, /** @type {number[]} */ high, /** @type {string} */ fill) => {
-      to.fillStyle = fill; to.beginPath(); to.moveTo(x(xs[0]), y(base[0]));
-      high.forEach((v, i) => { to.lineTo(x(xs[i]), y(v)); to.lineTo(x(i + 1 < xs.length ? xs[i + 1] : last), y(v)); });
+    const layers = /** @type {[string, number[], string][]} */ ([]);
+    if (timed) layers.push(["always live and not", one.time[1], partColours("variable")]);
+    else {
+      if (alwaysToo) layers.push(["always live", one.always, partColours("always")]);
+      const names = Object.keys(one.parts).sort((a, b) => Number(b === "variable") - Number(a === "variable"));
+      for (const name of names) layers.push([(name === "temporary" ? "temporary memory" : name + "s") + ", not always live", one.parts[name], partColours(name)]);
+      if (!names.length) layers.push(["not always live", one.other, partColours("variable")]);
+    }
+    const xs = timed ? one.time[0] : one.step, values = xs.map((/** @type {number} */ _, /** @type {number} */ i) => layers.reduce((sum, l) => sum + l[1][i], 0));
+    const begin = timed ? xs[0] : 0, last = timed ? one.until || facts.total_cycles : one.steps, top = values.reduce((/** @type {number} */ a, /** @type {number} */ b) => Math.max(a, b), 1) * 1.08;
+    const x = (/** @type {number} */ s) => LEFT + (s - begin) / Math.max(last - begin, 1) * (width - LEFT - 8), y = (/** @type {number} */ v) => HEIGHT - BOTTOM - v / top * (HEIGHT - BOTTOM - 8);
+    let base = xs.map(() => 0);
+    for (const [, amounts, fill] of layers) {
+      const high = base.map((/** @type {number} */ b, /** @type {number} */ i) => b + amounts[i]);
+      to.fillStyle = fill; to.globalAlpha = 0.8; to.beginPath(); to.moveTo(x(xs[0]), y(base[0]));
+      high.forEach((/** @type {number} */ v, /** @type {number} */ i) => { to.lineTo(x(xs[i]), y(v)); to.lineTo(x(i + 1 < xs.length ? xs[i + 1] : last), y(v)); });
       for (let i = xs.length - 1; i >= 0; i--) { to.lineTo(x(i + 1 < xs.length ? xs[i + 1] : last), y(base[i])); to.lineTo(x(xs[i]), y(base[i])); }
-      to.fill();
-    };
-    const zero = xs.map(() => 0), base = !timed && alwaysToo ? one.always : zero;
-    if (!timed && alwaysToo) area(zero, one.always, "#f6627188");
-    area(base, values, "#6f6ffe99");
+      to.fill(); to.globalAlpha = 1; base = high;
+    }
     to.fillStyle = colour("--soft");
-    for (let i = 0; i <= 4; i++) { const v = top * i / 4; to.fillText(bytes(v), 4, y(v)); to.fillRect(LEFT, y(v), width - LEFT - 8, 0.5); }
-    for (let i = 0; i <= 6; i++) to.fillText(whole((timed ? xs[0] : 0) + (last - (timed ? xs[0] : 0)) * i / 6), Math.min(x((timed ? xs[0] : 0) + (last - (timed ? xs[0] : 0)) * i / 6), width - 60), HEIGHT - 9);
-    const peak = values.indexOf(Math.max(...values));
-    if (step < 0) step = one.step[one.other.map((/** @type {number} */ o, /** @type {number} */ i) => o + one.always[i]).reduce((/** @type {number} */ best, /** @type {number} */ v, /** @type {number} */ i, /** @type {number[]} */ list) => (v > list[best] ? i : best), 0)];
+    for (let i = 0; i <= 4; i++) { const v = top * i / 4; to.fillText(bytes(v), 4, Math.min(Math.max(y(v), 7), HEIGHT - BOTTOM - 6)); to.fillRect(LEFT, y(v), width - LEFT - 8, 0.5); }
+    for (let i = 0; i <= 6; i++) to.fillText(whole(begin + (last - begin) * i / 6), Math.min(x(begin + (last - begin) * i / 6), width - 78), HEIGHT - 9);
+    const whole_ = sums(one), peak = whole_.indexOf(Math.max(...whole_));
+    if (step < 0) step = one.step[peak];
     const place = Math.max(lower(one.step, step + 1) - 1, 0);
-    if (!timed) { to.fillStyle = colour("--accent"); to.fillRect(x(step), 4, 1.5, HEIGHT - BOTTOM - 4); }
-    said.textContent = timed ? `bytes over cycles; peak ${whole(values[peak])} B at cycle ${whole(xs[peak])}`
-      : `step ${whole(step)} of ${whole(one.steps)} (${one.program[place]}): ${whole(one.other[place])} B not always live, ${whole(one.always[place])} B always live. Peak of both: ${whole(Math.max(...one.other.map((/** @type {number} */ o, /** @type {number} */ i) => o + one.always[i])))} B`;
-    said.dataset.step = String(step); said.dataset.other = String(one.other[place]); said.dataset.always = String(one.always[place]);
+    to.fillStyle = colour("--accent"); if (!timed) to.fillRect(x(step), 4, 1.5, HEIGHT - BOTTOM - 4); else if (moment >= 0) to.fillRect(x(moment), 4, 1.5, HEIGHT - BOTTOM - 4);
+    const most = values.indexOf(values.reduce((/** @type {number} */ a, /** @type {number} */ b) => Math.max(a, b), 0));
+    said.textContent = (timed ? `bytes over cycles; peak ${whole(values[most])} B at cycle ${whole(xs[most])}${moment >= 0 ? `; chosen: cycle ${whole(moment)}, as at step ${whole(step)}` : ""}\n` : "")
+      + `step ${whole(step)} of ${whole(one.steps)} (${one.program[place]}): ${whole(one.other[place])} B not always live, ${whole(one.always[place])} B always live. Peak of both: ${whole(whole_[peak])} B`;
+    Object.assign(said.dataset, { step, other: one.other[place], always: one.always[place], parts: Object.keys(one.parts).reduce((sum, name) => sum + one.parts[name][place], 0) });
+    key.replaceChildren(legend(layers.map(([name, , fill]) => [name, fill])));
+    time.setAttribute("aria-pressed", String(overTime)); always.setAttribute("aria-pressed", String(alwaysToo));
     const ipu = Number(chosen.value), live = facts.variables.listed.filter((/** @type {any} */ v) => v.ipu === ipu && (v.always_live ? alwaysToo : v.live.some((/** @type {number[]} */ r) => r[0] <= step && step < r[1])));
-    listed.replaceChildren(sortable([["variable", (/** @type {any} */ v) => v.name], ["bytes", (/** @type {any} */ v) => v.bytes, "n", whole], ["always live", (/** @type {any} */ v) => v.always_live ? "yes" : ""], ["for", (/** @type {any} */ v) => v.category], ["line", (/** @type {any} */ v) => v.line, "", brief]], live.slice(0, 300)),
+    listed.dataset.bytes = String(live.reduce((/** @type {number} */ sum, /** @type {any} */ v) => sum + v.bytes, 0)); listed.dataset.count = String(live.length);
+    listed.replaceChildren(sortable([["variable", (/** @type {any} */ v) => v.name, "long"], ["bytes", (/** @type {any} */ v) => v.bytes, "n", whole], ["always live", (/** @type {any} */ v) => v.always_live ? "yes" : ""], ["for", (/** @type {any} */ v) => v.category], ["line", (/** @type {any} */ v) => v.line, "", brief]], live.slice(0, 300)),
       make("p", { class: "note" }, `${whole(live.length)} variables live at this step, of the ${whole(facts.variables.listed.length)} largest of ${whole(facts.variables.count)}.`));
   }
   const choose = (/** @type {number} */ s) => { const one = all[chosen.value]; step = Math.min(Math.max(Math.round(s), 0), one.steps - 1); draw(); };
   canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-    const box = canvas.getBoundingClientRect();
-    if (!overTime) choose((event.clientX - box.left - LEFT) / (box.width - LEFT - 8) * all[chosen.value].steps - 0.5);
+    const box = canvas.getBoundingClientRect(), one = all[chosen.value], part = (event.clientX - box.left - LEFT) / (box.width - LEFT - 8);
+    if (!(overTime && one.time)) { choose(part * one.steps - 0.5); return; }
+    moment = Math.round(one.time[0][0] + part * ((one.until || facts.total_cycles) - one.time[0][0]));
+    const held = one.time[2][Math.max(lower(one.time[0], moment + 1) - 1, 0)];
+    if (held >= 0) step = held;
+    draw();
   });
   return { draw, key: (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "ArrowLeft") choose(step - 1); else if (event.key === "ArrowRight") choose(step + 1); else return false;
@@ -196,7 +216,7 @@ function memoryView(/** @type {HTMLElement} */ at) {
   const all = facts.memory;
   if (!Object.keys(all).length) { at.append(make("p", {}, "The trace holds no memory of tiles.")); return {}; }
   const chosen = ipuChooser(all, () => { variable = null; draw(); }), canvas = make("canvas", { id: "memory-canvas" }), said = make("div", { class: "facts", id: "memory-facts" });
-  const key = make("div"), worst = make("div"), names = make("div");
+  const key = make("div"), worst = make("div"), names = make("div", { id: "memory-variables" });
   let variable = /** @type {any} */ (null), limited = false;
   at.append(make("div", { class: "tools" }, chosen, make("button", { onclick: () => { limited = !limited; draw(); } }, "up to the limit")), key, canvas, said,
     make("div", { class: "two" }, make("div", {}, make("h2", {}, "Fullest tiles"), worst), make("div", {}, make("h2", {}, "Variables: click for their tiles"), names)));
@@ -221,9 +241,14 @@ function memoryView(/** @type {HTMLElement} */ at) {
     for (let i = 0; i <= 4; i++) to.fillText(bytes(top * i / 4), 4, y(top * i / 4));
     for (let i = 0; i <= 6; i++) to.fillText("tile " + whole(one.tiles * i / 6), Math.min(x(one.tiles * i / 6), width - 60), HEIGHT - 9);
     if (limit <= top) { to.fillStyle = colour("--bad"); to.fillRect(LEFT, y(limit), width - LEFT - 8, 1.5); to.fillText("limit " + whole(limit) + " B", LEFT + 8, y(limit) - 8); }
-    if (variable) for (const [from, until] of variable.tiles) { to.fillStyle = colour("--accent"); to.fillRect(x(from), HEIGHT - BOTTOM + 1, Math.max(x(until) - x(from), 1.5), 5); }
+    if (variable) for (const [from, until, size] of variable.tiles) {  // its bytes on each tile, from the bottom, and a mark below
+      const each = size / Math.max(until - from, 1);
+      to.fillStyle = colour("--fore"); to.globalAlpha = 0.55; to.fillRect(x(from), y(each), Math.max(x(until) - x(from), 1.5), y(0) - y(each)); to.globalAlpha = 1;
+      to.fillStyle = colour("--accent"); to.fillRect(x(from), HEIGHT - BOTTOM + 1, Math.max(x(until) - x(from), 1.5), 5);
+    }
     const fullest = total.indexOf(most), sum = total.reduce((a, b) => a + b, 0);
-    said.textContent = `fullest tile ${fullest}: ${whole(most)} B, ${percent(most, limit)} of ${whole(limit)} B; all tiles together ${whole(sum)} B` + (variable ? `\n${variable.name}: ${whole(variable.bytes)} B on the tiles marked below` : "");
+    said.textContent = `fullest tile ${fullest}: ${whole(most)} B, ${percent(most, limit)} of ${whole(limit)} B; all tiles together ${whole(sum)} B` + (variable ? `\n${variable.name}: ${whole(variable.bytes)} B${variable.live.length || variable.always_live ? "" : ", never live"}, on ${whole(variable.tiles.reduce((/** @type {number} */ n, /** @type {number[]} */ r) => n + r[1] - r[0], 0))} tiles${variable.pieces > variable.tiles.length ? " (the first " + whole(variable.tiles.length) + " of " + whole(variable.pieces) + " ranges)" : ""}: dark in the bars, marked below` : "");
+    said.dataset.variable = variable ? variable.name : ""; said.dataset.bytes = variable ? String(variable.bytes) : "";
     said.dataset.most = String(most); said.dataset.tile = String(fullest); said.dataset.total = String(sum);
     key.replaceChildren(legend(used.map((/** @type {any} */ c) => [c.name, c.colour])));
     const order = Array.from(total.keys()).sort((a, b) => total[b] - total[a]).slice(0, 40);
@@ -379,7 +404,8 @@ async function main() {
   });
   if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.dataset.theme = "dark";
   show(Math.max(VIEWS.findIndex(([name]) => "#" + name.toLowerCase().replace(" ", "-") === location.hash), 0));
-  document.documentElement.dataset.ready = "yes";
+  document.getElementById("text")?.removeAttribute("open");
+  document.documentElement.dataset.ready = "yes"; performance.mark("ready");
 }
 main().catch((error) => {
   document.getElementById("views")?.append(make("p", { class: "bad" }, "The page cannot be shown: " + error.message + ". The summary is below."));

@@ -53,8 +53,8 @@ def timeline(trace: Trace, window: Window | None) -> dict[str, Any]:
 
 
 def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str, Any]]:
-    """Names of ops, and the steps of the given segments in columns: ``first`` says where those of each begin, ``rel`` is
-    relative to the step before, ``loop`` a row of ``loops`` (-1: none)."""
+    """Names of ops, and the steps of the given segments in columns: ``first``: where those of each begin, ``rel``:
+    relative to the step before, ``loop``: a row of ``loops`` (-1: none)."""
     steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
     place = template.place(segments)
     counts = template.count[place]

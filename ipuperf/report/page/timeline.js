@@ -339,7 +339,8 @@ function timelineView(/** @type {HTMLElement} */ at) {
   }
   /** A lane of the host or of a link. */
   function drawLane(/** @type {any} */ to, /** @type {any} */ x, /** @type {number} */ width, /** @type {any} */ lane, /** @type {number} */ y, /** @type {string} */ name, /** @type {string} */ fill, /** @type {(i: number) => string} */ label) {
-    to.fillStyle = colour("--fore"); to.fillText(name.length > 19 ? name.slice(0, 18) + "\u2026" : name, 6, y + LANE / 2);
+    const said = name.slice(name.indexOf("/") + 1).replace("->", "\u2192").replace("gateway", "gw");
+    to.fillStyle = colour("--fore"); to.fillText(said.length > 17 ? said.slice(0, 16) + "\u2026" : said, 6, y + LANE / 2);
     to.fillStyle = colour("--line"); to.fillRect(LABEL, y + LANE - 1, width - LABEL, 0.6);
     let drawn = -1, from = Math.max(lower(lane.start, view[0]) - 1, 0);
     while (from > 0 && lane.start[from - 1] + lane.dur[from - 1] > view[0]) from--;

@@ -35,7 +35,13 @@ function bytes(/** @type {number} */ n) {
     if (Math.abs(n) >= limit) return (n / limit).toFixed(1) + " " + unit;
   return whole(n) + " B";
 }
-const colour = (/** @type {string} */ name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** @type {Map<string, string>} */ const colours = new Map();
+/** A colour of the theme; asking for a style takes long, so it is asked once a theme. @param {string} name */
+function colour(name) {
+  const key = document.documentElement.dataset.theme + name; let known = colours.get(key);
+  if (!known) colours.set(key, (known = getComputedStyle(document.documentElement).getPropertyValue(name).trim()));
+  return known;
+}
 const kindColour = (/** @type {number} */ code) => (safeColours ? facts.kinds[code].safe : facts.kinds[code].colour);
 const colourOf = (/** @type {string} */ kind) => kindColour(facts.kinds.findIndex((/** @type {any} */ k) => k.name === kind));
 /** The last folders and the name of a path with its line. @param {string} line */

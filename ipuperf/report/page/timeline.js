@@ -312,9 +312,14 @@ function timelineView(/** @type {HTMLElement} */ at) {
     if (lanes) line.lanes.forEach((/** @type {any} */ lane, /** @type {number} */ n) => drawLane(to, x, width, lane, laneTop + n * (LANE + 3), lane.name, colourOf(lane.kind === "ddr" ? "remote_load" : "link"), (i) => lane.ops[lane.op[i]].split("/").pop() || bytes(lane.bytes[i])));
     const phases = facts.phases.slice(0, grid ? 6 : 4).map((/** @type {any} */ p, /** @type {number} */ i) => [p.name, phaseColour(i)]);
     const kinds = facts.kinds.map((/** @type {any} */ k, /** @type {number} */ i) => [k.label, kindColour(i)]).slice(grid ? 2 : 0);
-    key.replaceChildren(legend([...kinds, ...phases].filter((/** @type {any} */ k, /** @type {number} */ i, /** @type {any[]} */ all) => all.findIndex((o) => o[0] === k[0]) === i)));
+    const look = String([grid, safeColours]);
+    if (key.dataset.look !== look) {
+      key.dataset.look = look;
+      key.replaceChildren(legend([...kinds, ...phases].filter((/** @type {any} */ k, /** @type {number} */ i, /** @type {any[]} */ all) => all.findIndex((o) => o[0] === k[0]) === i)));
+      pipeline.setAttribute("aria-pressed", String(grid));
+    }
     shown.dataset.frames = String(frames); shown.dataset.flows = String(flowing);
-    pipeline.setAttribute("aria-pressed", String(grid)); links.setAttribute("aria-pressed", String(lanes));
+    if (links.getAttribute("aria-pressed") !== String(lanes)) links.setAttribute("aria-pressed", String(lanes));
   }
   /** Lines where copies between stages leave. */
   function drawGrid(/** @type {any} */ to, /** @type {any} */ x, /** @type {number} */ width) {

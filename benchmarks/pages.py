@@ -52,6 +52,7 @@ _DRIVE = """(async ({pan, depth}) => {
 def measured(browser: Browser, name: str, file: Path) -> dict[str, Any]:
     """The figures of one page."""
     page = browser.open(file, "timeline")
+    page.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
     paint, ready = page.run(
         "[performance.getEntriesByName('first-contentful-paint')[0].startTime, performance.getEntriesByName('ready')[0]"
         ".startTime]"

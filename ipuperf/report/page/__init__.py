@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 5_000_000
 """Size of a page at most; of a longer trace less of the time line is in it, and the page says so."""
 
-_MOST_SLICES = 400_000
+_MOST_SLICES = 3_000_000
 """Executions of segments and transfers on the time line to begin with."""
 
 

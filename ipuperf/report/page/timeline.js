@@ -224,14 +224,36 @@ function timelineView(/** @type {HTMLElement} */ at) {
           } else wide.push([a, b, i, bit.j]);
         }
       };
+      const level = Math.floor(Math.log(0.7 / scale) / Math.log(4));  // steps that are together less than a pixel go together
       for (let i = lower(row.reach, view[0]); i < row.start.length && row.start[i] < view[1]; i++) {
-        const shape = row.shape[i], a = (row.start[i] - view[0]) * scale, b = a + shape.end * scale;
-        if (b - a < 1 && !(found && matches(shape))) spread(sums, pixels, a, b, shape.mix, scale);
-        else inside(shape.bits, row.start[i], i);
+        const shape = row.shape[i], base = row.start[i], a = (base - view[0]) * scale, b = a + shape.end * scale, seek = found !== "" && marks.length < 4 * pixels && matches(shape);
+        if (b - a < 1) { spread(sums, pixels, a, b, shape.mix, scale); if (seek) marks.push(a); continue; }
+        if (level < 0 || shape.bits.length < 8) { inside(shape.bits, base, i); continue; }
+        for (const group of groupsOf(shape, level)) {
+          const left = (base + group.begin - view[0]) * scale, right = (base + group.end - view[0]) * scale;
+          if (right < 0 || left > pixels) continue;
+          if (!group.mix) { inside(group.bits, base, i); continue; }
+          spread(sums, pixels, left, right, group.mix, scale);
+          if (seek && group.bits.some((/** @type {Bit} */ bit) => !bit.nodes && hits[steps.op[bit.j]])) marks.push(left);
+        }
       }
       return;
     }
     if (found) for (let i = lower(row.reach, view[0]); i < row.start.length && row.start[i] < view[1]; i++) if (matches(row.shape[i])) marks.push((row.start[i] - view[0]) * scale);
+  }
+  /** The steps of a segment, those that follow each other within 4^level cycles as one. @param {any} shape @param {number} level */
+  function groupsOf(shape, level) {
+    shape.groups = shape.groups || new Map();
+    let known = shape.groups.get(level);
+    if (known) return known;
+    shape.groups.set(level, (known = /** @type {any[]} */ ([])));
+    let open = /** @type {any} */ (null);
+    for (const bit of shape.bits) {
+      if (!open || bit.end - open.begin > 4 ** level) known.push((open = { begin: bit.begin, end: bit.end, bits: [], mix: null }));
+      open.bits.push(bit); open.end = Math.max(open.end, bit.end);
+    }
+    for (const group of known) if (group.bits.length > 1) group.mix = mixOf({ j: -1, begin: 0, end: 0, inner: 0, count: 1, period: 0, nodes: group.bits });
+    return known;
   }
   /** Cycles by code of a whole loop. @param {Bit} bit @returns {number[][]} */
   function mixOf(bit) {

@@ -2,8 +2,8 @@
 
     python benchmarks/pages.py [--traces FOLDER] [--json FILE] [NAME ...]
 
-For each program of ``page_programs.py`` one page is opened in headless Chromium. ``first_paint_s`` and ``ready_s`` count
-from the begin of loading; frames are those of ``requestAnimationFrame`` while the page's own handlers of wheel and
+For each program of ``page_programs.py`` one page is opened in headless Chromium. ``first_paint_s`` and ``ready_s``
+count from the begin of loading; frames are those of ``requestAnimationFrame`` while the page's own handlers of wheel and
 drag are driven once a frame, over the whole run and zoomed in. Bounds: first paint below 2 s, more than 30 frames a
 second, below 5 MB, nothing on the console, no request. Exit code 1 where one is missed.
 """
@@ -31,8 +31,9 @@ _DRIVE = """(async ({pan, depth}) => {
   const canvas = document.getElementById("timeline-canvas"), box = canvas.getBoundingClientRect();
   const frame = () => new Promise(requestAnimationFrame), said = document.getElementById("timeline-window").dataset;
   const key = (k) => document.dispatchEvent(new KeyboardEvent("keydown", {key: k}));
-  const wheel = (by) => canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: by, clientX: box.left + 700, cancelable: true}));
-  const drag = (type, x) => canvas.dispatchEvent(new PointerEvent(type, {clientX: x, clientY: box.top + 40, pointerId: 1}));
+  const turned = {clientX: box.left + 700, cancelable: true}, held = {clientY: box.top + 40, pointerId: 1};
+  const wheel = (by) => canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: by, ...turned}));
+  const drag = (type, x) => canvas.dispatchEvent(new PointerEvent(type, {clientX: x, ...held}));
   key("0");
   for (let n = 0; n < depth; n++) key("w");
   for (let n = 0; n < 3; n++) await frame();

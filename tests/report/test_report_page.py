@@ -14,6 +14,7 @@ import pytest
 
 import ipuperf.report.page as module
 from ipuperf.report import critical_path, path_cycles, report_page, step_time, summary_text, why_text
+from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.op_facts import bounds
 from ipuperf.testing.browser import Browser, Page, find_browser
 from ipuperf.trace import KINDS
@@ -198,7 +199,18 @@ def test_the_critical_path_covers_the_run_and_follows_the_blame(trace, synthetic
         table = path.table()
         assert (table["start"] + table["dur"]).tolist()[:-1] == table["start"].tolist()[1:]
         assert table["dur"].sum() == trace.table("runs")["dur"][run]
-        assert path_cycles(trace, path)["cycles"].sum() == table["dur"].sum()
+        cycles = path_cycles(trace, path)
+        assert cycles["cycles"].sum() == table["dur"].sum()
+        stretches = path_stretches(trace, path)
+        assert (stretches["start"] + stretches["dur"]).tolist()[:-1] == stretches["start"].tolist()[1:]
+        assert stretches["dur"].sum() == table["dur"].sum()
+        place = {"link": "links", "sync_external": "sync", "idle": "sync"}
+        named = [
+            place.get(kind, {"remote": "ddr", "host": "host"}.get(kind.split("_")[0], "tiles"))
+            for kind in cycles["kind"]
+        ]
+        by_place = cycles["cycles"].groupby([cycles["ipu"], np.array(named)]).sum()
+        assert stretches.groupby(["ipu", "place"])["dur"].sum().to_dict() == by_place.to_dict()
 
 
 def test_why_names_the_bound_and_the_waits(trace):

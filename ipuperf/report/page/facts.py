@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
-from ipuperf.report.critical_path import critical_path, path_cycles
+from ipuperf.report.critical_path import critical_path, path_cycles, path_stretches
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.link_facts import link_facts
 from ipuperf.report.page.memory_facts import liveness, tile_memory, variables_of
@@ -19,7 +19,7 @@ from ipuperf.trace import KINDS, PHASES, fitting_window
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
-_POINTS = 4_000
+_POINTS = 20_000
 """Pieces of the critical path drawn at most."""
 
 _FOLLOWED = 400_000
@@ -103,7 +103,7 @@ def _time(trace: Trace) -> dict[str, Any]:
     """Where the last run goes, waiting by owner, and its critical path."""
     time = step_time(trace)
     path = critical_path(trace, found=time.waits)
-    pieces = path.table()
+    pieces = path_stretches(trace, path)
     return {
         "ipu": time.ipu,
         "replica": time.replica,
@@ -111,7 +111,7 @@ def _time(trace: Trace) -> dict[str, Any]:
         "sentence": time.sentence(),
         "parts": [{"name": name, "label": TIME_PARTS[name], "cycles": cycles} for name, cycles in time.parts.items()],
         "waiting": {str(ipu): owners for ipu, owners in time.waits.by_ipu().items()},
-        "path": lists(pieces.head(_POINTS)[["ipu", "start", "dur", "sync"]]),
+        "path": lists(pieces.head(_POINTS)),
         "path_pieces": len(pieces),
         "path_cycles": lists(path_cycles(trace, path).head(400)),
     }

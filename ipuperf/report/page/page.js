@@ -346,20 +346,26 @@ function linksView(/** @type {HTMLElement} */ at) {
 function pathView(/** @type {HTMLElement} */ at) {
   const { time } = facts;
   if (!time || !time.path) { at.append(make("p", {}, facts.untold || "Nothing was executed.")); return {}; }
-  const canvas = make("canvas", { id: "path-canvas" }), path = time.path, cost = time.path_cycles;
-  at.append(make("p", { class: "note" }, "The chain of work without which the last run would end earlier, read backwards from its end: where an IPU waits, the path goes over to the IPU that it waits for."), canvas);
+  const canvas = make("canvas", { id: "path-canvas" }), key = make("div"), path = time.path, cost = time.path_cycles;
+  at.append(make("p", { class: "note" }, "The chain of work without which the last run would end earlier, read backwards from its end: where an IPU waits, the path goes over to the IPU that it waits for."), key, canvas);
   const rows = cost.op.map((/** @type {string} */ op, /** @type {number} */ i) => ({ op, ipu: cost.ipu[i], kind: facts.kinds.find((/** @type {any} */ k) => k.name === cost.kind[i]).label, cycles: cost.cycles[i] }));
   at.append(make("h2", {}, "What it consists of"), make("div", { id: "path-table", "data-cycles": cost.cycles.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0) }, sortable([["op", (/** @type {any} */ r) => r.op || "(no op)"], ["IPU", (/** @type {any} */ r) => r.ipu, "n"], ["kind", (/** @type {any} */ r) => r.kind], ["cycles", (/** @type {any} */ r) => r.cycles, "n", whole], ["of the run", (/** @type {any} */ r) => r.cycles / time.total, "n", (/** @type {number} */ v) => (100 * v).toFixed(2) + " %"]], rows)));
   if (time.path_pieces > path.start.length) at.append(make("p", { class: "note" }, `drawn: the first ${whole(path.start.length)} of ${whole(time.path_pieces)} pieces`));
   function draw() {
-    const ipus = [...new Set(path.ipu)].sort((a, b) => a - b), HIGH = 22, { to, width } = context(canvas, ipus.length * HIGH + 24), LEFT = 64;
+    // The IPUs on the path, then where it leaves their tiles: links, Streaming Memory, the host.
+    const ipus = [...new Set(path.ipu)].sort((a, b) => a - b), others = [["links", "IPU-Links", "link"], ["ddr", "Streaming Memory", "remote_load"], ["host", "host", "host_mid"]].filter((o) => path.place.includes(o[0]));
+    const HIGH = 24, count = ipus.length + others.length, { to, width } = context(canvas, count * HIGH + 24), LEFT = 118;
     const begin = path.start[0], end = path.start[path.start.length - 1] + path.dur[path.dur.length - 1], x = (/** @type {number} */ c) => LEFT + (c - begin) / Math.max(end - begin, 1) * (width - LEFT - 8);
-    ipus.forEach((ipu, n) => { to.fillStyle = colour("--fore"); to.fillText("IPU " + ipu, 6, n * HIGH + 14); to.fillStyle = colour("--line"); to.fillRect(LEFT, n * HIGH + 14, width - LEFT - 8, 0.5); });
+    [...ipus.map((ipu) => "IPU " + ipu), ...others.map((o) => o[1])].forEach((name, n) => { to.fillStyle = colour("--fore"); to.fillText(name, 6, n * HIGH + 14); to.fillStyle = colour("--line"); to.fillRect(LEFT, n * HIGH + 14, width - LEFT - 8, 0.5); });
+    const lane = new Map(/** @type {[string, number][]} */ (others.map((o, n) => [o[0], ipus.length + n]))), row = (/** @type {number} */ i) => lane.get(path.place[i]) ?? ipus.indexOf(path.ipu[i]);
+    const fill = new Map(/** @type {[string, string][]} */ ([["tiles", colourOf("compute")], ["sync", colourOf("sync_external")], ...others.map((o) => [o[0], colourOf(o[2])])]));
     for (let i = 0; i < path.start.length; i++) {
-      to.fillStyle = colourOf(path.sync[i] ? "sync_external" : "compute");
-      to.fillRect(x(path.start[i]), ipus.indexOf(path.ipu[i]) * HIGH + 7, Math.max(x(path.start[i] + path.dur[i]) - x(path.start[i]), 0.6), 14);
+      const left = x(path.start[i]), y = row(i) * HIGH + 7;
+      if (i && row(i) !== row(i - 1) && path.start.length < 4000) { to.fillStyle = colour("--soft"); to.fillRect(left, Math.min(y, row(i - 1) * HIGH + 7) + 7, 0.7, Math.abs(row(i) - row(i - 1)) * HIGH); }
+      to.fillStyle = fill.get(path.place[i]) || colour("--soft"); to.fillRect(left, y, Math.max(x(path.start[i] + path.dur[i]) - left, 0.6), 14);
     }
-    to.fillStyle = colour("--soft"); to.fillText(whole(begin), LEFT, ipus.length * HIGH + 12); to.fillText(whole(end) + " cycles", width - 130, ipus.length * HIGH + 12);
+    to.fillStyle = colour("--soft"); to.fillText(whole(begin), LEFT, count * HIGH + 12); to.fillText(whole(end) + " cycles", width - 130, count * HIGH + 12);
+    key.replaceChildren(legend([["on the tiles", colourOf("compute")], ...others.map((o) => /** @type {[string, string]} */ ([o[1], colourOf(o[2])])), ["sync between IPUs", colourOf("sync_external")]]));
   }
   return { draw };
 }

@@ -166,7 +166,7 @@ function timelineView(/** @type {HTMLElement} */ at) {
   const steps = line.segments, many = line.rows.length > 8, LABEL = 118, BAR = many ? 15 : 22, STRIP = 12, GAP = many ? 4 : 8, TOP = 22, LANE = 13, ROW = BAR + STRIP + GAP;
   const end = Math.max(...line.rows.map((/** @type {any} */ r) => r.reach.length ? r.reach[r.reach.length - 1] : 0), 1);
   const first = Math.min(...line.rows.filter((/** @type {any} */ r) => r.start.length).map((/** @type {any} */ r) => r.start[0] + (r.shape[0].bits[0]?.begin || 0)));
-  let view = [first, end], grid = false, lanes = line.lanes.length <= 12, found = "", picked = /** @type {any} */ (null), frames = 0, waiting = false;
+  let view = [first, end], grid = false, lanes = line.lanes.length <= (many ? 8 : 24), found = "", picked = /** @type {any} */ (null), frames = 0, waiting = false;
   let hits = new Uint8Array(line.ops.length);
   const canvas = make("canvas", { id: "timeline-canvas", tabindex: 0, "aria-label": "execution timeline" });
   const said = make("div", { class: "facts", id: "timeline-facts" }, "Wheel or w/s: zoom. Drag or a/d: move. Click: what a slice is. 0: all. p: pipeline grid. l: links. /: search an op, n: the next.");
@@ -381,7 +381,7 @@ function timelineView(/** @type {HTMLElement} */ at) {
   /** Says what is shown now, and draws it in the next frame. */
   function changed() {
     shown.textContent = `cycles ${whole(view[0])} to ${whole(view[1])} (${seconds(view[1] - view[0])})`;
-    shown.dataset.from = String(view[0]); shown.dataset.to = String(view[1]); shownWindow.from = view[0];
+    shown.dataset.from = String(view[0]); shown.dataset.to = String(view[1]); shownWindow.from = view[0] > first ? view[0] : null;
     if (!waiting) { waiting = true; requestAnimationFrame(draw); }
   }
   function zoom(/** @type {number} */ factor, around = (view[0] + view[1]) / 2) {
@@ -461,7 +461,7 @@ function bspView(/** @type {HTMLElement} */ at) {
   if (!line) { at.append(make("p", {}, "Nothing was executed.")); return {}; }
   const steps = line.segments, rows = line.rows.filter((/** @type {any} */ r) => r.start.length), canvas = make("canvas", { id: "bsp-canvas", tabindex: 0 }), said = make("div", { class: "facts", id: "bsp-facts" }), table = make("div"), key = make("div");
   const chosen = make("select", { "aria-label": "IPU", onchange: () => draw() }, ...rows.map((/** @type {any} */ r, /** @type {number} */ n) => make("option", { value: n }, "IPU " + r.ipu + (r.lane ? " I/O tiles" : "") + (facts.meta.replicas > 1 ? " of replica " + r.replica : ""))));
-  let from = shownWindow.from ?? rows[0].start[0], count = 40, marked = -1; const before = /** @type {number[]} */ ([]);
+  let from = shownWindow.from ?? rows[0].start[0] + (rows[0].shape[0].bits.find((/** @type {Bit} */ bit) => bit.nodes || steps.kind[bit.j] !== 10)?.begin ?? rows[0].shape[0].end), count = 40, marked = -1; const before = /** @type {number[]} */ ([]);
   at.append(make("p", { class: "note" }, "Phases of supersteps in their order, over all tiles: a bar is as long as the slowest tile takes; filled is the average tile, light what the others wait for the slowest. The window begins where the time line does. a/d: move, w/s: fewer or more."),
     make("div", { class: "tools" }, chosen, make("button", { onclick: () => earlier() }, "earlier"), make("button", { onclick: () => later() }, "later"), make("button", { id: "bsp-worst", onclick: worst }, "widest spread"), make("button", { onclick: () => { from = shownWindow.from ?? from; draw(); } }, "from the time line")), key, canvas, said, table);
   let shown = /** @type {any[]} */ ([]);

@@ -380,7 +380,6 @@ async function main() {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   facts = JSON.parse(await new Response(stream).text());
-  if (facts.timeline) prepareTimeline();
   const tabs = /** @type {HTMLElement} */ (document.getElementById("tabs")), views = /** @type {HTMLElement} */ (document.getElementById("views"));
   /** @type {Map<number, {at: HTMLElement, shown: Shown}>} */ const made = new Map();
   let current = 0;

@@ -24,6 +24,7 @@ function summed(steps) { let at = 0; return Float64Array.from(steps, (d) => (at 
 
 /** Absolute times, the tree of each segment, and in which order passes come, once. */
 function prepareTimeline() {
+  if (facts.timeline.host) return;
   const line = facts.timeline, { segments } = line, { loops } = segments, shapes = new Map();
   for (let s = 0; s + 1 < segments.first.length; s++)
     for (let j = segments.first[s] + 1; j < segments.first[s + 1]; j++) segments.rel[j] += segments.rel[j - 1];
@@ -152,8 +153,8 @@ function coarse(row, first, end) {
 function spread(sums, cells, a, b, mix, scale) {
   const low = Math.max(Math.floor(a), 0), high = Math.min(Math.floor(b), cells - 1), long = Math.max(b - a, 1e-9);
   for (let p = low; p <= high; p++) {
-    const part = b - a < 1e-6 ? 1 : Math.max(Math.min(b, p + 1) - Math.max(a, p), 0) / long;
-    for (const [code, cycles] of mix) sums[p * CODES + code] += cycles * scale * part;
+    const part = scale * (b - a < 1e-6 ? 1 : Math.max(Math.min(b, p + 1) - Math.max(a, p), 0) / long);
+    for (let m = 0; m < mix.length; m++) sums[p * CODES + mix[m][0]] += mix[m][1] * part;
   }
 }
 
@@ -163,6 +164,7 @@ const shownWindow = { from: /** @type {number | null} */ (null) };
 function timelineView(/** @type {HTMLElement} */ at) {
   const line = facts.timeline;
   if (!line) { at.append(make("p", {}, "Nothing was executed.")); return {}; }
+  prepareTimeline();
   const steps = line.segments, many = line.rows.length > 8, LABEL = 118, BAR = many ? 15 : 22, STRIP = 12, GAP = many ? 4 : 8, TOP = 22, LANE = 13, ROW = BAR + STRIP + GAP;
   const end = Math.max(...line.rows.map((/** @type {any} */ r) => r.reach.length ? r.reach[r.reach.length - 1] : 0), 1);
   const first = Math.min(...line.rows.filter((/** @type {any} */ r) => r.start.length).map((/** @type {any} */ r) => r.start[0] + (r.shape[0].bits[0]?.begin || 0)));
@@ -271,21 +273,27 @@ function timelineView(/** @type {HTMLElement} */ at) {
     return [n >> 16, (n >> 8) & 255, n & 255];
   };
 
-  /** The sums of a row as pixels: the colour of what fills most of each. */
-  function paint(/** @type {any} */ to, /** @type {Float32Array} */ sums, /** @type {number} */ pixels, /** @type {number} */ y, /** @type {any} */ colours) {
-    const ratio = window.devicePixelRatio || 1, width = Math.round(pixels * ratio);
-    for (const [high, from, until, shift, others] of /** @type {[number, number, number, number, boolean][]} */ ([[BAR, grid ? 12 : 0, grid ? 18 : 12, 0, grid], [STRIP - 2, 12, 17, BAR + 1, false]])) {
-      const tall = Math.round(high * ratio), image = to.createImageData(width, tall), data = new Uint32Array(image.data.buffer), lineOf = new Uint32Array(width);
+  let image = /** @type {ImageData | null} */ (null);
+  /** An empty picture of all rows. */
+  function blank(/** @type {any} */ to, /** @type {number} */ pixels) {
+    const ratio = window.devicePixelRatio || 1, width = Math.round(pixels * ratio), tall = Math.max(Math.round(line.rows.length * ROW * ratio), 1);
+    if (!image || image.width !== width || image.height !== tall) image = to.createImageData(width, tall);
+    const data = new Uint32Array(/** @type {ImageData} */ (image).data.buffer); data.fill(0);
+    return data;
+  }
+  /** The sums of a row as pixels of the picture: the colour of what fills most of each. */
+  function paint(/** @type {Uint32Array} */ data, /** @type {Float32Array} */ sums, /** @type {number} */ pixels, /** @type {number} */ number, /** @type {any} */ shades) {
+    const ratio = window.devicePixelRatio || 1, width = Math.round(pixels * ratio), colouring = new Uint32Array(width);
+    for (let strip = 0; strip < 2; strip++) {
+      const from = strip || grid ? 12 : 0, until = strip ? 17 : grid ? 18 : 12, others = grid && !strip;
       for (let p = 0; p < width; p++) {
-        const cell = Math.min(Math.floor(p / ratio), pixels - 1) * CODES; let best = -1, most = 0, sum = 0;
+        const cell = (ratio === 1 ? p : Math.min(Math.floor(p / ratio), pixels - 1)) * CODES; let best = -1, most = 0, sum = 0;
         for (let code = from; code < until; code++) { const v = sums[cell + code]; sum += v; if (v > most) { most = v; best = code; } }
         if (others) for (let code = 2; code < 12; code++) { const v = sums[cell + code]; sum += v; if (v > most) { most = v; best = code; } }
-        if (best < 0) continue;
-        const c = colours[best];
-        lineOf[p] = (Math.round(255 * Math.min(1, 0.35 + sum)) << 24) | (c[2] << 16) | (c[1] << 8) | c[0];
+        colouring[p] = best < 0 ? 0 : (Math.round(255 * Math.min(1, 0.35 + sum)) << 24) | shades[best];
       }
-      for (let r = 0; r < tall; r++) data.set(lineOf, r * width);
-      to.putImageData(image, Math.round(LABEL * ratio), Math.round((y + shift) * ratio));
+      const y = Math.round((number * ROW + (strip ? BAR + 1 : 0)) * ratio), tall = Math.round((strip ? STRIP - 2 : BAR) * ratio);
+      for (let r = 0; r < tall; r++) data.set(colouring, (y + r) * width);
     }
   }
 
@@ -293,7 +301,7 @@ function timelineView(/** @type {HTMLElement} */ at) {
     frames++; waiting = false;
     const { to, width } = context(canvas, height()), pixels = Math.floor(width - LABEL), scale = pixels / (view[1] - view[0]);
     const x = (/** @type {number} */ cycle) => LABEL + (cycle - view[0]) * scale;
-    const colours = Array.from({ length: CODES }, (_, code) => packed(codeColour(code))), fore = colour("--fore"), soft = colour("--soft");
+    const shades = Array.from({ length: CODES }, (_, code) => { const c = packed(codeColour(code)); return (c[2] << 16) | (c[1] << 8) | c[0]; }), fore = colour("--fore"), soft = colour("--soft");
     to.fillStyle = soft;
     const step = 10 ** Math.floor(Math.log10((view[1] - view[0]) / 4)), every = step * Math.ceil((view[1] - view[0]) / step / 8);
     for (let t = Math.ceil(view[0] / every) * every; t < view[1]; t += every) {
@@ -303,9 +311,14 @@ function timelineView(/** @type {HTMLElement} */ at) {
       const room = Math.floor((Math.min(right, width) - Math.max(left, LABEL) - 6) / 6.2); if (room < 2) return;
       to.fillText(words.length > room ? words.slice(0, Math.max(room - 1, 1)) + "\u2026" : words, Math.max(left, LABEL) + 3, y + high / 2 + 0.5);
     };
+    const data = blank(to, pixels), seen = line.rows.map((/** @type {any} */ row, /** @type {number} */ number) => {
+      const wide = /** @type {any[]} */ ([]), marks = /** @type {number[]} */ ([]);
+      sums.fill(0); gather(row, sums, pixels, scale, wide, marks); paint(data, sums, pixels, number, shades);
+      return { wide, marks };
+    });
+    if (image) to.putImageData(image, Math.round(LABEL * (window.devicePixelRatio || 1)), Math.round(TOP * (window.devicePixelRatio || 1)));
     line.rows.forEach((/** @type {any} */ row, /** @type {number} */ number) => {
-      const y = top(number), wide = /** @type {any[]} */ ([]), marks = /** @type {number[]} */ ([]);
-      sums.fill(0); gather(row, sums, pixels, scale, wide, marks); paint(to, sums, pixels, y, colours);
+      const y = top(number), { wide, marks } = seen[number];
       to.fillStyle = fore;
       to.fillText("IPU " + row.ipu + (row.lane ? " I/O tiles" : row.stage !== undefined ? " stage " + row.stage : "") + (facts.meta.replicas > 1 ? " (" + row.replica + ")" : ""), 6, y + BAR / 2);
       for (const [a, b, i, j] of wide) {
@@ -459,6 +472,7 @@ function timelineView(/** @type {HTMLElement} */ at) {
 function bspView(/** @type {HTMLElement} */ at) {
   const line = facts.timeline;
   if (!line) { at.append(make("p", {}, "Nothing was executed.")); return {}; }
+  prepareTimeline();
   const steps = line.segments, rows = line.rows.filter((/** @type {any} */ r) => r.start.length), canvas = make("canvas", { id: "bsp-canvas", tabindex: 0 }), said = make("div", { class: "facts", id: "bsp-facts" }), table = make("div"), key = make("div");
   const chosen = make("select", { "aria-label": "IPU", onchange: () => draw() }, ...rows.map((/** @type {any} */ r, /** @type {number} */ n) => make("option", { value: n }, "IPU " + r.ipu + (r.lane ? " I/O tiles" : "") + (facts.meta.replicas > 1 ? " of replica " + r.replica : ""))));
   let from = shownWindow.from ?? rows[0].start[0] + (rows[0].shape[0].bits.find((/** @type {Bit} */ bit) => bit.nodes || steps.kind[bit.j] !== 10)?.begin ?? rows[0].shape[0].end), count = 40, marked = -1; const before = /** @type {number[]} */ ([]);
@@ -493,7 +507,7 @@ function bspView(/** @type {HTMLElement} */ at) {
       const high = c.dur / most * (HEIGHT - 34), mean = Math.min(steps.mean[c.j], c.dur) / most * (HEIGHT - 34), left = 70 + n * wide;
       to.fillStyle = kindColour(steps.kind[c.j]); to.globalAlpha = 0.35; to.fillRect(left, HEIGHT - 20 - high, Math.max(wide - 1.5, 1), high);
       to.globalAlpha = 1; to.fillRect(left, HEIGHT - 20 - mean, Math.max(wide - 1.5, 1), mean);
-      if (wide > 26 && steps.slowest[c.j] >= 0 && steps.kind[c.j] === 0) { to.fillStyle = colour("--soft"); to.fillText("t" + steps.slowest[c.j], left, HEIGHT - 9); }
+      if (wide > 26 && steps.slowest[c.j] >= 0 && steps.kind[c.j] === 0 && c.dur > 1.01 * steps.mean[c.j]) { to.fillStyle = colour("--soft"); to.fillText("t" + steps.slowest[c.j], left, HEIGHT - 9); }
     });
     to.fillStyle = colour("--soft"); for (let q = 1; q <= 4; q++) to.fillText(whole(most * q / 4), 6, HEIGHT - 20 - q / 4 * (HEIGHT - 34)); to.fillText("cycles", 6, HEIGHT - 20);
     key.replaceChildren(legend(facts.kinds.map((/** @type {any} */ k, /** @type {number} */ i) => [k.label, kindColour(i)]).filter((/** @type {any} */ k, /** @type {number} */ i, /** @type {any[]} */ list) => list.findIndex((o) => o[0] === k[0]) === i)));

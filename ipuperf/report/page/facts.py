@@ -51,6 +51,12 @@ SAFE_PHASES: dict[str, str] = {
 }
 """What an op is for in such colours."""
 
+SAFE_CATEGORIES: tuple[str, ...] = (
+    *("#d55e00", "#0072b2", "#e69f00", "#009e73", "#8fd3bd", "#f0e442", "#56b4e9"),
+    *("#999999", "#cc79a7", "#7fb6d8", "#555555", "#e6bcd3", "#8a6d3b", "#e4e4e4"),
+)
+"""Categories of memory in such colours, in the order of :data:`~ipuperf.report.palette.CATEGORY_COLOURS`."""
+
 PART_NAMES: dict[str, str] = {
     "compute": "compute",
     "exchange": "exchange between tiles",
@@ -85,7 +91,8 @@ def page_facts(trace: Trace, most: int) -> dict[str, Any]:
         "kinds": [{"name": kind, "label": KIND_LABELS[kind], "colour": KIND_COLOURS[kind], "safe": SAFE_COLOURS[kind]}
                   for kind in KINDS],
         "phases": [{"name": phase, "colour": PHASE_COLOURS[phase], "safe": SAFE_PHASES[phase]} for phase in PHASES],
-        "categories": [{"name": name, "colour": colour} for name, colour in CATEGORY_COLOURS.items()],
+        "categories": [{"name": name, "colour": colour, "safe": safe}
+                       for (name, colour), safe in zip(CATEGORY_COLOURS.items(), SAFE_CATEGORIES, strict=True)],
         "time": _time(trace) if followed else _short_time(trace) if executed else None,
         "untold": "" if not executed or followed else "The run has too many steps to follow them one by one: whom its "
                   "IPUs wait for, and its critical path, are not told; waiting counts as sync.",

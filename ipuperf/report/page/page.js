@@ -234,7 +234,7 @@ function memoryView(/** @type {HTMLElement} */ at) {
     const most = Math.max(...total), top = (limited ? Math.max(limit, most) : most) * 1.06, x = (/** @type {number} */ t) => LEFT + t / one.tiles * (width - LEFT - 8), y = (/** @type {number} */ v) => HEIGHT - BOTTOM - v / top * (HEIGHT - BOTTOM - 8);
     const low = new Float64Array(one.tiles);
     rows.forEach((/** @type {number[]} */ row, /** @type {number} */ n) => {
-      to.fillStyle = used[n].colour;
+      to.fillStyle = safeColours ? used[n].safe : used[n].colour;
       const columns = Math.ceil(width - LEFT - 8);
       for (let p = 0; p < columns; p++) {  // each pixel shows the fullest of its tiles, so that none is too thin to be seen
         const from = Math.floor(p / columns * one.tiles), until = Math.max(Math.floor((p + 1) / columns * one.tiles), from + 1);
@@ -256,7 +256,7 @@ function memoryView(/** @type {HTMLElement} */ at) {
     said.textContent = `fullest tile ${fullest}: ${whole(most)} B, ${percent(most, limit)} of ${whole(limit)} B; all tiles together ${whole(sum)} B` + (variable ? `\n${variable.name}: ${whole(variable.bytes)} B${variable.live.length || variable.always_live ? "" : ", never live"}, on ${whole(variable.tiles.reduce((/** @type {number} */ n, /** @type {number[]} */ r) => n + r[1] - r[0], 0))} tiles${variable.pieces > variable.tiles.length ? " (the first " + whole(variable.tiles.length) + " of " + whole(variable.pieces) + " ranges)" : ""}: dark in the bars, marked below` : "");
     said.dataset.variable = variable ? variable.name : ""; said.dataset.bytes = variable ? String(variable.bytes) : "";
     said.dataset.most = String(most); said.dataset.tile = String(fullest); said.dataset.total = String(sum);
-    key.replaceChildren(legend(used.map((/** @type {any} */ c) => [c.name, c.colour])));
+    key.replaceChildren(legend(used.map((/** @type {any} */ c) => [c.name, safeColours ? c.safe : c.colour])));
     const order = Array.from(total.keys()).sort((a, b) => total[b] - total[a]).slice(0, 40);
     worst.replaceChildren(sortable([["tile", (/** @type {number} */ t) => t, "n"], ["bytes", (/** @type {number} */ t) => total[t], "n", whole], ["of the limit", (/** @type {number} */ t) => total[t] / limit, "n", (/** @type {number} */ v) => (100 * v).toFixed(1) + " %"]], order));
     const own = facts.variables.listed.filter((/** @type {any} */ v) => v.ipu === Number(chosen.value)).slice(0, 300);

@@ -123,7 +123,8 @@ def test_operations_say_what_bounds_them_and_their_share_of_the_peak(synthetic):
     executions = 2 * (3 + 3 * 4 * 2 + 1)
     assert facts["cycles"][row] == 10 * executions
     assert facts["imbalance_cycles"][row] == 5 * executions
-    assert facts["peak"][row] == pytest.approx(7 / (10 * 2))
+    assert facts["flops"][row] == 7 * executions
+    assert facts["able"][row] == 2 * 10 * executions
     assert facts["bound"][row] == "compute"  # of two equal parts the first
 
 

@@ -39,15 +39,14 @@ def bounds(table: pd.DataFrame) -> np.ndarray:
     return np.where(amounts.any(axis=1), chosen, "waiting")
 
 
-def peak_share(trace: Trace, table: pd.DataFrame) -> np.ndarray:
-    """Operations of each row over what its IPU could do of its type in the same cycles; -1 where that is not known
-    and of ops without any."""
+def able_flops(trace: Trace, table: pd.DataFrame) -> list[int]:
+    """What the IPU of each row could do of the op's type in the op's cycles; 0 where its peak is not known."""
     ops, peaks = trace.columns("ops"), trace.meta["peak_flops_per_cycle"]
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
-    peak = np.array([peaks.get(types.get(name, ""), 0) for name in table["op"]], dtype=np.float64)
-    able = peak * table["cycles"].to_numpy().astype(np.float64)
-    done = table["flops"].to_numpy().astype(np.float64)
-    return np.where((able > 0) & (done > 0), done / np.where(able > 0, able, 1.0), -1.0)
+    return [
+        peaks.get(types.get(name, ""), 0) * int(cycles)
+        for name, cycles in zip(table["op"], table["cycles"], strict=True)
+    ]
 
 
 def op_facts(trace: Trace) -> dict[str, Any]:
@@ -55,13 +54,13 @@ def op_facts(trace: Trace) -> dict[str, Any]:
     table = trace.operations_by_ipu()
     shown = table.head(SHOWN_OPS).copy()
     shown["bound"] = bounds(shown)
-    shown["peak"] = np.round(peak_share(trace, shown), 5)
     shown["memory"] = _memory(trace, shown)
     columns = ["op", "type", "phase", "layer", "line", "ipu", "kind", "bound", "cycles", "waiting_cycles", "share"]
-    facts = lists(shown[[*columns, "imbalance_cycles", "peak", "memory"]])
+    facts = lists(shown[[*columns, "imbalance_cycles", "memory"]])
     facts["share"] = [round(value, 6) for value in facts["share"]]
     for name in ("flops", "bytes"):
         facts[name] = [int(value) for value in shown[name]]
+    facts["able"] = able_flops(trace, shown)
     return {**facts, "rows": len(table), "total_cycles": int(table["cycles"].sum()), "plans": _plans(trace)}
 
 

@@ -278,7 +278,7 @@ function operationsView(/** @type {HTMLElement} */ at) {
   at.append(make("div", { class: "tools" }, filter, "group by", group, make("span", { class: "note" }, "A click on a row tells how its products are planned.")), table, note, plan);
   const part = (/** @type {number} */ v) => (v < 0 ? "" : (100 * v).toFixed(v < 0.0995 ? 2 : 1) + " %"), some = (/** @type {number} */ v) => (v ? whole(v) : "");
   const cycles = ["cycles", (/** @type {any} */ r) => r.cycles, "n", whole], share = ["share", (/** @type {any} */ r) => r.share, "n", part], waiting = ["waiting", (/** @type {any} */ r) => r.waiting_cycles, "n", some];
-  const flops = ["FLOP", (/** @type {any} */ r) => r.flops, "n", some], peak = ["of peak", (/** @type {any} */ r) => r.peak, "n", part], spread = ["slowest tile", (/** @type {any} */ r) => r.imbalance_cycles, "n", some];
+  const flops = ["FLOP", (/** @type {any} */ r) => r.flops, "n", some], peak = ["of peak", (/** @type {any} */ r) => (r.able && r.flops ? r.flops / r.able : -1), "n", part], spread = ["slowest tile", (/** @type {any} */ r) => r.imbalance_cycles, "n", some];
   const moved = ["bytes moved", (/** @type {any} */ r) => r.bytes, "n", some], memory = ["memory", (/** @type {any} */ r) => r.memory, "n", (/** @type {number} */ v) => (v ? bytes(v) : "")];
   const bound = ["bound by", (/** @type {any} */ r) => r.bound];
   const { distinct, by_op } = ops.plans;
@@ -301,17 +301,16 @@ function operationsView(/** @type {HTMLElement} */ at) {
     if (!group.value)
       table.replaceChildren(sortable([["op", (/** @type {any} */ r) => r.op, "long"], ["type", (/** @type {any} */ r) => r.type], ["IPU", (/** @type {any} */ r) => r.ipu, "n"], cycles, share, bound, waiting, spread, flops, peak, next, moved, memory, ["phase", (/** @type {any} */ r) => r.phase], ["layer", (/** @type {any} */ r) => r.layer, "long"], ["line", (/** @type {any} */ r) => r.line, "", brief]], kept, explain));
     else {
-      const by = new Map(), sums = ["cycles", "share", "waiting_cycles", "flops", "imbalance_cycles", "bytes", "memory"];
+      const by = new Map(), sums = ["cycles", "share", "waiting_cycles", "flops", "imbalance_cycles", "bytes", "memory", "able"];
       for (const r of kept) {
-        const name = String(r[group.value]) || "(none)", one = by.get(name) || Object.assign({ name, count: 0, able: 0, bounds: {} }, Object.fromEntries(sums.map((k) => [k, 0])));
+        const name = String(r[group.value]) || "(none)", one = by.get(name) || Object.assign({ name, count: 0, bounds: {} }, Object.fromEntries(sums.map((k) => [k, 0])));
         for (const k of sums) one[k] += r[k];
-        if (r.peak > 0) one.able += r.flops / r.peak;
         one.bounds[r.bound] = (one.bounds[r.bound] || 0) + r.cycles;
         one.count++; by.set(name, one);
       }
-      for (const one of by.values()) { one.peak = one.able ? one.flops / one.able : -1; one.bound = Object.keys(one.bounds).sort((a, b) => one.bounds[b] - one.bounds[a])[0]; }
+      for (const one of by.values()) { one.bound = Object.keys(one.bounds).sort((a, b) => one.bounds[b] - one.bounds[a])[0]; }
       const title = GROUPS.find((g) => g[1] === group.value)?.[0];
-      table.replaceChildren(sortable([[title, (/** @type {any} */ r) => r.name, "long", group.value === "line" ? brief : undefined], ["rows", (/** @type {any} */ r) => r.count, "n"], cycles, share, ["mostly bound by", (/** @type {any} */ r) => r.bound], waiting, spread, flops, ["of peak", (/** @type {any} */ r) => r.peak, "n", part], moved, memory], [...by.values()].sort((a, b) => b.cycles - a.cycles)));
+      table.replaceChildren(sortable([[title, (/** @type {any} */ r) => r.name, "long", group.value === "line" ? brief : undefined], ["rows", (/** @type {any} */ r) => r.count, "n"], cycles, share, ["mostly bound by", (/** @type {any} */ r) => r.bound], waiting, spread, flops, peak, moved, memory], [...by.values()].sort((a, b) => b.cycles - a.cycles)));
     }
     note.textContent = `${whole(kept.length)} of ${whole(ops.rows)} rows, ${whole(sum)} of ${whole(ops.total_cycles)} cycles in which an op does something; waiting is beside them. Of peak: what the matrix units of all tiles could do of the op's type in its cycles.`;
     note.dataset.cycles = String(sum); note.dataset.rows = String(kept.length);

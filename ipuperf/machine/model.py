@@ -119,6 +119,14 @@ class Chip:
             )
         return max(1, self.data_path_bytes // dtype_bytes)
 
+    def peak_flops_per_cycle(self, dtype_bytes: int) -> int:
+        """Floating-point operations that all tiles together can do in a cycle: what the AMP units do with elements of
+        ``dtype_bytes`` bytes (8 bits: twice as many as 16; 64 bits: as 32). In float16 a unit multiplies and adds four
+        elements at once, in float32 one (``docs/reference/cycles.md`` 7)."""
+        if dtype_bytes >= 4:
+            return 2 * self.amp_units_f32_f32 * self.tiles
+        return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles
+
     def cycles(self, seconds: float) -> int:
         """Whole tile clock cycles that cover this time; ``cycles(seconds(n)) == n``."""
         if not (math.isfinite(seconds) and seconds >= 0):

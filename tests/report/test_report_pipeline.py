@@ -49,7 +49,7 @@ def handmade(synthetic, updates: int, begin: int = 100, work=(FIRST, SECOND)):
     """``updates`` weight updates after a host cost of ``begin`` cycles."""
     build = synthetic.Builder()
     for number, (name, type_, graph, phase) in enumerate(OPS):
-        build.add("ops", number, name, type_, graph, phase, 0, "")
+        build.add("ops", number, name, type_, graph, phase, 0, "", "")
     for ipu, steps in enumerate(work):
         assert sum(dur for *_, dur in steps) == LENGTH
         for segment, rows in ((2 * ipu, [("", "host_run", begin)]), (2 * ipu + 1, steps)):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
 from ipuperf.trace import WAITING_KINDS, Window, check_window, merged_slices
 
@@ -38,7 +39,7 @@ PIPELINE_COLOURS: dict[str, str] = {
     "update": "#e3b75e",
     "io": "#a9bfe3",
     "link": "#55606e",
-    "waiting": "#ececec",
+    "waiting": WAITING_COLOUR,
     "other": "#c9b8a4",
 }
 """Colours of the parts: forward green and backward red as in the figures of the PopTorch tutorial on pipelines."""

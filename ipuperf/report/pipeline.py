@@ -21,7 +21,8 @@ import numpy as np
 
 from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
-from ipuperf.trace import WAITING_KINDS, Window, check_window, merged_slices
+from ipuperf.report.window import check_inside
+from ipuperf.trace import WAITING_KINDS, Window, merged_slices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -203,7 +204,7 @@ def _extent(row: _Row, chosen: np.ndarray) -> Window | None:
 def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
     """The given window, or the second weight update (the first where there is one), or everything after the start."""
     if window is not None:
-        check_window(window)
+        check_inside(trace, window)
         return window
     found = _windows(trace, rows)
     if found:
@@ -218,7 +219,7 @@ def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0)
     (inference) all of the run but the fixed host cost at its start. Time without a step is waiting.
 
     Raises:
-        ValueError: no such replica, an empty window, or, without a window, IPUs that update unequally often.
+        ValueError: no such replica, an empty window or one outside of the trace, or, without a window, IPUs that update unequally often.
     """
     rows = _rows(trace, replica)
     begin, end = _chosen(trace, rows, window)

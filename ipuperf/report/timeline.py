@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from ipuperf.report.instances import instance_work, step_phases
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
-from ipuperf.trace import KINDS, PHASES, Window, check_window, pairs, slice_batches, spent
+from ipuperf.report.window import check_inside, whole
+from ipuperf.trace import KINDS, PHASES, Window, pairs, slice_batches, spent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,27 +74,28 @@ def _rows(trace: Trace) -> _Rows:
     return _Rows(shown, np.where(row < MAX_ROWS, row, -1), max(len(keys) - MAX_ROWS, 0))
 
 
-def whole(trace: Trace) -> Window:
-    """Window of everything the trace holds; raises ``ValueError`` if nothing was executed."""
-    starts, ends = [], []
-    for name in ("runs", "instances"):
-        table = trace.columns(name)
-        if len(table["start"]):
-            starts.append(int(table["start"].min()))
-            ends.append(int((table["start"] + table["dur"]).max()))
-    if not starts or max(ends) <= min(starts):
-        raise ValueError("the trace has no runs and no instances: there is no timeline to draw")
-    return min(starts), max(ends)
-
-
 def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray, np.ndarray]:
     """Fractions by kind of lane 0 and of all other lanes, each of shape (IPUs, kinds, width)."""
-    steps = trace.columns("steps")
-    order = list(KIND_COLOURS)
-    code = np.array([order.index(kind) for kind in KINDS])
-    kind = code[[KINDS.index(name) for name in steps["kind"]]] if len(steps["kind"]) else np.empty(0, dtype=np.int64)
-    found = _covered(trace, rows, window, np.minimum(steps["lane"], 1) * len(KINDS) + kind, 2 * len(KINDS))
+    lane = np.minimum(trace.columns("steps")["lane"], 1)
+    found = _covered(trace, rows, window, lane * len(KINDS) + _kind_codes(trace), 2 * len(KINDS))
     return found[:, : len(KINDS)], found[:, len(KINDS) :]
+
+
+def kind_cover(trace: Trace, ipus: Sequence[tuple[int, int]], window: Window, width: int = WIDTH) -> np.ndarray:
+    """Shares of each of ``width`` pixels by kind of step on the compute tiles of IPUs, given as (replica, IPU): shape
+    (IPUs, kinds in the order of ``KIND_COLOURS``, pixels)."""
+    instances = trace.columns("instances")
+    row = np.full(len(instances["ipu"]), -1, dtype=np.int64)
+    for place, (replica, ipu) in enumerate(ipus):
+        row[(instances["replica"] == replica) & (instances["ipu"] == ipu)] = place
+    code = np.where(trace.columns("steps")["lane"] == 0, _kind_codes(trace), -1)
+    return _covered(trace, _Rows(list(ipus), row, 0), window, code, len(KIND_COLOURS), width)
+
+
+def _kind_codes(trace: Trace) -> np.ndarray:
+    """For each row of table ``steps`` the place of its kind in ``KIND_COLOURS``."""
+    order = list(KIND_COLOURS)
+    return np.array([order.index(kind) for kind in trace.columns("steps")["kind"].tolist()], dtype=np.int64)
 
 
 def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
@@ -103,9 +106,9 @@ def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
     return _covered(trace, rows, window, phase, len(WORK))
 
 
-def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes: int) -> np.ndarray:
+def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes: int, width: int = WIDTH) -> np.ndarray:
     """Fractions of each pixel by ``code`` of table ``steps`` (-1: left out), of shape (IPUs, codes, width)."""
-    raster = Raster(len(rows.keys) * codes, window, WIDTH)
+    raster = Raster(len(rows.keys) * codes, window, width)
 
     def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
         return rows.of_instance[instance] * codes + code[step]
@@ -116,7 +119,7 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
     instance, step = pairs(trace, np.flatnonzero(rows.of_instance >= 0), (trace.template.loop >= 0) & (code >= 0))
     for part in np.array_split(np.arange(len(step)), len(step) // _AT_ONCE + 1):
         _add_loops(raster, trace, instance[part], step[part], target(instance[part], step[part]))
-    return raster.fractions().reshape(len(rows.keys), codes, WIDTH)
+    return raster.fractions().reshape(len(rows.keys), codes, width)
 
 
 def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndarray, target: np.ndarray) -> None:
@@ -202,10 +205,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     from matplotlib.figure import Figure
 
     window = whole(trace) if window is None else window
-    check_window(window)
-    begin, end = whole(trace)
-    if window[0] >= end or window[1] <= begin:
-        raise ValueError(f"timeline: window {window!r} lies outside of the trace, cycles {begin:,} to {end:,}")
+    check_inside(trace, window)
     rows = _rows(trace)
     first, others = _kind_strips(trace, rows, window)
     work = _work_strip(trace, rows, window)

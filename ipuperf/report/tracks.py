@@ -13,6 +13,7 @@ from ipuperf.report.instances import InstanceWork, instance_work
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
 from ipuperf.report.waiting import OWNERS, Waits
+from ipuperf.report.window import check_inside
 from ipuperf.trace import PHASES, Window, slice_count, slices
 from ipuperf.trace.columns import lookup
 
@@ -59,7 +60,9 @@ class CounterTrack:
 
 
 def check_limit(trace: Trace, window: Window | None, max_slices: int) -> None:
-    """Raise ``ValueError`` with the remedy if the window holds more than ``max_slices`` slices."""
+    """Raise ``ValueError`` for a window outside of the trace, and with the remedy if it holds more than ``max_slices``
+    slices."""
+    check_inside(trace, window)
     count = slice_count(trace, window)
     if count > max_slices:
         raise ValueError(

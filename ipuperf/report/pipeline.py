@@ -219,7 +219,8 @@ def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0)
     (inference) all of the run but the fixed host cost at its start. Time without a step is waiting.
 
     Raises:
-        ValueError: no such replica, an empty window or one outside of the trace, or, without a window, IPUs that update unequally often.
+        ValueError: no such replica, an empty window or one outside of the trace, or, without a window, IPUs that update
+            unequally often.
     """
     rows = _rows(trace, replica)
     begin, end = _chosen(trace, rows, window)

@@ -56,6 +56,7 @@ _NAMES = {
     "other": "other",
 }
 _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
+_TEXT: dict[str, Any] = {"fontsize": 6.5, "color": "#202020", "clip_on": True}
 _WIDTH = 1600
 _BAR, _GAP = 34, 14
 """Pixels of the bar of an IPU and of the gap below it."""
@@ -149,6 +150,18 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
         raise ValueError(f"the IPUs do not update their weights equally often ({counts} times); give a window")
     stops = [max(times) for times in zip(*ends, strict=True)]
     return list(zip([_begin(trace), *stops[:-1]], stops, strict=True))
+
+
+def is_pipeline(trace: Trace) -> bool:
+    """Whether several IPUs of a replica work on micro-batches and update their weights equally often, or never, so
+    that there is a picture of one weight update."""
+    rows = _rows(trace, int(trace.columns("instances")["replica"].min()))
+    work = [_CODE[part] for part in ("fwd", "recompute", "bwd")]
+    try:
+        _windows(trace, rows)
+    except ValueError:
+        return False
+    return sum(bool(np.isin(row.part, work).any()) for row in rows) > 1
 
 
 def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
@@ -264,34 +277,44 @@ def _micro_batches(rows: list[_Row], window: Window) -> dict[str, list[list[Wind
 
 
 def _labels(axes: Axes, rows: list[_Row], window: Window, unit: float) -> bool:
-    """Number the micro-batches where there is room and frame the first one; whether there was one to frame."""
+    """Number the micro-batches, where a bar is too narrow above it, and frame the first one; whether there was one to
+    frame."""
     from matplotlib.patches import Rectangle
 
-    framed = False
-    for part, letter in (("fwd", "F"), ("bwd", "B")):
-        for number, runs in enumerate(_micro_batches(rows, window)[part]):
-            top = number * (_BAR + _GAP) + _GAP // 2
-            for micro_batch, (begin, end) in enumerate(runs):
-                pixels = (end - begin) * _WIDTH / (window[1] - window[0])
-                left, width = (begin - window[0]) / unit, (end - begin) / unit
-                text = f"{letter}{micro_batch + 1}"
-                if pixels >= 6 * len(text) + 3:
-                    axes.text(left + width / 2, top + _BAR / 2, text, ha="center", va="center", fontsize=6.5,
-                              color="#202020", clip_on=True)  # fmt: skip
-                if micro_batch == 0:
-                    framed = True
-                    axes.add_patch(Rectangle((left, top - 2), width, _BAR + 3, fill=False, linewidth=1.6,
-                                             edgecolor="#0b6b1d" if part == "fwd" else "#a4120c"))  # fmt: skip
+    framed, scale = False, _WIDTH / (window[1] - window[0])
+    for number, row_top in enumerate(n * (_BAR + _GAP) + _GAP // 2 for n in range(len(rows))):
+        free = -np.inf  # the pixel up to which something stands above the bar
+        for begin, end, part, micro_batch in _in_order(rows, window, number):
+            left, width = (begin - window[0]) / unit, (end - begin) / unit
+            text = f"{'F' if part == 'fwd' else 'B'}{micro_batch + 1}"
+            needed, middle = 6 * len(text) + 3, ((begin + end) / 2 - window[0]) * scale
+            if (end - begin) * scale >= needed:
+                axes.text(left + width / 2, row_top + _BAR / 2, text, ha="center", va="center", **_TEXT)
+            elif middle - needed / 2 >= free:
+                free = middle + needed / 2
+                axes.text(
+                    left + width / 2, row_top - (4 if micro_batch == 0 else 1), text, ha="center", va="bottom", **_TEXT
+                )
+            if micro_batch == 0:
+                framed = True
+                axes.add_patch(Rectangle((left, row_top - 2), width, _BAR + 3, fill=False, linewidth=1.6,
+                                         edgecolor="#0b6b1d" if part == "fwd" else "#a4120c"))  # fmt: skip
     return framed
+
+
+def _in_order(rows: list[_Row], window: Window, number: int) -> list[tuple[int, int, str, int]]:
+    """Begin, end, part and micro-batch of the stretches of an IPU in order of time."""
+    found = _micro_batches(rows, window)
+    return sorted((*run, part, place) for part in found for place, run in enumerate(found[part][number]))
 
 
 def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica: int = 0) -> Figure:
     """One weight update in the manner of PopVision's execution trace: a bar per IPU, coloured by what it does.
 
     A column has the colour of the part (:data:`PIPELINE_PARTS`) that fills most of it. Where each IPU has one stage,
-    micro-batches are numbered from 1 and the first one is framed, forward in green and backward in red, as in the
-    figure of the PopTorch tutorial. ``window`` and ``replica`` as for :func:`pipeline_split`; the axis counts from the
-    begin of the window.
+    micro-batches are numbered from 1 (above a bar that is too narrow) and the first one is framed, forward in green and
+    backward in red, as in the figure of the PopTorch tutorial. ``window`` and ``replica`` as for
+    :func:`pipeline_split`; the axis counts from the begin of the window.
 
     Raises:
         ValueError: see :func:`pipeline_split`.
@@ -307,6 +330,7 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     figure = Figure(figsize=(13, 1.5 + 0.5 * len(rows)), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.imshow(image, extent=(0, length / unit, len(image), 0), aspect="auto", interpolation="nearest")
+    axes.set_ylim(len(image), -_GAP // 2)
     framed = _labels(axes, rows, window, unit)
     axes.set_yticks([(_BAR + _GAP) * (n + 0.5) for n in range(len(rows))], [f"IPU {row.ipu}" for row in rows])
     axes.tick_params(axis="y", length=0)

@@ -13,7 +13,7 @@ from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
-from ipuperf.report.pipeline import is_pipeline, pipeline_timeline_figure
+from ipuperf.report.pipeline import is_pipeline, pipeline_timeline_figure, shown_window
 from ipuperf.report.staging import staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
@@ -70,6 +70,11 @@ def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
 
 
+def _pipeline(trace: Trace) -> Figure:
+    replica = int(trace.columns("instances")["replica"].min())
+    return pipeline_timeline_figure(trace, shown_window(trace, MAX_SLICES), replica)
+
+
 MAX_SLICES = 100_000
 """Slices in the timeline of a report, so that its file stays below 20 MB: some 80 bytes each, with arrows, waits and
 counters."""
@@ -121,7 +126,7 @@ VIEWS: tuple[View, ...] = (
     View("operations.csv", "cycles of each op on each IPU by kind of step, waiting apart", _operations),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
     View("pipeline.png", "one weight update: forward, backward, copies and waiting of each IPU",
-         drawn(pipeline_timeline_figure), "instances", of=is_pipeline),
+         drawn(_pipeline), "instances", of=is_pipeline),
     View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
          lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),
     View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),

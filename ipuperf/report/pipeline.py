@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.instances import instance_work
 from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
-from ipuperf.report.window import check_inside
-from ipuperf.trace import WAITING_KINDS, Window, merged_slices
+from ipuperf.report.window import check_inside, whole
+from ipuperf.trace import (
+    PHASES,
+    WAITING_KINDS,
+    Window,
+    fitting_window,
+    instances_in,
+    merged_slices,
+    slice_count,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +67,8 @@ _NAMES = {
 _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
 _TEXT: dict[str, Any] = {"fontsize": 6.5, "color": "#202020", "clip_on": True}
 _WIDTH = 1600
+_MOST_SLICES = 2_000_000
+"""Steps that are looked at for a weight update to show, at most: some seconds."""
 _BAR, _GAP = 34, 14
 """Pixels of the bar of an IPU and of the gap below it."""
 
@@ -93,18 +104,20 @@ def _steps(trace: Trace) -> np.ndarray:
     return codes
 
 
-def _rows(trace: Trace, replica: int) -> list[_Row]:
-    """The IPUs of a replica. Raises ``ValueError`` if the trace does not have it."""
+def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row]:
+    """The IPUs of a replica, their instances that touch the window (all by default). Raises ``ValueError`` if the trace
+    does not have the replica."""
     instances, steps = trace.columns("instances"), trace.columns("steps")
     codes = _steps(trace)
     label = codes * (1 + int(steps["lane"].max(initial=0))) + steps["lane"]
     result = []
     of_replica = instances["replica"] == replica
+    near = instances_in(trace, window)
     if not of_replica.any():
         known = np.unique(instances["replica"]).tolist()
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
-        found = merged_slices(trace, label, np.flatnonzero(of_replica & (instances["ipu"] == ipu)))
+        found = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
         found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
         found = found.take(np.argsort(found.start, kind="stable"))
         part = codes[found.step]
@@ -153,15 +166,23 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
 
 
 def is_pipeline(trace: Trace) -> bool:
-    """Whether several IPUs of a replica work on micro-batches and update their weights equally often, or never, so
-    that there is a picture of one weight update."""
-    rows = _rows(trace, int(trace.columns("instances")["replica"].min()))
-    work = [_CODE[part] for part in ("fwd", "recompute", "bwd")]
+    """Whether several IPUs of a replica work on micro-batches."""
+    instances, phase = trace.columns("instances"), instance_work(trace).phase
+    passes = np.isin(phase, [PHASES.index(name) for name in ("fwd", "recompute", "bwd")])
+    passes &= instances["replica"] == instances["replica"].min(initial=0)
+    return len(np.unique(instances["ipu"][passes])) > 1
+
+
+def shown_window(trace: Trace, most_slices: int) -> Window | None:
+    """The window of a picture that any pipeline has: None, which is one weight update, where its steps are few enough
+    to look at and all IPUs update their weights equally often; else one from the start of at most so many slices."""
+    if slice_count(trace) > _MOST_SLICES:
+        return fitting_window(trace, most_slices)
     try:
-        _windows(trace, rows)
+        _windows(trace, _rows(trace, int(trace.columns("instances")["replica"].min())))
     except ValueError:
-        return False
-    return sum(bool(np.isin(row.part, work).any()) for row in rows) > 1
+        return whole(trace)
+    return None
 
 
 def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
@@ -322,7 +343,8 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = _rows(trace, replica)
+    check_inside(trace, window)
+    rows = _rows(trace, replica, window)
     window = _chosen(trace, rows, window)
     image, present = _image(rows, window)
     length = window[1] - window[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from ipuperf.report.instances import instance_work, step_phases
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
 from ipuperf.report.window import check_inside, whole
-from ipuperf.trace import KINDS, PHASES, Window, pairs, slice_batches, spent
+from ipuperf.trace import KINDS, PHASES, Slices, Window, pairs, slice_batches, slice_count, slices, spent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +27,9 @@ MAX_ROWS = 64
 """IPUs shown at most; the title says how many are left out."""
 
 MAX_LABELS = 600
+
+MOST_EXPANDED = 5_000_000
+"""Slices that are drawn one by one at most; of more, instances narrower than a pixel are drawn in one go."""
 
 _AT_ONCE = 1000
 """Steps in loops drawn together, each in up to ``WIDTH`` pixels."""
@@ -113,13 +116,39 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
     def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
         return rows.of_instance[instance] * codes + code[step]
 
-    for piece in slice_batches(trace, window, steps=(trace.template.loop < 0) & (code >= 0)):
-        drawn = rows.of_instance[piece.instance] >= 0
-        raster.add(target(piece.instance, piece.step)[drawn], piece.start[drawn], piece.dur[drawn])
-    instance, step = pairs(trace, np.flatnonzero(rows.of_instance >= 0), (trace.template.loop >= 0) & (code >= 0))
+    drawn, plain = np.flatnonzero(rows.of_instance >= 0), (trace.template.loop < 0) & (code >= 0)
+    pieces: Iterator[Slices]
+    if slice_count(trace, window) > MOST_EXPANDED:
+        drawn = _add_narrow(raster, trace, drawn, code, rows.of_instance * codes)
+        parts = np.array_split(drawn, len(drawn) // _AT_ONCE + 1)
+        pieces = (slices(trace, window, part, plain) for part in parts)
+    else:
+        pieces = slice_batches(trace, window, steps=plain)
+    for piece in pieces:
+        shown = rows.of_instance[piece.instance] >= 0
+        raster.add(target(piece.instance, piece.step)[shown], piece.start[shown], piece.dur[shown])
+    instance, step = pairs(trace, drawn, (trace.template.loop >= 0) & (code >= 0))
     for part in np.array_split(np.arange(len(step)), len(step) // _AT_ONCE + 1):
         _add_loops(raster, trace, instance[part], step[part], target(instance[part], step[part]))
     return raster.fractions().reshape(len(rows.keys), codes, width)
+
+
+def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Draw instances that are narrower than a pixel whole in the one in which they begin; the others, which are left to
+    draw. ``first`` is the target of code 0 of each row of ``instances``."""
+    begin, pixels = raster.window[0], raster.width / (raster.window[1] - raster.window[0])
+    instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
+    narrow = drawn[instances["dur"][drawn] * pixels < 1]
+    pixel = np.floor((instances["start"][narrow] - begin) * pixels).astype(np.int64)
+    place = template.place(instances["segment"][narrow])
+    inside = (pixel >= 0) & (pixel < raster.width) & (place >= 0)
+    narrow_inside, pixel, place = narrow[inside], pixel[inside], place[inside]
+    of_step = template.place(steps["segment"])
+    for one in np.unique(code[code >= 0]).tolist():
+        cycles = np.where(code == one, steps["dur"] * template.trips, 0)
+        total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
+        raster.cover((first[narrow_inside] + one)[total > 0], pixel[total > 0], total[total > 0] * pixels)
+    return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 
 def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndarray, target: np.ndarray) -> None:

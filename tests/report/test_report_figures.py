@@ -10,10 +10,18 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from ipuperf.report import liveness_figure, save_figure, tile_memory_figure, time_split_figure, timeline_figure
+from ipuperf.report import (
+    liveness_figure,
+    save_figure,
+    tile_memory_figure,
+    time_split_figure,
+    timeline,
+    timeline_figure,
+)
 from ipuperf.report.instances import instance_work
 from ipuperf.report.memory import MAX_POINTS
 from ipuperf.report.palette import PHASE_COLOURS, WAITING_COLOUR
+from ipuperf.report.timeline import kind_cover
 from ipuperf.report.tracks import slice_tracks
 from ipuperf.trace import PHASES
 
@@ -88,6 +96,17 @@ def test_waiting_is_no_pass_of_a_micro_batch(synthetic):
     assert [(track.start.tolist(), track.dur.tolist()) for track in micro_batches] == [([800], [200])]
     name, _, args = micro_batches[0].describe(int(micro_batches[0].key[0]))
     assert (name, args["cycles"], args["waiting_cycles"]) == ("fwd mb 3", 200, 800)
+
+
+def test_instances_narrower_than_a_pixel_are_drawn_in_one_go_and_look_the_same(synthetic, monkeypatch):
+    one = synthetic.pipeline_trace(runs=6)
+    ipus, window = [(0, 0), (0, 3)], (0, int(one.summary()["total_cycles"]))
+    exact = kind_cover(one, ipus, window, width=40)
+    monkeypatch.setattr(timeline, "MOST_EXPANDED", 1_000)
+    coarse = kind_cover(one, ipus, window, width=40)
+    np.testing.assert_allclose(coarse.sum(axis=2), exact.sum(axis=2), rtol=1e-9)
+    assert np.abs(np.cumsum(coarse - exact, axis=2)).max() <= 1  # nothing is drawn more than a pixel away
+    assert (coarse != exact).any()
 
 
 def test_many_ipus_are_cut_and_it_is_said(synthetic):

@@ -29,7 +29,7 @@ MAX_ROWS = 64
 MAX_LABELS = 600
 
 MOST_EXPANDED = 5_000_000
-"""Slices that are drawn one by one at most; of more, instances narrower than a pixel are drawn in one go."""
+"""Slices that are drawn one by one at most; of more, instances narrower than a pixel are each drawn in one go."""
 
 _AT_ONCE = 1000
 """Steps in loops drawn together, each in up to ``WIDTH`` pixels."""
@@ -134,20 +134,19 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
 
 
 def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Draw instances that are narrower than a pixel whole in the one in which they begin; the others, which are left to
+    """Draw instances that are narrower than a pixel, each code evenly over its instance; the others, which are left to
     draw. ``first`` is the target of code 0 of each row of ``instances``."""
-    begin, pixels = raster.window[0], raster.width / (raster.window[1] - raster.window[0])
+    pixels = raster.width / (raster.window[1] - raster.window[0])
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     narrow = drawn[instances["dur"][drawn] * pixels < 1]
-    pixel = np.floor((instances["start"][narrow] - begin) * pixels).astype(np.int64)
-    place = template.place(instances["segment"][narrow])
-    inside = (pixel >= 0) & (pixel < raster.width) & (place >= 0)
-    narrow_inside, pixel, place = narrow[inside], pixel[inside], place[inside]
+    there = narrow[(instances["dur"][narrow] > 0) & (template.place(instances["segment"][narrow]) >= 0)]
+    start, dur, place = instances["start"][there], instances["dur"][there], template.place(instances["segment"][there])
     of_step = template.place(steps["segment"])
     for one in np.unique(code[code >= 0]).tolist():
         cycles = np.where(code == one, steps["dur"] * template.trips, 0)
         total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
-        raster.cover((first[narrow_inside] + one)[total > 0], pixel[total > 0], total[total > 0] * pixels)
+        some = total > 0
+        raster.add(first[there][some] + one, start[some], dur[some], total[some] / dur[some])
     return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 

@@ -39,7 +39,7 @@ class DebugContext(ReportPart):
         self.location = Location(line)
 
 
-class Operation(ReportPart):
+class AnalysedOperation(ReportPart):
     """``name`` (its type), ``debugContext``; ``replacedDebugContext``: always empty; ``programs()`` that it became."""
 
     ABSENT: ClassVar = {
@@ -67,12 +67,12 @@ class OperationAnalysis(ReportPart):
         self._report = report
 
     @cached_property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[AnalysedOperation]:
         """Every op, in the order of the table ``ops``."""
         ops, by_op = self._report.trace.columns("ops"), self._programs_by_op
         columns = (ops[name].tolist() for name in ("op_id", "type", "name", "graph", "line"))
         return [
-            Operation(str(kind), DebugContext(str(name), str(graph), str(line)), by_op.get(op, []))
+            AnalysedOperation(str(kind), DebugContext(str(name), str(graph), str(line)), by_op.get(op, []))
             for op, kind, name, graph, line in zip(*columns, strict=True)
         ]
 

@@ -87,9 +87,14 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
 def openReport(profileFilename: str | os.PathLike[str], debugInfoFilename: str | os.PathLike[str] = "") -> Report:
     """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
     (ipuperf writes none; the trace in that folder is opened). What Poplar writes into a second file, the lines of the
-    user's program, is in the trace, so the file ``debugInfoFilename`` need not be there.
+    user's program, is in the trace, so no file ``debugInfoFilename`` has to be there.
 
     Raises:
-        FileNotFoundError, TraceError: see :func:`find_trace`, and a trace that cannot be read.
+        FileNotFoundError, TraceError: see :func:`find_trace`, a trace that cannot be read, and a second file that is
+            there: it is Poplar's.
     """
+    if os.fspath(debugInfoFilename) and Path(debugInfoFilename).is_file():
+        raise TraceError(
+            f"{debugInfoFilename} is a file of Poplar's; the lines of the user's program are in the trace, leave it out"
+        )
     return Report(Trace.load(find_trace(profileFilename)))

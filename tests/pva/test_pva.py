@@ -261,6 +261,9 @@ def test_where_a_report_is_looked_for(trace: Trace, tmp_path: Path) -> None:
     assert pva.openReport(str(one / "profile.pop"), str(tmp_path / "debug.cbor")).trace == trace
     for path in (one, one / "trace.ipt", one / "profile.pop", tmp_path / "training" / "profile.pop"):
         assert pva.openReport(path).trace == trace
+    (tmp_path / "debug.cbor").write_bytes(b"cbor")
+    with pytest.raises(TraceError, match=r"debug.cbor is a file of Poplar's.* leave it out"):
+        pva.openReport(one, tmp_path / "debug.cbor")
     with pytest.raises(FileNotFoundError, match=r"profile.pop: .* has no trace.ipt of ipuperf, and none stands below"):
         pva.openReport(tmp_path / "profile.pop")
     (tmp_path / "training" / "1-session").mkdir()

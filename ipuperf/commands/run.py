@@ -136,6 +136,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
     from ipuperf.runtime.executable import write_reports
 
     for executable in settings.executables:
+        executable.unload()
         for line in executable.memory_problems():
             click.echo(f"ipuperf: {executable.name}: {line}", err=True)
 

@@ -6,6 +6,7 @@ without a display and in any thread.
 
 from __future__ import annotations
 
+from ipuperf.report.aligned import timelines_figure
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
 from ipuperf.report.chrome import to_chrome_json
 from ipuperf.report.comparison import Comparison, compare
@@ -63,6 +64,7 @@ __all__ = [
     "tile_memory_figure",
     "time_split_figure",
     "timeline_figure",
+    "timelines_figure",
     "to_chrome_json",
     "to_perfetto",
     "waits",

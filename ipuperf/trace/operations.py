@@ -70,7 +70,7 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
 
 def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
     """What is known of ops: columns op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes its
-    name stands in within its graph) and line (of the user's program)."""
+    name stands in within its graph, which is its layer where there are none) and line (of the user's program)."""
     import pandas as pd
 
     ops = trace.columns("ops")
@@ -79,7 +79,9 @@ def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
         return lookup(op_ids, ops["op_id"], ops[column], default)
 
     names, graphs = fact("name", ""), fact("graph", "")
-    layers = [name.removeprefix(f"{graph}/").rpartition("/")[0] for name, graph in zip(names, graphs, strict=True)]
+    layers = [
+        name.removeprefix(f"{graph}/").rpartition("/")[0] or graph for name, graph in zip(names, graphs, strict=True)
+    ]
     return pd.DataFrame(
         {
             "op": np.where(op_ids == NO_OP, NO_OP_NAME, names),

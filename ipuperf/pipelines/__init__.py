@@ -17,6 +17,7 @@ from .model import (
     UpdateRule,
 )
 from .recomputation import RECOMPUTATIONS, recomputing
+from .revision import PipelineRequest, revising
 
 __all__ = [
     "RECOMPUTATIONS",
@@ -28,6 +29,7 @@ __all__ = [
     "Offload",
     "Pipeline",
     "PipelineError",
+    "PipelineRequest",
     "Seed",
     "Source",
     "StageGraph",
@@ -36,4 +38,5 @@ __all__ = [
     "UpdateRule",
     "build_pipeline",
     "recomputing",
+    "revising",
 ]

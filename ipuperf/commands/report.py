@@ -31,6 +31,8 @@ def _levers(folder: Path, trace: Trace) -> str:
     """What changes of the program would gain, in words; or why that cannot be said."""
     from ipuperf.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
 
+    if sys.stderr.isatty():
+        click.echo("running the program again ...", err=True)
     try:
         run = rerun_of(folder, trace)
     except RerunError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -22,10 +22,17 @@ from ipuperf.pipelines.inlining import copy_ops
 
 @dataclass(frozen=True)
 class Layer:
-    """Ops that stay together; ``name`` is that of the module whose parameters they read."""
+    """Ops that stay together.
+
+    Attributes:
+        name: of the module whose parameters they read.
+        ops: in order.
+        pinned: they stay in their stage, because others read their parameters too, which lie on one IPU.
+    """
 
     name: str
     ops: Sequence[Op]
+    pinned: bool = False
 
 
 def obstacle(request: PipelineRequest) -> str:
@@ -36,38 +43,41 @@ def obstacle(request: PipelineRequest) -> str:
         return "there is one stage"
     if stages != sorted(set(stages)):
         return "several parts run at the same time in one stage"
+    if not all(part.graph.ops for part in parts):
+        return "a stage has no ops"
     return "its ops are recomputed one by one" if any(part.recomputed for part in parts) else ""
 
 
 def layers_of(request: PipelineRequest) -> list[Layer]:
-    """The layers in order; ops before the first parameter belong to the first, layers that share one are one."""
-    found: list[tuple[str, list[Op]]] = []
-    seen: dict[Variable, int] = {}
+    """The layers in order; ops before the first parameter of a stage belong to its first."""
+    found: list[Layer] = []
+    readers: dict[Variable, list[int]] = {}
     for part in request.parts:
         given = zip(part.graph.inputs, part.sources, strict=True)
-        modules = {t: s.tensor for t, s in given if isinstance(s, Data) and isinstance(s.tensor, Variable)}
-        own: set[str] = set()
-        first = len(found)
-        for op in schedule(part.graph):
-            read = [modules[t] for t in op.inputs if t in modules]
-            name = next((module for module in map(_module, read) if module not in own), "")
-            if name or len(found) == first:
-                found.append((name or f"the start of stage {part.stage}", []))
-            own.update(map(_module, read))
-            found[-1][1].append(op)
-            for variable in read:
-                together = seen.setdefault(variable, len(found) - 1)
-                if together < len(found) - 1:
-                    found[together:] = [(found[together][0], [op for _, ops in found[together:] for op in ops])]
-        _merge_nameless(found, first)
-    return [Layer(name, tuple(ops)) for name, ops in found]
+        parameters = {t: s.tensor for t, s in given if isinstance(s, Data) and isinstance(s.tensor, Variable)}
+        layers = _layers(schedule(part.graph), parameters)
+        for number, layer in enumerate(layers, len(found)):
+            for variable in dict.fromkeys(parameters[t] for op in layer.ops for t in op.inputs if t in parameters):
+                readers.setdefault(variable, []).append(number)
+        found += layers
+    shared = {number for numbers in readers.values() if len(numbers) > 1 for number in numbers}
+    return [replace(layer, pinned=number in shared) for number, layer in enumerate(found)]
 
 
-def _merge_nameless(found: list[tuple[str, list[Op]]], first: int) -> None:
-    """Ops before the first parameter of a stage go with the layer that follows."""
-    if len(found) > first + 1 and found[first][0].startswith("the start of"):
-        name, ops = found.pop(first + 1)
-        found[first] = (name, [*found[first][1], *ops])
+def _layers(ops: Sequence[Op], parameters: Mapping[Tensor, Variable]) -> list[Layer]:
+    """The layers of one stage: a new one begins where parameters of another module are read for the first time."""
+    found: list[tuple[str, list[Op]]] = []
+    seen: set[str] = set()
+    for op in ops:
+        modules = [_module(parameters[t]) for t in op.inputs if t in parameters]
+        new = next((module for module in modules if module not in seen), "")
+        if new and found and not found[-1][0]:
+            found[-1] = (new, found[-1][1])
+        elif new or not found:
+            found.append((new, []))
+        seen.update(modules)
+        found[-1][1].append(op)
+    return [Layer(name or "what has no parameters", tuple(ops)) for name, ops in found]
 
 
 def _module(tensor: Tensor) -> str:

@@ -20,6 +20,15 @@ def _held(ir: Ir) -> dict[RemoteBuffer, int]:
     return {b: b.entries * _bytes(b) for b in dict.fromkeys(buffers)}
 
 
+def _by_ipu(ir: Ir, held: dict[RemoteBuffer, int]) -> dict[int, int]:
+    """Bytes of remote variables by the IPU of the replica that has them; 0 where the program does not say."""
+    place = {variable.remote[0]: variable.ipu or 0 for variable in ir.variables() if variable.remote is not None}
+    found: dict[int, int] = {}
+    for buffer, size in held.items():
+        found[place[buffer]] = found.get(place[buffer], 0) + size
+    return found
+
+
 def _bytes(buffer: RemoteBuffer) -> int:
     return TensorSpec(buffer.shape, buffer.dtype).bytes
 
@@ -77,10 +86,10 @@ class OnChip(Lever):
             return
         other = run.executable.on(run.executable.machine)
         vars(other)["device_program"] = without(program, numbers)
-        tiles = int(run.trace.meta["tiles_per_ipu"]) * len(program.ipus)
-        size = sum(held.values())
-        what = f"keep the {len(held)} remote variables on chip, {size:,} B of each replica, spread evenly"
-        yield Trial(what, other.trace, more_bytes=-(-size // tiles), trades_memory=True)
+        fullest = max(_by_ipu(run.executable.ir, held).values())
+        what = f"keep the {len(held)} remote variables on chip, {sum(held.values()):,} B of each replica, spread evenly"
+        more = -(-fullest // int(run.trace.meta["tiles_per_ipu"]))
+        yield Trial(what, other.trace, more_bytes=more, trades_memory=True)
 
 
 def _transfers(program: DeviceProgram) -> int:

@@ -135,9 +135,12 @@ def _candidates(chain: _Chain) -> list[Division]:
     of them."""
     sums = chain.sums(chain.now)
     slowest = max(range(len(sums)), key=lambda stage: sums[stage])
-    found = [_evenest(chain.cycles, len(chain.now))]
+    stages = _stages(chain.now)
+    pins = [stage if layer.pinned else None for layer, stage in zip(chain.layers, stages, strict=True)]
+    found = [_evenest(chain.cycles, len(chain.now), pins)]
     for other in (slowest - 1, slowest + 1):
-        if 0 <= other < len(sums) and chain.now[slowest] > 1:
+        edge = stages.index(slowest) if other < slowest else stages.index(slowest) + chain.now[slowest] - 1
+        if 0 <= other < len(sums) and chain.now[slowest] > 1 and pins[edge] is None:
             counts = list(chain.now)
             counts[slowest] -= 1
             counts[other] += 1
@@ -146,18 +149,22 @@ def _candidates(chain: _Chain) -> list[Division]:
     return sorted(found, key=lambda division: max(chain.sums(division)))[:CANDIDATES]
 
 
-def _evenest(cycles: Sequence[int], stages: int) -> Division:
-    """The division into consecutive, non-empty stages whose largest sum is smallest."""
+def _evenest(cycles: Sequence[int], stages: int, pins: Sequence[int | None]) -> Division:
+    """The division into consecutive, non-empty stages whose largest sum is smallest; pinned layers have their stage.
+
+    There is one: the present division has them so.
+    """
     best: dict[int, tuple[int, Division]] = {0: (0, ())}
-    for stage in range(1, stages + 1):
+    for stage in range(stages):
         longer: dict[int, tuple[int, Division]] = {}
-        for end in range(stage, len(cycles) - (stages - stage) + 1):
+        for end in range(stage + 1, len(cycles) - (stages - stage - 1) + 1):
             options = [
                 (max(most, sum(cycles[start:end])), (*division, end - start))
                 for start, (most, division) in best.items()
-                if start < end
+                if start < end and all(pin in (None, stage) for pin in pins[start:end])
             ]
-            longer[end] = min(options)
+            if options:
+                longer[end] = min(options)
         best = longer
     return best[len(cycles)][1]
 

@@ -79,4 +79,10 @@ def test_a_program_that_places_its_ops_itself_is_not_divided_anew(case: Case) ->
     [([1, 1, 1, 3], 2, (3, 1)), ([5, 1, 1], 3, (1, 1, 1)), ([2, 2, 2, 2], 2, (2, 2)), ([9, 1, 1, 1, 1], 2, (1, 4))],
 )
 def test_the_evenest_division_by_hand(cycles: list[int], stages: int, division: tuple[int, ...]) -> None:
-    assert _evenest(cycles, stages) == division
+    assert _evenest(cycles, stages, [None] * len(cycles)) == division
+
+
+def test_pinned_layers_keep_their_stage() -> None:
+    assert _evenest([1, 1, 1, 1, 4], 2, [None, None, 0, None, 1]) == (4, 1)
+    assert _evenest([9, 1, 1, 1, 1], 3, [0, None, None, None, 2]) == (1, 1, 3)
+    assert _evenest([1, 1, 9], 2, [0, 1, None]) == (1, 2)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ipuperf.ir import Stream
-from ipuperf.pipelines import HostInput, HostIo, PipelineRequest
+from ipuperf.pipelines import BuildRequest, HostInput, HostIo
 
 from .rerun import Rerun
 from .trial import Lever, Trial, Untried
@@ -23,10 +23,10 @@ class OverlappedIo(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.device_program.io_tiles or not run.device_program.streams:
             return
-        asked: list[PipelineRequest] = []
+        asked: list[BuildRequest] = []
         for count in COUNTS:
 
-            def overlap(request: PipelineRequest, count: int = count) -> PipelineRequest:
+            def overlap(request: BuildRequest, count: int = count) -> BuildRequest:
                 asked.append(request)
                 return replace(request, host_io=_overlapped(request, count))
 
@@ -41,7 +41,7 @@ class OverlappedIo(Lever):
             yield Trial(f"load and store on {count} I/O tiles while the others compute", executable.trace)
 
 
-def _obstacle(request: PipelineRequest) -> str:
+def _obstacle(request: BuildRequest) -> str:
     """Why the I/O of a program cannot be overlapped; "" where it can."""
     if request.copies == "every step":
         return "a pipeline's stages cannot be overlapped with I/O"
@@ -50,7 +50,7 @@ def _obstacle(request: PipelineRequest) -> str:
     return "there is no host I/O" if request.host_io.synthetic else ""
 
 
-def _overlapped(request: PipelineRequest, tiles: int) -> HostIo:
+def _overlapped(request: BuildRequest, tiles: int) -> HostIo:
     """All streams on I/O tiles, where that can be."""
     if _obstacle(request):
         return request.host_io

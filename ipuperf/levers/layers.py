@@ -10,9 +10,9 @@ from itertools import accumulate
 from ipuperf.ir import Constant, Graph, Op, Tensor, Variable, schedule
 from ipuperf.pipelines import (
     Activation,
+    BuildRequest,
     Data,
     HostInput,
-    PipelineRequest,
     Seed,
     Source,
     StageGraph,
@@ -21,7 +21,7 @@ from ipuperf.pipelines.inlining import copy_ops
 
 
 @dataclass(frozen=True)
-class Layer:
+class ModuleLayer:
     """Ops that stay together.
 
     Attributes:
@@ -35,7 +35,7 @@ class Layer:
     pinned: bool = False
 
 
-def obstacle(request: PipelineRequest) -> str:
+def obstacle(request: BuildRequest) -> str:
     """Why layers cannot move between the stages of a pipeline; "" where they can."""
     parts = request.parts
     stages = [part.stage for part in parts]
@@ -48,9 +48,9 @@ def obstacle(request: PipelineRequest) -> str:
     return "its ops are recomputed one by one" if any(part.recomputed for part in parts) else ""
 
 
-def layers_of(request: PipelineRequest) -> list[Layer]:
+def layers_of(request: BuildRequest) -> list[ModuleLayer]:
     """The layers in order; ops before the first parameter of a stage belong to its first."""
-    found: list[Layer] = []
+    found: list[ModuleLayer] = []
     readers: dict[Variable, list[int]] = {}
     for part in request.parts:
         given = zip(part.graph.inputs, part.sources, strict=True)
@@ -64,7 +64,7 @@ def layers_of(request: PipelineRequest) -> list[Layer]:
     return [replace(layer, pinned=number in shared) for number, layer in enumerate(found)]
 
 
-def _layers(ops: Sequence[Op], parameters: Mapping[Tensor, Variable]) -> list[Layer]:
+def _layers(ops: Sequence[Op], parameters: Mapping[Tensor, Variable]) -> list[ModuleLayer]:
     """The layers of one stage: a new one begins where parameters of another module are read for the first time."""
     found: list[tuple[str, list[Op]]] = []
     seen: set[str] = set()
@@ -77,7 +77,7 @@ def _layers(ops: Sequence[Op], parameters: Mapping[Tensor, Variable]) -> list[La
             found.append((new, []))
         seen.update(modules)
         found[-1][1].append(op)
-    return [Layer(name or "what has no parameters", tuple(ops)) for name, ops in found]
+    return [ModuleLayer(name or "what has no parameters", tuple(ops)) for name, ops in found]
 
 
 def _module(tensor: Tensor) -> str:
@@ -101,7 +101,7 @@ class _Part:
 class _Divider:
     """Writes the ops of all stages into other ones."""
 
-    def __init__(self, request: PipelineRequest) -> None:
+    def __init__(self, request: BuildRequest) -> None:
         self._request = request
         self._origin = {part.graph: part for part in request.parts}
         self._home: dict[Tensor, _Part] = {}
@@ -194,7 +194,7 @@ class _Divider:
         return home.number, self.output(home, key)
 
 
-def divided(request: PipelineRequest, division: Sequence[int]) -> PipelineRequest:
+def divided(request: BuildRequest, division: Sequence[int]) -> BuildRequest:
     """The pipeline with so many of its layers in each stage."""
     layers = layers_of(request)
     divider = _Divider(request)
@@ -212,7 +212,7 @@ def divided(request: PipelineRequest, division: Sequence[int]) -> PipelineReques
     return replace(request, parts=_described(request, divider), outputs=outputs, training=training)
 
 
-def _described(request: PipelineRequest, divider: _Divider) -> list[StageGraph]:
+def _described(request: BuildRequest, divider: _Divider) -> list[StageGraph]:
     """The stages with their states and checkpoints, which go where the ops have gone."""
     updates: dict[int, dict[int, Variable]] = {}
     kept: dict[int, list[Tensor]] = {}

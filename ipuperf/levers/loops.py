@@ -114,7 +114,7 @@ def _simulated(run: Rerun, program: DeviceProgram) -> Trace:
     return other.trace
 
 
-class Accumulation(Lever):
+class MoreMicroBatches(Lever):
     """Twice as many micro-batches in a weight update."""
 
     what = "gradient accumulation"

@@ -15,17 +15,17 @@ from ipuperf.simulation import SimulationError
 
 from .host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
 from .io_tiles import IoTileCount, OverlappedIo
-from .loops import Accumulation, CallLength
+from .loops import CallLength, MoreMicroBatches
 from .remote import OnChip, Sharding
 from .rerun import Rerun, RerunError
-from .stages import Split
+from .stages import StageDivision
 from .trial import Lever, Trial, Untried
 
 LEVERS: tuple[Lever, ...] = (
     Sharding(),
     OnChip(),
-    Split(),
-    Accumulation(),
+    StageDivision(),
+    MoreMicroBatches(),
     CallLength(),
     OverlappedIo(),
     IoTileCount(),
@@ -38,7 +38,7 @@ LEVERS: tuple[Lever, ...] = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class LeverResults:
     """What the levers gave.
 
     Attributes:
@@ -58,7 +58,7 @@ class Measured:
         return self.cycles - trial.cycles
 
 
-def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> Measured:
+def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
     """Try all levers on the program of a run, one after the other; on a terminal a line shows which.
 
     Of several changes by one lever the best that fits stands for it. A change that the program, the machine or lowering
@@ -74,7 +74,7 @@ def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> Measured:
             trials += sorted(found, key=lambda trial: trial.cycles)[:1]
             untried += refused
     trials.sort(key=lambda trial: trial.cycles)
-    return Measured(int(now.cycles), now.fullest, tuple(trials), tuple(untried))
+    return LeverResults(int(now.cycles), now.fullest, tuple(trials), tuple(untried))
 
 
 def _tried(lever: Lever, run: Rerun) -> tuple[list[Trial], list[Untried]]:

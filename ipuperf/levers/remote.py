@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ipuperf.ir import Ir, RemoteBuffer, TensorSpec
 from ipuperf.lowering import DeviceProgram, RemoteTransfer, Repeat, Sequence, Step
-from ipuperf.pipelines import PipelineRequest
+from ipuperf.pipelines import BuildRequest
 
 from .rerun import Rerun
 from .sharding import SMALLEST, shard, shardable
@@ -62,7 +62,7 @@ class Sharding(Lever):
         yield Trial(f"shard what Streaming Memory holds over the {replicas} replicas: {which}", executable.trace)
 
 
-def _sharding(request: PipelineRequest) -> PipelineRequest:
+def _sharding(request: BuildRequest) -> BuildRequest:
     """Replicated tensor sharding, of pipelines whose optimiser state is in Streaming Memory."""
     offload = request.offload
     return replace(request, offload=replace(offload, shard_optimiser_state=offload.optimiser_state))

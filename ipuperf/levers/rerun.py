@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipuperf.pipelines import PipelineRequest, revising
+from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.origin import Origin, OriginError, read_origin
@@ -69,7 +69,7 @@ class Rerun:
         """The program of the run as it was lowered."""
         return self.executable.device_program
 
-    def fresh(self, revise: Callable[[PipelineRequest], PipelineRequest] | None = None) -> Executable:
+    def fresh(self, revise: Callable[[BuildRequest], BuildRequest] | None = None) -> Executable:
         """The session as the program makes it, not lowered yet; whoever gets it may change its program.
 
         Args:

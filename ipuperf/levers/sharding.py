@@ -151,13 +151,13 @@ def _shard_load(graph: Graph, load: Op, part: RemoteBuffer) -> None:
     """A shard is loaded, gathered, and copied to where the whole was loaded."""
     whole, entry = load.inputs
     with _like(load):
-        make, group = Builder(graph), graph.ir.grouping()
-        empty = make.create(
+        builder, group = Builder(graph), graph.ir.grouping()
+        empty = builder.create(
             Init, [], ["shard"], shape=part.shape, dtype=part.dtype, init="undefined", meta_shape=part.meta_shape
         )
-        loaded = make.create(RemoteLoad, [empty.outputs[0], entry], ["shard"], buffer=part)
-        gathered = make.create(ReplicatedAllGather, loaded.outputs, ["gathered"], group=group, mode="meta_shape")
-        copied = make.create(CopyVarUpdate, [whole, *gathered.outputs], [load.outputs[0].name])
+        loaded = builder.create(RemoteLoad, [empty.outputs[0], entry], ["shard"], buffer=part)
+        gathered = builder.create(ReplicatedAllGather, loaded.outputs, ["gathered"], group=group, mode="meta_shape")
+        copied = builder.create(CopyVarUpdate, [whole, *gathered.outputs], [load.outputs[0].name])
     _replace(graph, load, [empty, loaded, gathered, copied])
 
 
@@ -165,9 +165,9 @@ def _shard_store(graph: Graph, store: Op, part: RemoteBuffer) -> None:
     """The replica's own shard is stored."""
     whole, entry = store.inputs
     with _like(store):
-        make, group = Builder(graph), graph.ir.grouping()
-        own = make.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
-        stored = make.create(RemoteStore, [own.outputs[0], entry], [], buffer=part)
+        builder, group = Builder(graph), graph.ir.grouping()
+        own = builder.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
+        stored = builder.create(RemoteStore, [own.outputs[0], entry], [], buffer=part)
     _replace(graph, store, [own, stored])
 
 

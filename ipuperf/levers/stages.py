@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipuperf.lowering.steps import LocalStep
-from ipuperf.pipelines import PipelineRequest
+from ipuperf.pipelines import BuildRequest
 
-from .layers import Layer, divided, layers_of, obstacle
+from .layers import ModuleLayer, divided, layers_of, obstacle
 from .rerun import Rerun
 from .trial import Lever, Trial, Untried
 
@@ -33,7 +33,7 @@ Division = tuple[int, ...]
 class _Chain:
     """The layers of a pipeline in order, their cycles, and how they are divided now."""
 
-    layers: Sequence[Layer]
+    layers: Sequence[ModuleLayer]
     cycles: Sequence[int]
     now: Division
 
@@ -62,7 +62,7 @@ class _Chain:
         return f"stage {slowest} has {100 * sums[slowest] / max(sum(sums), 1):.0f} % of the work on tiles"
 
 
-class Split(Lever):
+class StageDivision(Lever):
     """Layers in other stages."""
 
     what = "layers in other stages"
@@ -70,9 +70,9 @@ class Split(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if len(run.device_program.ipus) == 1:
             return
-        asked: list[PipelineRequest] = []
+        asked: list[BuildRequest] = []
 
-        def see(request: PipelineRequest) -> PipelineRequest:
+        def see(request: BuildRequest) -> BuildRequest:
             asked.append(request)
             return request
 
@@ -98,7 +98,7 @@ class Split(Lever):
         return Trial(f"{chain.moves(division)}; {chain.uneven()}", executable.trace)
 
 
-def _chain(request: PipelineRequest, run: Rerun) -> _Chain:
+def _chain(request: BuildRequest, run: Rerun) -> _Chain:
     """The layers with their part of what their IPU does besides waiting, as their forward ops are parts of its own."""
     forward = _forward_cycles(run.device_program)
     layers = layers_of(request)

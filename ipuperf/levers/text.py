@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.report import TIME_PARTS, duration, step_time
 from ipuperf.trace import Trace, TraceError
 
-from .measure import LEVERS, Measured
+from .measure import LEVERS, LeverResults
 from .trial import Trial
 
 LISTED = 3
@@ -15,7 +15,7 @@ LEAST = 0.005
 """Share of the run that a lever has to gain to be named."""
 
 
-def levers_text(trace: Trace, found: Measured) -> str:
+def levers_text(trace: Trace, found: LeverResults) -> str:
     """The largest gains, each with what it changes most; what trades memory apart; what was not tried. Ends with a
     newline."""
     worth = [trial for trial in found.trials if found.gain(trial) >= LEAST * found.cycles]
@@ -32,7 +32,7 @@ def levers_text(trace: Trace, found: Measured) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(trace: Trace, found: Measured, trial: Trial) -> str:
+def _line(trace: Trace, found: LeverResults, trial: Trial) -> str:
     gain = found.gain(trial)
     time = f"-{duration(trace.seconds(round(gain)))}"
     text = f"  {time:>10}  {-100 * float(gain) / found.cycles:5.1f} %  {trial.what}"
@@ -57,7 +57,7 @@ def _effect(before: Trace, trial: Trial) -> str:
     return f"{TIME_PARTS[part]} {then} -> {now}"
 
 
-def _memory(found: Measured, trial: Trial) -> str:
+def _memory(found: LeverResults, trial: Trial) -> str:
     return "" if trial.fullest == found.fullest else f"fullest tile {found.fullest:,} -> {trial.fullest:,} B"
 
 

@@ -17,11 +17,12 @@ from .model import (
     UpdateRule,
 )
 from .recomputation import RECOMPUTATIONS, recomputing
-from .revision import PipelineRequest, revising
+from .revision import BuildRequest, revising
 
 __all__ = [
     "RECOMPUTATIONS",
     "Activation",
+    "BuildRequest",
     "CombinedRule",
     "Data",
     "HostInput",
@@ -29,7 +30,6 @@ __all__ = [
     "Offload",
     "Pipeline",
     "PipelineError",
-    "PipelineRequest",
     "Seed",
     "Source",
     "StageGraph",

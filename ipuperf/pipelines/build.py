@@ -31,7 +31,7 @@ from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
 from .emission import Emitter
 from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
-from .revision import PipelineRequest, revised
+from .revision import BuildRequest, revised
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
 from .stashes import TensorStash
@@ -118,7 +118,7 @@ def build_pipeline(
         PipelineError: parts that contradict the timetable or each other.
     """
     copies = copies_of(timetable) if copies is None else copies
-    asked = revised(PipelineRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
+    asked = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
     parts, outputs, training, offload, host_io = (
         asked.parts, asked.outputs, asked.training, asked.offload, asked.host_io
     )  # fmt: skip

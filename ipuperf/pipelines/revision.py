@@ -19,7 +19,7 @@ from .model import HostIo, Offload, StageGraph, StageOutput, Training
 
 
 @dataclass(frozen=True)
-class PipelineRequest:
+class BuildRequest:
     """Those arguments of :func:`~.build.build_pipeline` that can be revised, and how its stages copy and repeat."""
 
     ir: Ir
@@ -33,7 +33,7 @@ class PipelineRequest:
     repeats: int
 
 
-Revision: TypeAlias = Callable[[PipelineRequest], PipelineRequest]
+Revision: TypeAlias = Callable[[BuildRequest], BuildRequest]
 
 _REVISION: ContextVar[Revision | None] = ContextVar("revision of pipelines", default=None)
 
@@ -48,7 +48,7 @@ def revising(revise: Revision | None) -> Iterator[None]:
         _REVISION.reset(token)
 
 
-def revised(asked: PipelineRequest) -> PipelineRequest:
+def revised(asked: BuildRequest) -> BuildRequest:
     """What is to be built."""
     revise = _REVISION.get()
     return asked if revise is None else revise(asked)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from ipuperf.levers import Measured, Trial, measure, rerun_of
+from ipuperf.levers import LeverResults, Trial, measure, rerun_of
 from ipuperf.levers.trial import Lever
 from ipuperf.trace import Trace
 
@@ -132,7 +132,7 @@ def cycles_of(folder: Path) -> int:
     return int(Trace.load(folder / "trace.ipt").columns("runs")["dur"][-1])
 
 
-def measured(folder: Path, *levers: Lever) -> Measured:
+def measured(folder: Path, *levers: Lever) -> LeverResults:
     """What these levers give for a run."""
     return measure(rerun_of(folder, Trace.load(folder / "trace.ipt")), levers)
 

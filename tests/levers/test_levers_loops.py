@@ -10,7 +10,7 @@ import pytest
 
 from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
 from ipuperf.levers.io_tiles import OverlappedIo
-from ipuperf.levers.loops import CALLS, Accumulation, CallLength
+from ipuperf.levers.loops import CALLS, CallLength, MoreMicroBatches
 
 sys.path.insert(0, str(Path(__file__).parent))
 from levercases import INFERENCE, LOOPED, PIPELINE, RTS, Case, cycles_of, levers_in, measured, only
@@ -38,7 +38,7 @@ def test_batches_of_a_loop_are_doubled_as_in_the_program_with_twice_as_many(case
 def test_accumulation_and_iterations_are_those_of_the_program_with_these_options(case: Case) -> None:
     pytest.importorskip("torch")
     folder = case.run(PIPELINE)
-    trial = only(folder, Accumulation())
+    trial = only(folder, MoreMicroBatches())
     assert trial.what == "raise gradient accumulation from 8 to 16"
     more = case.run(PIPELINE.replace("ACCUMULATION, ITERATIONS = 8, 2", "ACCUMULATION, ITERATIONS = 16, 2"))
     assert trial.cycles * trial.work == pytest.approx(cycles_of(more), rel=1e-4)

@@ -12,7 +12,7 @@ import pytest
 from ipuperf.levers import levers_text, measure
 from ipuperf.levers.layers import divided, layers_of
 from ipuperf.levers.rerun import rerun_of
-from ipuperf.levers.stages import Split, _evenest
+from ipuperf.levers.stages import StageDivision, _evenest
 from ipuperf.numerics import Evaluator
 from ipuperf.trace import Trace
 
@@ -30,10 +30,10 @@ EVEN = PIPELINE.replace("            x = torch.relu(self.fc3(x))\n", "").replace
 def test_an_uneven_pipeline_names_its_stage_and_a_split_that_takes_what_is_said(case: Case) -> None:
     folder = case.run(PIPELINE)
     run = rerun_of(folder, Trace.load(folder / "trace.ipt"))
-    (trial,) = measure(run, [Split()]).trials
+    (trial,) = measure(run, [StageDivision()]).trials
     assert trial.what.startswith("move fc3 from stage 0 to stage 1; stage 0 has ")
     assert trial.cycles == pytest.approx(cycles_of(case.run(EVEN)), rel=1e-3)
-    (line,) = levers_text(run.trace, measure(run, [Split()])).split("\n\n")[0].splitlines()[1:]
+    (line,) = levers_text(run.trace, measure(run, [StageDivision()])).split("\n\n")[0].splitlines()[1:]
     assert re.match(r" +-\S+ us +-\d+\.\d %  move fc3 from stage 0 to stage 1; stage 0 has \d+ % of the work", line)
 
 
@@ -69,7 +69,7 @@ def test_every_division_computes_the_same_loss(case: Case, division: tuple[int, 
 
 
 def test_a_program_that_places_its_ops_itself_is_not_divided_anew(case: Case) -> None:
-    found = measured(case.run(RTS, 512), Split())
+    found = measured(case.run(RTS, 512), StageDivision())
     assert not found.trials
     assert not found.untried  # one IPU per replica
 

@@ -37,7 +37,7 @@ class HostLoop:
         name: of its body.
         trips: of it.
         per_trip: slices of each stream in a trip; around: those in one trip of the loop around it, or in the run.
-        updates: whether weights are updated in it.
+        updates: whether all updates of weights are in it.
     """
 
     name: str
@@ -50,16 +50,18 @@ class HostLoop:
 def host_loops(program: DeviceProgram) -> list[HostLoop]:
     """The loops in which the host is met, outer ones first, each once for all IPUs."""
     found: dict[str, HostLoop] = {}
+    inside: Counter[str] = Counter()
     for ipu, tree in enumerate(program.ipus):
         whole = _slices(program, tree, ipu)
         for loop, around in _loops(program, tree, ipu, whole):
             own = _slices(program, loop.body, ipu)
-            before = found.get(loop.name)
-            updates = _updates(program, loop.body) or (before is not None and before.updates)
-            if before is not None:
-                own, around = own | before.per_trip, around | before.around
-            found[loop.name] = HostLoop(loop.name, loop.count, own, around, updates)
-    return [loop for loop in found.values() if loop.per_trip]
+            inside[loop.name] += _updates(program, loop.body)
+            if loop.name in found:
+                own, around = own | found[loop.name].per_trip, around | found[loop.name].around
+            found[loop.name] = HostLoop(loop.name, loop.count, own, around, updates=False)
+    total = sum(_updates(program, tree) for tree in program.ipus)
+    loops = [replace(loop, updates=total > 0 and inside[loop.name] == total) for loop in found.values()]
+    return [loop for loop in loops if loop.per_trip]
 
 
 def _loops(program: DeviceProgram, step: Step, ipu: int, around: Counter[str]) -> Iterator[tuple[Repeat, Counter[str]]]:
@@ -80,9 +82,10 @@ def _slices(program: DeviceProgram, step: Step, ipu: int) -> Counter[str]:
     return found
 
 
-def _updates(program: DeviceProgram, step: Step) -> bool:
+def _updates(program: DeviceProgram, step: Step) -> int:
+    """Steps of weight updates in ``step``, those of a loop once."""
     own = step.op_id >= 0 and program.ops[step.op_id].phase == "update"
-    return own or any(_updates(program, inner) for inner in program.inside(step))
+    return int(own) + sum(_updates(program, inner) for inner in program.inside(step))
 
 
 def with_trips(program: DeviceProgram, name: str, trips: int) -> DeviceProgram:

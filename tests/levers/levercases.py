@@ -88,6 +88,32 @@ with popxl.Session(ir, "ipu_hw") as session:
     session.run({stream: np.zeros((times, 64, 64), np.float32) if times > 1 else np.zeros((64, 64), np.float32)})
 """
 
+ACCUMULATED = """
+import sys
+import numpy as np
+import popxl
+from popxl import ops
+
+times = int(sys.argv[1])
+ir = popxl.Ir(replication=1)
+ir.num_host_transfers = times
+with ir.main_graph:
+    stream = popxl.h2d_stream((16, 64), popxl.float32, "x")
+    weight = popxl.variable(np.ones((64, 64), np.float32), name="weight")
+    total = popxl.variable(np.zeros((64, 64), np.float32), name="total")
+
+    def micro_batch(weight: popxl.Tensor, total: popxl.TensorByRef):
+        x = ops.host_load(stream)
+        ops.var_updates.accumulate_(total, x.T @ (x @ weight))
+
+    with popxl.in_sequence(True):
+        ops.repeat(ir.create_graph(micro_batch, weight, total), times, weight, total)
+        ops.scaled_add_(weight, total, b=-0.01)
+        ops.var_updates.accumulator_scale_(total, 0.0)
+with popxl.Session(ir, "ipu_hw") as session:
+    session.run({stream: np.zeros((times, 16, 64), np.float32)})
+"""
+
 
 class Case:
     """Folders of programs, and the command that runs them; the same program with the same arguments runs once."""

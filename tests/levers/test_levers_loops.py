@@ -13,7 +13,7 @@ from ipuperf.levers.io_tiles import OverlappedIo
 from ipuperf.levers.loops import CALLS, CallLength, MoreMicroBatches
 
 sys.path.insert(0, str(Path(__file__).parent))
-from levercases import INFERENCE, LOOPED, PIPELINE, RTS, Case, cycles_of, levers_in, measured, only
+from levercases import ACCUMULATED, INFERENCE, LOOPED, PIPELINE, RTS, Case, cycles_of, levers_in, measured, only
 
 
 def test_a_host_bound_inference_names_the_host_and_levers_on_it(case: Case) -> None:
@@ -33,6 +33,14 @@ def test_batches_of_a_loop_are_doubled_as_in_the_program_with_twice_as_many(case
     trial = only(case.run(LOOPED, 8, machine="gc200-1"), CallLength())
     assert trial.what == "do 16 batches in a call instead of 8 (device iterations)"
     assert trial.cycles * trial.work == cycles_of(case.run(LOOPED, 16, machine="gc200-1"))
+
+
+def test_micro_batches_of_a_popxl_loop_are_doubled_as_in_the_program_with_twice_as_many(case: Case) -> None:
+    found = measured(case.run(ACCUMULATED, 8, machine="gc200-1"), MoreMicroBatches(), CallLength())
+    trials = {trial.what: trial for trial in found.trials}
+    trial = trials["raise gradient accumulation from 8 to 16"]
+    assert trial.cycles * trial.work == cycles_of(case.run(ACCUMULATED, 16, machine="gc200-1"))
+    assert f"do {CALLS} calls in one: a loop on the device, {CALLS} weight updates in a call" in trials
 
 
 def test_accumulation_and_iterations_are_those_of_the_program_with_these_options(case: Case) -> None:

@@ -12,7 +12,7 @@ from ipuperf.report.chrome import to_chrome_json
 from ipuperf.report.comparison import Comparison, compare
 from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
-from ipuperf.report.folder import save_figure, write_report
+from ipuperf.report.folder import View, save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
@@ -40,6 +40,7 @@ __all__ = [
     "Comparison",
     "CriticalPath",
     "StepTime",
+    "View",
     "Waits",
     "breakdown",
     "breakdown_cycles",

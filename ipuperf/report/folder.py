@@ -145,19 +145,19 @@ def _index(trace: Trace, views: Sequence[View]) -> str:
     return f"{title}\n\n{state}{made}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
 
 
-def write_report(trace: Trace, directory: str | os.PathLike[str]) -> list[Path]:
+def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence[View] = ()) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
-    The files are those of :data:`VIEWS`, and index.md, which says what each holds. Files the trace has no data for are
-    left out, and the index says so. All is written into a temporary folder beside ``directory`` that is then renamed,
-    so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an earlier report that no
-    longer apply are removed.
+    The files are those of :data:`VIEWS`, those of ``also``, and index.md, which says what each holds. Files the trace
+    has no data for are left out, and the index says so. All is written into a temporary folder beside ``directory``
+    that is then renamed, so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an
+    earlier report that no longer apply are removed.
 
     Raises:
         OSError: the folder cannot be written; it then holds what it held before.
     """
     folder = Path(directory)
-    views = [view for view in VIEWS if view.possible(trace)]
+    views = [view for view in (*VIEWS, *also) if view.possible(trace)]
     with staged(folder) as temporary:
         for view in views:
             view.write(trace, temporary / view.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
+    from ipuperf.report import View
     from ipuperf.trace import Trace
+
+    from .origin import Origin
 
 
 def choose_machine(
@@ -222,6 +226,8 @@ class Executable:
     def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
         """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances, by more
         in the first run after the program was loaded."""
+        if self.settings.before_run is not None:
+            self.settings.before_run(self)
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
@@ -271,7 +277,21 @@ def write_reports(
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
         folder = Path(settings.report_directory) / f"{number}-{stem}"
         if executable.is_compiled or not compiled:
-            write_report(executable.trace, folder)
+            origin = settings.origin
+            also = [] if origin is None else [_started(replace(origin, session=number))]
+            write_report(executable.trace, folder, also)
             folders.append(folder)
             written(folder)
     return folders
+
+
+def _started(origin: Origin) -> View:
+    """The file of a report that says how its program was started."""
+    from ipuperf.report import View
+
+    from .origin import ORIGIN
+
+    def write(trace: Trace, path: Path) -> None:
+        path.write_text(origin.text(), encoding="utf-8")
+
+    return View(ORIGIN, "how the program was started", write)

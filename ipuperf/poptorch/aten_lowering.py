@@ -105,6 +105,7 @@ class Lowering(Builder):
         training: matrix products are those of a training program.
         seed: gives the graph's seed input, made on first use.
         next_key: gives a number for each random op of the program.
+        norm_replicas: neighbouring replicas that share the statistics of batch norms.
 
     Attributes:
         location: ``file:line`` of the user's code that the current ops come from.
@@ -115,12 +116,19 @@ class Lowering(Builder):
     """
 
     def __init__(
-        self, graph: Graph, *, training: bool, seed: Callable[[], Tensor], next_key: Callable[[], int]
+        self,
+        graph: Graph,
+        *,
+        training: bool,
+        seed: Callable[[], Tensor],
+        next_key: Callable[[], int],
+        norm_replicas: int = 1,
     ) -> None:
         super().__init__(graph)
         self.training = training
         self.seed = seed
         self.next_key = next_key
+        self.norm_replicas = norm_replicas
         self.location = ""
         self.naming = "t"
         self.dtypes: list[DType] = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipuperf.functions import make_all, networks
 from ipuperf.functions.arranging import broadcast, reshaped
-from ipuperf.ir import FLOAT32, DType, Tensor
+from ipuperf.ir import FLOAT32, DType, ReplicaGrouping, Tensor
 from ipuperf.ops import BatchNormalization, Dropout
 
 from .aten_lowering import Handler, Lowering, Value
@@ -103,7 +103,10 @@ def _batch_norm(
     ]
     if not training:
         return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
-    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, epsilon=eps, momentum=momentum)[:3]
+    replicas, shared = low.graph.ir.replication_factor, low.norm_replicas
+    group = ReplicaGrouping(replicas, 1, shared) if shared > 1 else None
+    operands = [x, scale, shift, *running]
+    return make_all(BatchNormalization, operands, [""] * 5, epsilon=eps, momentum=momentum, group=group)[:3]
 
 
 def batch_norm(

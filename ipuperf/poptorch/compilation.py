@@ -106,6 +106,7 @@ def compile_model(
         training=training,
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
+        norm_replicas=options._norm_replicas,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)

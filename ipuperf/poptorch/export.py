@@ -146,6 +146,7 @@ def export_model(
     training: bool = False,
     replication_factor: int = 1,
     auto_round_num_ipus: bool = False,
+    norm_replicas: int = 1,
 ) -> ExportedModel:
     """Build forward graphs for the stages of ``module``, called with one micro-batch.
 
@@ -157,6 +158,8 @@ def export_model(
         training: find the loss, and stop gradients at ``detach`` and ``no_grad``.
         replication_factor: of the program.
         auto_round_num_ipus: reserve more IPUs than are used where the system demands it.
+        norm_replicas: neighbouring replicas that share the statistics of batch norms in training; a divisor of
+            ``replication_factor``.
 
     Raises:
         ExportError: the module cannot be exported (control flow that depends on data ...).
@@ -169,7 +172,7 @@ def export_model(
     _warn_of_doubles(leaves, paths, module)
     traced = trace(module, signature, arguments, leaves)
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
-    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders())
+    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norm_replicas)
     places = partition(
         strategy or PipelinedExecution(),
         traced.uses,

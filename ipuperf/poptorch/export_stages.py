@@ -69,6 +69,7 @@ class Part:
     graph: Graph
     training: bool
     next_key: Callable[[], int]
+    norm_replicas: int = 1
     sources: list[Source] = field(default_factory=list)
     images: dict[Any, Tensor] = field(default_factory=dict)
     detached: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -76,7 +77,13 @@ class Part:
     checkpoints: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lowering = Lowering(self.graph, training=self.training, seed=self.seed, next_key=self.next_key)
+        self.lowering = Lowering(
+            self.graph,
+            training=self.training,
+            seed=self.seed,
+            next_key=self.next_key,
+            norm_replicas=self.norm_replicas,
+        )
 
     def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
         if key not in self.images:
@@ -177,6 +184,7 @@ class StageWriter:
         traced: what to lower.
         training: whether a loss is needed and gradients flow.
         flows: values of the placeholders, by node.
+        norm_replicas: neighbouring replicas that share the statistics of batch norms.
     """
 
     def __init__(
@@ -185,8 +193,10 @@ class StageWriter:
         traced: Traced,
         training: bool,
         flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
+        norm_replicas: int = 1,
     ) -> None:
         self.ir = ir
+        self.norm_replicas = norm_replicas
         self.traced = traced
         self.training = training
         self.values: dict[torch.fx.Node, Any] = dict(flows)
@@ -232,7 +242,7 @@ class StageWriter:
             if any(other.stage == place.stage for other in self.parts):
                 name += f"_ipu{place.ipu}"
             graph = self.ir.create_graph(name)
-            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norm_replicas)
         return self.parts[place]
 
     def first_part(self) -> Part:

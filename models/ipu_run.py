@@ -62,6 +62,8 @@ class RunOptions:
         host_processes: processes of the host (instances of ``poprun``) that the replicas are divided over.
         norm_replicas: neighbouring replicas that share the statistics of batch norms in training (TensorFlow's
             ``distributed_batch_norm_replica_group_size``; PopTorch has no such option).
+        strided_groups: groups of group norms are of every so-many-th channel, which is faster (TensorFlow's default,
+            ``strided_channel_grouping``; PopART's ``groupNormStridedChannelGrouping``).
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -89,6 +91,7 @@ class RunOptions:
     prefetch: int = 1
     host_processes: int = 1
     norm_replicas: int = 1
+    strided_groups: bool = False
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -151,6 +154,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
     found._host_processes = options.host_processes
     found._norm_replicas = options.norm_replicas
+    if options.strided_groups:
+        found._Popart.set("groupNormStridedChannelGrouping", True)
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)
     if options.memory_proportions:
         found.setAvailableMemoryProportion(_proportions(options))

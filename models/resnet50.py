@@ -134,6 +134,7 @@ def resnext101(**changes: Any) -> ResNet50Options:
         blocks=(3, 4, 23, 3),
         norm="group",
         groups=32,
+        strided_groups=True,
         cardinality=32,
         group_width=4,
         layers_per_ipu=(11, 22),

@@ -1,8 +1,8 @@
 """Links between IPUs, gateways, DDR and host; routes over them and the rings that collectives use.
 
 A `Link` is one direction of a bundle of physical links. Nodes are named ``ipu3``, ``gateway0``, ``ddr0`` (the DDR of
-one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU numbers are those of the whole Pod: IPU ``4 * m + i`` is IPU ``i`` of
-IPU-Machine ``m``.
+one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU numbers are those of the whole Pod: IPU
+``4 * m + i`` is IPU ``i`` of IPU-Machine ``m``.
 
 IPUs that IPU-Links join stand in one **rack** (an IPU-Link domain). From one rack to another the way leads through
 gateways: up to the sender's own gateway, over GW-Links to the gateway in the other rack that the fewest of them reach,

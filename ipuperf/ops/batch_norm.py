@@ -46,9 +46,9 @@ class BatchNormalization(Normalisation):
 
     Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
     ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
-    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself). Outputs ``y``, the new running mean and variance
-    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse standard
-    deviation (of the biased variance).
+    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself). Outputs ``y``, the new
+    running mean and variance (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean
+    and the inverse standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"

@@ -103,11 +103,18 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
 
 
 def gradient_work(
-    dtype: DType, count: int, channels: int, statistics: int, grouped: bool, group: ReplicaGrouping | None = None
+    dtype: DType,
+    count: int,
+    channels: int,
+    statistics: int,
+    grouped: bool,
+    group: ReplicaGrouping | None = None,
+    strided: int = 0,
 ) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
     ``group``: replicas that share the statistics; their two sums are all-reduced, those of the parameters are not.
+    ``strided``: number of the strided groups of a group norm, 0 for others.
 
     ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
     mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
@@ -117,11 +124,15 @@ def gradient_work(
     reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
 
     def spread(name: str, in_place: bool) -> Vertices:
+        if strided:
+            return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place)
         if grouped:
             return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place)
 
     def sums(outputs: int, run: int) -> Reduction:
+        if strided:
+            return channel_sums(("ADD", "ADD"), dtype, count, outputs)
         if grouped:
             return paired_reduction(("ADD", "ADD"), dtype, count, outputs, run)
         return channel_sums(("ADD", "ADD"), dtype, count, channels)

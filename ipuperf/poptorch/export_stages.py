@@ -17,7 +17,7 @@ from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGr
 
 from .aten import RANDOM, handler_of, name_of
 from .aten_indexing import GROUPED, scatter_all, scatter_call
-from .aten_lowering import ExportError, Lowering, ir_dtype
+from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
@@ -69,7 +69,7 @@ class Part:
     graph: Graph
     training: bool
     next_key: Callable[[], int]
-    norm_replicas: int = 1
+    norms: Norms = PLAIN_NORMS
     sources: list[Source] = field(default_factory=list)
     images: dict[Any, Tensor] = field(default_factory=dict)
     detached: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Part:
             training=self.training,
             seed=self.seed,
             next_key=self.next_key,
-            norm_replicas=self.norm_replicas,
+            norms=self.norms,
         )
 
     def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
@@ -184,7 +184,7 @@ class StageWriter:
         traced: what to lower.
         training: whether a loss is needed and gradients flow.
         flows: values of the placeholders, by node.
-        norm_replicas: neighbouring replicas that share the statistics of batch norms.
+        norms: how norms are done.
     """
 
     def __init__(
@@ -193,10 +193,10 @@ class StageWriter:
         traced: Traced,
         training: bool,
         flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
-        norm_replicas: int = 1,
+        norms: Norms = PLAIN_NORMS,
     ) -> None:
         self.ir = ir
-        self.norm_replicas = norm_replicas
+        self.norms = norms
         self.traced = traced
         self.training = training
         self.values: dict[torch.fx.Node, Any] = dict(flows)
@@ -242,7 +242,7 @@ class StageWriter:
             if any(other.stage == place.stage for other in self.parts):
                 name += f"_ipu{place.ipu}"
             graph = self.ir.create_graph(name)
-            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norm_replicas)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norms)
         return self.parts[place]
 
     def first_part(self) -> Part:

@@ -86,7 +86,7 @@ class Bench:
         required: Sequence[int] | None = None,
         replicas: int = 1,
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """(output, output gradient used, input gradients) of ``build(graph, *tensors)`` in a program of ``replicas``."""
+        """(output, output gradient used, input gradients) of ``build(graph, *tensors)``."""
         graph = ir.Ir(replicas).create_graph("test")
         tensors = [tensor_for(graph, a, f"x{i}") for i, a in enumerate(arrays)]
         output = graph.add_output(build(graph, *tensors))

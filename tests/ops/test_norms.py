@@ -186,6 +186,39 @@ def test_batch_norm_over_replicas_reduces_two_sums_at_once():
         graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("ijklm"), group=ReplicaGrouping(2))
 
 
+@pytest.mark.parametrize("shape", [(3, 6), (2, 6, 5), (2, 6, 3, 2)])
+def test_group_norm_of_strided_groups(bench, rng, shape):
+    """Two groups of channels 0, 2, 4 and 1, 3, 5: PyTorch's group norm of the channels in that order."""
+    torch = pytest.importorskip("torch")
+    order = [0, 2, 4, 1, 3, 5]
+    arrays = [rng.standard_normal((2, *shape)), *parameters(rng, 6)]
+
+    def build(g, *tensors):
+        names = ["y", "mean", "inverse"]
+        return g.create(ops.GroupNormalization, tensors, names, num_groups=2, epsilon=1e-3, strided=True).outputs[0]
+
+    y, grad, found = bench.gradients(build, arrays)
+    for r in range(2):
+        x, scale, bias = (torch.tensor(a[r], requires_grad=True) for a in arrays)
+        turned = torch.nn.functional.group_norm(x[:, order], 2, scale[order], bias[order], 1e-3)
+        expected = turned[:, np.argsort(order)]
+        expected.backward(torch.tensor(grad[r]))
+        np.testing.assert_allclose(y[r], expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+        for mine, leaf in zip(found, (x, scale, bias), strict=True):
+            np.testing.assert_allclose(mine[r], leaf.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_strided_groups_are_broadcast_along_vectors(bench):
+    x, one = np.zeros((1, 4, 32, 14, 14), np.float16), np.zeros((1, 32), np.float16)
+    plain, strided = (
+        bench.op(ops.GroupNormalization, x, one, one, outputs=3, num_groups=16, strided=strided).work()
+        for strided in (False, True)
+    )
+    names = [[work.vertex.partition("<")[0] for work in works] for works in (plain, strided)]
+    assert names[0][2:4] == ["popops::BroadcastVectorOuterByRow", "popops::BroadcastVectorOuterByRowInPlace"]
+    assert names[1][2:4] == ["popops::BroadcastVectorInner1D", "popops::BroadcastVectorInner1DInPlace"]
+
+
 def test_batch_norm_inference(bench, rng):
     torch = pytest.importorskip("torch")
     arrays = batch_arrays(rng, (3, 4, 5))

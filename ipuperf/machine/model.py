@@ -159,10 +159,12 @@ class StreamingMemory:
     """The IPU-Gateway of one IPU-Machine and the DDR behind it.
 
     ``gateway_bandwidth_bytes_per_s`` is between one IPU and the gateway, per direction; ``ddr_bandwidth_bytes_per_s``
-    is the total of the IPU-Machine, shared by its IPUs and by loads and stores.
+    is the total of the IPU-Machine, shared by its IPUs and by loads and stores. ``host_link_bandwidth_bytes_per_s`` is
+    that of the gateway's network card, per direction, shared by the IPUs of the machine.
     """
 
     gateway_bandwidth_bytes_per_s: int
+    host_link_bandwidth_bytes_per_s: int
     ddr_bandwidth_bytes_per_s: int
     ddr_capacity_bytes: int
     remote_transfer_seconds: float
@@ -234,7 +236,8 @@ class Host:
         sync_seconds: of each host sync that the host has something to do for; ``callback_seconds``: for each stream and
             replica in it; ``answer_seconds``: until IPUs that have to wait for each answer, as nothing is prefetched,
             see it.
-        pcie_bandwidth_bytes_per_s: per IPU-Machine and direction; ``stream_latency_seconds``: of each stream copy.
+        pcie_bandwidth_bytes_per_s: of one IPU (of a card where there is no gateway) and direction, on its way to the
+            network card of its IPU-Machine; ``stream_latency_seconds``: of each stream copy.
     """
 
     name: str

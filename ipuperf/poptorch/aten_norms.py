@@ -10,8 +10,8 @@ import numpy as np
 
 from ipuperf.functions import make_all, networks
 from ipuperf.functions.arranging import broadcast, reshaped
-from ipuperf.ir import FLOAT32, DType, Tensor
-from ipuperf.ops import BatchNormalization, Dropout
+from ipuperf.ir import FLOAT32, DType, ReplicaGrouping, Tensor
+from ipuperf.ops import BatchNormalization, Dropout, GroupNormalization
 
 from .aten_lowering import Handler, Lowering, Value
 
@@ -53,10 +53,15 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Normalisation of groups of channels of ``(N, C, *)``."""
+    """Normalisation of groups of channels of ``(N, C, *)``; which channels are a group, PopART's
+    ``groupNormStridedChannelGrouping`` says."""
     x = low.tensor(value)
     scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
-    return networks.group_norm(x, scale, shift, num_groups, eps)
+    if not low.norms.strided_groups:
+        return networks.group_norm(x, scale, shift, num_groups, eps)
+    return make_all(GroupNormalization, [x, scale, shift], [""] * 3, num_groups=num_groups, epsilon=eps, strided=True)[
+        0
+    ]
 
 
 def native_group_norm(
@@ -103,7 +108,10 @@ def _batch_norm(
     ]
     if not training:
         return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
-    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, epsilon=eps, momentum=momentum)[:3]
+    replicas, shared = low.graph.ir.replication_factor, low.norms.replicas
+    group = ReplicaGrouping(replicas, 1, shared) if shared > 1 else None
+    operands = [x, scale, shift, *running]
+    return make_all(BatchNormalization, operands, [""] * 5, epsilon=eps, momentum=momentum, group=group)[:3]
 
 
 def batch_norm(

@@ -36,6 +36,7 @@ from ipuperf.schedules import (
     sharded,
 )
 
+from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
@@ -106,6 +107,7 @@ def compile_model(
         training=training,
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
+        norms=Norms(options._norm_replicas, options._Popart.strided_groups),
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)

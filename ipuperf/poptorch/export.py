@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ipuperf.ir import Ir, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
-from .aten_lowering import ExportError, ir_dtype, to_numpy
+from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, to_numpy
 from .blocks import BlockUse
 from .enums import OverlapMode
 from .errors import Error, UnsupportedError
@@ -146,6 +146,7 @@ def export_model(
     training: bool = False,
     replication_factor: int = 1,
     auto_round_num_ipus: bool = False,
+    norms: Norms = PLAIN_NORMS,
 ) -> ExportedModel:
     """Build forward graphs for the stages of ``module``, called with one micro-batch.
 
@@ -157,6 +158,7 @@ def export_model(
         training: find the loss, and stop gradients at ``detach`` and ``no_grad``.
         replication_factor: of the program.
         auto_round_num_ipus: reserve more IPUs than are used where the system demands it.
+        norms: how norms are done.
 
     Raises:
         ExportError: the module cannot be exported (control flow that depends on data ...).
@@ -169,7 +171,7 @@ def export_model(
     _warn_of_doubles(leaves, paths, module)
     traced = trace(module, signature, arguments, leaves)
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
-    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders())
+    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norms)
     places = partition(
         strategy or PipelinedExecution(),
         traced.uses,

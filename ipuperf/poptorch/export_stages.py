@@ -17,7 +17,7 @@ from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGr
 
 from .aten import RANDOM, handler_of, name_of
 from .aten_indexing import GROUPED, scatter_all, scatter_call
-from .aten_lowering import ExportError, Lowering, ir_dtype
+from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
@@ -69,6 +69,7 @@ class Part:
     graph: Graph
     training: bool
     next_key: Callable[[], int]
+    norms: Norms = PLAIN_NORMS
     sources: list[Source] = field(default_factory=list)
     images: dict[Any, Tensor] = field(default_factory=dict)
     detached: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -76,7 +77,13 @@ class Part:
     checkpoints: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lowering = Lowering(self.graph, training=self.training, seed=self.seed, next_key=self.next_key)
+        self.lowering = Lowering(
+            self.graph,
+            training=self.training,
+            seed=self.seed,
+            next_key=self.next_key,
+            norms=self.norms,
+        )
 
     def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
         if key not in self.images:
@@ -177,6 +184,7 @@ class StageWriter:
         traced: what to lower.
         training: whether a loss is needed and gradients flow.
         flows: values of the placeholders, by node.
+        norms: how norms are done.
     """
 
     def __init__(
@@ -185,8 +193,10 @@ class StageWriter:
         traced: Traced,
         training: bool,
         flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
+        norms: Norms = PLAIN_NORMS,
     ) -> None:
         self.ir = ir
+        self.norms = norms
         self.traced = traced
         self.training = training
         self.values: dict[torch.fx.Node, Any] = dict(flows)
@@ -232,7 +242,7 @@ class StageWriter:
             if any(other.stage == place.stage for other in self.parts):
                 name += f"_ipu{place.ipu}"
             graph = self.ir.create_graph(name)
-            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norms)
         return self.parts[place]
 
     def first_part(self) -> Part:

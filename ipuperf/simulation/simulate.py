@@ -10,7 +10,7 @@ from ipuperf.ir import ALL_DTYPES
 from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
 
-from .algorithms import collective_sync
+from .algorithms import collective_syncs
 from .errors import SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
@@ -125,7 +125,7 @@ def _build(
     streams = _streams(program, tree)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
-        collective_sync=collective_sync(machine, program.placement),
+        collective_syncs=collective_syncs(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
         run=chip.cycles(host.start_seconds(options.front_end)),

@@ -113,6 +113,7 @@ POPART_EFFECTS: dict[str, Effect] = {
     "replicatedCollectivesSettings.mergeAllReduceCollectives": _APPLIED,
     "replicatedCollectivesSettings.mergeReduceScatterCollectives": _APPLIED,
     "replicatedCollectivesSettings.mergeAllGatherCollectives": _APPLIED,
+    "groupNormStridedChannelGrouping": _APPLIED,
     "enableOutlining": _APPLIED,
     "outlineThreshold": _APPLIED,
     "outlineSequenceBreakCost": SHARED["outlineSequenceBreakCost"],

@@ -55,6 +55,7 @@ class Options(OptionsDict):
         self._source_location_excludes: list[str] = []
         self._updatable_named_buffers: tuple[str, ...] = ()
         self._host_processes = 1
+        self._norm_replicas = 1  # PopTorch has no such option: for programs of TensorFlow that are written down for it
         super().__init__(
             replication_factor=1,
             broadcast_buffers=True,

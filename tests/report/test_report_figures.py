@@ -68,8 +68,8 @@ def test_a_window_of_one_phase_has_its_colours_only(trace):
 def waiting_program(synthetic):
     """IPU 0 waits in a copy of phase bwd for 800 of 1000 cycles, IPU 1 does nothing else."""
     build = synthetic.Builder()
-    build.add("ops", 0, "copy", "IpuCopy", "main", "bwd", 0, "")
-    build.add("ops", 1, "layer", "MatMul", "main", "fwd", 0, "")
+    build.add("ops", 0, "copy", "IpuCopy", "main", "bwd", 0, "", "")
+    build.add("ops", 1, "layer", "MatMul", "main", "fwd", 0, "", "float32")
     build.add("steps", 0, 0, -1, 0, "sync_external", 0, 800, 800.0, 1, 0, 0, 0, 0, 0, -1)
     build.add("steps", 0, 1, -1, 1, "compute", 800, 200, 200.0, 1, 0, 0, 0, 0, 0, -1)
     build.add("steps", 1, 0, -1, 0, "sync_external", 0, 1000, 1000.0, 1, 0, 0, 0, 0, 0, -1)

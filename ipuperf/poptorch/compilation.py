@@ -39,6 +39,7 @@ from ipuperf.schedules import (
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
+from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
@@ -89,8 +90,12 @@ def compile_model(
     training: bool,
     optimiser: OptimiserSpec | None,
     name: str,
+    traced: Traced | None = None,
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
+
+    Args:
+        traced: an export of the module for such arguments, instead of another.
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -106,6 +111,8 @@ def compile_model(
         training=training,
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
+        cache=options.cache_dir,
+        traced=traced,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)

@@ -25,12 +25,15 @@ from ipuperf.ir import Stream, Variable
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
+from . import executable_file
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, OutputMode
 from .errors import Error, UnsupportedError, require
+from .executable_file import StoredModule, StoredProgram, description_of, optimiser_of
 from .export import InputSpec, OutputSpec
-from .export_structure import Signature, flatten
+from .export_structure import Signature, flatten, rebuild
+from .export_trace import Traced
 from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
@@ -150,10 +153,14 @@ class PoplarExecutor:
                     "Input %s has requires_grad=True: it is detached, because there is no backward pass to inputs.",
                     path,
                 )
+        self._finish(lambda: self._program(arguments, None))
+
+    def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
+        """Compile, tell what options do not do, and load the program."""
         for note in self._options.effects():
             tell(note)
         with _progress(self._options.show_compilation_progress_bar):
-            compiled = self._program(arguments, None)
+            compiled = compilation()
         self._compiled, self._attached = compiled, True
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
@@ -162,6 +169,12 @@ class PoplarExecutor:
 
     def _program(self, arguments: Mapping[str, Any], name: str | None) -> CompiledModel:
         """The program for micro-batches of these arguments."""
+        compiled = self._built(first_micro_batch(dict(arguments), self._options.samples_factor), name)
+        compiled.executable.samples_per_run = next((t.shape[0] for t in flatten(arguments)[1] if t.dim()), None)
+        return compiled
+
+    def _built(self, arguments: Mapping[str, Any], name: str | None, traced: Traced | None = None) -> CompiledModel:
+        """The program for one micro-batch, from an export if one is given."""
         kind = "training" if self._training else "inference"
         hooks = RUN.of(CompileHooks)
         call_hooks(hooks.before)
@@ -169,16 +182,15 @@ class PoplarExecutor:
             with modes_kept(self._model):
                 if not self._training:
                     self._model.eval()
-                compiled = compile_model(
+                return compile_model(
                     self._model,
                     self._options,
-                    *self._spread(first_micro_batch(dict(arguments), self._options.samples_factor)),
+                    *self._spread(arguments),
                     training=self._training,
                     optimiser=self._optimiser,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
+                    traced=traced,
                 )
-            compiled.executable.samples_per_run = next((t.shape[0] for t in flatten(arguments)[1] if t.dim()), None)
-            return compiled
         finally:
             call_hooks(hooks.after)
 
@@ -477,19 +489,62 @@ class PoplarExecutor:
         outputs = [stream.id for stream in compiled.streams if stream is not None]
         return Latencies(compiled.executable, inputs, outputs, compiled.kept_period)
 
-    # -- what is not here ---------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------------------------
 
-    def compileAndExport(self, filename: str, *args: Any, **kwargs: Any) -> None:
-        """Unsupported: an executable is a Python object of this process."""
-        raise UnsupportedError(f"compileAndExport({filename!r}): executables cannot be stored; compile in the program")
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile for arguments like these and write the program into a file, see :meth:`save`."""
+        if self._compiled is None:
+            self._compile(self._arguments(args, kwargs))
+        self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled program into a file (in a folder: ``model.poptorch``).
+
+        Args:
+            export_model: also what :func:`load` needs to do without the module: options, numbers of parameters and
+                buffers, the optimiser's numbers. The state of the optimiser is not part of it.
+            save_rng_state: with ``export_model``: also the state of the random numbers.
+
+        Raises:
+            Error: not compiled, or the program has something that no file can hold.
+        """
+        exported = self._require().exported
+        self.copyWeightsToHostIfNeeded()
+        random = self.rng_state if save_rng_state else None
+        executable_file.write(
+            filename,
+            training=self._training,
+            traced=exported.traced,
+            arguments=exported.arguments,
+            leaves=[(spec.shape, spec.dtype) for spec in exported.inputs],
+            signature=exported.signature,
+            model=description_of(self._options, self._model, self._optimiser, random) if export_model else None,
+        )
 
     def loadExecutable(self, filename: str) -> None:
-        """Unsupported, see :meth:`compileAndExport`."""
-        raise UnsupportedError(f"loadExecutable({filename!r}): executables cannot be stored; compile in the program")
+        """Compile from a file that :meth:`save` or :meth:`compileAndExport` has written, without exporting the module.
 
-    def save(self, filename: str, *args: Any, **kwargs: Any) -> None:
-        """Unsupported, see :meth:`compileAndExport`."""
-        raise UnsupportedError(f"save({filename!r}): executables cannot be stored; use torch.save(model.state_dict())")
+        Raises:
+            Error: already compiled; a program of the other kind (training, inference) or of another module; a file that
+                is not ours, is damaged, or of another version.
+        """
+        if self._compiled is not None:
+            raise Error(f"loadExecutable({filename!r}): the model is already compiled")
+        stored = executable_file.read(filename)
+        kinds = {True: "training", False: "inference"}
+        if stored.training != self._training:
+            raise Error(
+                f"{filename}: holds a program for {kinds[stored.training]}, this is a model for {kinds[self._training]}"
+            )
+        self._compile_stored(stored)
+
+    def _compile_stored(self, stored: StoredProgram) -> None:
+        missing = stored.missing_in(self._model)
+        if missing:
+            raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
+        self._options._freeze()
+        arguments = rebuild(stored.arguments, stored.leaves.__getitem__)
+        self._finish(lambda: self._built(arguments, None, stored.traced))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """Unsupported: return the tensor from ``forward``."""
@@ -549,9 +604,31 @@ def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | N
     return PoplarExecutor(module, options, training=False)
 
 
-def load(filename: str) -> PoplarExecutor:
-    """Unsupported: executables cannot be stored."""
-    raise UnsupportedError(f"poptorch.load({filename!r}): executables cannot be stored; compile in the program")
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """The model of a file that ``compileAndExport`` or ``save`` has written with ``export_model=True``, compiled.
+
+    Its module (``model``) runs the exported ops: the user's class is not stored, see
+    :mod:`~ipuperf.poptorch.executable_file`.
+
+    Args:
+        edit_opts_fn: called with the options before the program is lowered.
+
+    Raises:
+        Error: no model in the file; not ours, damaged, or of another version.
+    """
+    stored = executable_file.read(filename)
+    if stored.model is None:
+        raise Error(f"{filename}: holds no model (export_model=False); use loadExecutable of a model of your module")
+    options: Options = stored.model["options"].clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    module = StoredModule(stored)
+    made = PoplarExecutor(module, options, training=stored.training)
+    made._optimiser = optimiser_of(stored.model["optimiser"], module)
+    made._compile_stored(stored)
+    if stored.model["random"] is not None:
+        made.rng_state = stored.model["random"]
+    return made
 
 
 def _optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer:

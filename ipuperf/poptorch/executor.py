@@ -4,13 +4,14 @@ The numbers are computed with NumPy, the time is simulated. Differences to upstr
 there: weights are written back to the host model after each training call, at no simulated time, instead of when they
 are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
 modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
-optimiser's state stays on the IPUs: it is not in the ``state_dict`` of the optimiser. Each replica has running
-statistics of its own; those of the first are written back.
+loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
+own; those of the first are written back.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,14 +22,14 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ipuperf.ir import Stream, Variable
+from ipuperf.ir import FLOAT16, Stream, Variable
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
-from . import executable_file
+from . import executable_file, optim
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
-from .enums import CommGroupType, OutputMode
+from .enums import CommGroupType, ConnectionType, OutputMode
 from .errors import Error, UnsupportedError, require
 from .executable_file import StoredModule, StoredProgram, description_of, optimiser_of
 from .export import InputSpec, OutputSpec
@@ -38,6 +39,7 @@ from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
+from .optimizer_state import DeviceState
 from .options import Options
 
 if TYPE_CHECKING:
@@ -73,8 +75,12 @@ class PoplarExecutor:
         self._options = Options() if options is None else options.clone()
         self._training = training
         self._optimiser: OptimiserSpec | None = None
+        self._optimizer: optim.Optimizer | None = None
         if training:
-            self._optimiser = optimiser_description(_optimizer(model, optimizer))
+            given = _optimizer(model, optimizer)
+            self._optimiser = optimiser_description(given)
+            self._optimizer = given if isinstance(given, optim.Optimizer) else None
+            self._options.Training.divide_while_running(self._optimiser.accum_dtype is FLOAT16)
         else:
             accumulation = self._options.Training.gradient_accumulation
             require(
@@ -112,7 +118,12 @@ class PoplarExecutor:
         synthetic = self._options._Popart.synthetic_data
         if not self._training:
             self._load_trained()
+        elif self._optimizer is not None and self._optimizer.device_state.pending:
+            self.copyWeightsToHost()
+            self._optimizer.device_state.write(compiled)
         results = compiled.executable.run({} if synthetic else inputs)
+        if self._optimizer is not None:
+            self._optimizer.device_state.dirty = True
         if self._training and not synthetic:
             self.copyWeightsToHost()
         found = [
@@ -164,6 +175,7 @@ class PoplarExecutor:
         self._compiled, self._attached = compiled, True
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
+        self._adopt_optimizer()
         if self._options.profiling_dir is not None:
             self._write_report(Path(self._options.profiling_dir))
 
@@ -354,12 +366,55 @@ class PoplarExecutor:
             rule = self._compiled.rule
             assert rule is not None
             values = rule.scalars_of(spec)
+            if spec.loss_scaling != rule.spec.loss_scaling:
+                self._optimiser = spec
+                self._rescale()
+                values = {}
             changed = []
-            for (name, _), variable in self._compiled.pipeline.scalars.items():
+            for (name, _), variable in self._compiled.pipeline.scalars.items() if values else ():
                 variable.data[...] = values[name]
                 changed.append(variable)
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
+        self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
+        self._adopt_optimizer(numbers=False)
+
+    def _rescale(self) -> None:
+        """Lower the program again with another loss scaling, which is part of it; everything goes on as it was."""
+        old, attached = self._require(), self._attached
+        held, random, samples = DeviceState(), self.rng_state, old.executable.samples_per_run
+        self.copyWeightsToHost()
+        held.read(old)
+        leaves = [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in old.exported.inputs]
+        arguments = rebuild(old.exported.arguments, leaves.__getitem__)
+        self._finish(lambda: self._built(arguments, None, old.exported.traced))
+        held.write(self._require(), numbers=False)
+        self.rng_state = random
+        self._require().executable.samples_per_run = samples
+        self._attached = attached
+
+    # -- optimiser state ---------------------------------------------------------------------------------------------
+
+    def _adopt_optimizer(self, *, numbers: bool = True) -> None:
+        """Let the optimiser's ``state_dict`` show what is on the IPUs; load onto them what it was given before."""
+        optimizer = self._optimizer
+        offline = self._options.connection_type == ConnectionType.Never
+        if optimizer is None or self._compiled is None or offline:
+            return
+        optimizer._executor = weakref.ref(self)
+        held = optimizer.device_state
+        if held.pending:
+            held.write(self._compiled, numbers=numbers)
+        held.dirty = True
+
+    def read_optimizer_state(self, held: DeviceState) -> None:
+        """Take over the optimiser's state from the IPUs if theirs is newer."""
+        if self._compiled is None or not self._attached:
+            return
+        if held.pending or (held.states is not None and not held.dirty):
+            logger.debug("Using cached optimiser state dict")
+        else:
+            held.read(self._compiled)
 
     @property
     def rng_state(self) -> list[int]:
@@ -412,15 +467,24 @@ class PoplarExecutor:
         if self._attached:
             raise Error("Device is already attached")
         self._attached = True
+        self._require().executable.evaluator.load_variables()
         self.copyWeightsToDevice()
+        if self._optimizer is not None and self._optimizer.device_state.pending:
+            self._optimizer.device_state.write(self._require())
 
     def detachFromDevice(self) -> None:
         """Give the device back; simulated devices have no other user."""
         self._require()
         if not self._attached:
             raise Error("Device is not attached")
+        compiled = self._require()
+        if self._optimizer is not None and not self._optimizer.device_state.pending:
+            self._optimizer.device_state.read(compiled)
+        compiled.executable.evaluator.store_variables(
+            [*compiled.pipeline.state.values(), *compiled.pipeline.seeds, *compiled.pipeline.scalars.values()]
+        )
         self._attached = False
-        self._require().executable.unload()
+        compiled.executable.unload()
 
     def destroy(self) -> None:
         """Forget the compiled program."""
@@ -457,7 +521,9 @@ class PoplarExecutor:
 
     def compilationTime(self) -> timedelta:
         """Real time that the compilation took."""
-        return self._require().compilation_time
+        if self._compiled is None:
+            raise Error("Please compile the model before obtaining compilation time.")
+        return self._compiled.compilation_time
 
     def getPerfCounters(self) -> Counters:
         """Seconds since the start of the call, of each slice (and replica) of each tensor, by event: ``input`` (an

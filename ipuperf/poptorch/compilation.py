@@ -40,6 +40,7 @@ from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, export_model
+from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
@@ -90,8 +91,12 @@ def compile_model(
     training: bool,
     optimiser: OptimiserSpec | None,
     name: str,
+    traced: Traced | None = None,
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
+
+    Args:
+        traced: an export of the module for such arguments, instead of another.
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -108,6 +113,8 @@ def compile_model(
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
         norms=Norms(options._norm_replicas, options._Popart.strided_groups),
+        cache=options.cache_dir,
+        traced=traced,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)

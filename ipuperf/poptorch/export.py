@@ -18,6 +18,7 @@ from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, to_numpy
 from .blocks import BlockUse
 from .enums import OverlapMode
 from .errors import Error, UnsupportedError
+from .export_cache import cached
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
 from .export_trace import Traced, trace
@@ -92,6 +93,7 @@ class ExportedModel:
         blocks: entries into blocks, in program order.
         states: the module's parameters and buffers by name.
         partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
+        traced: what was lowered.
         num_ipus: IPUs that are used, counted from 0.
     """
 
@@ -107,6 +109,7 @@ class ExportedModel:
     blocks: list[BlockUse]
     states: dict[str, torch.Tensor] = field(repr=False)
     partition: Partition
+    traced: Traced = field(repr=False)
     arguments: Structure = field(repr=False)
     results: Structure = field(repr=False)
     signature: Signature = field(repr=False)
@@ -126,7 +129,7 @@ class ExportedModel:
         Raises:
             Error: the arguments have another structure than those the model was compiled with.
         """
-        structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}))
+        structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}), like=self.arguments)
         found = differences(self.arguments, structure)
         if found:
             raise Error("; ".join(found))
@@ -147,6 +150,8 @@ def export_model(
     replication_factor: int = 1,
     auto_round_num_ipus: bool = False,
     norms: Norms = PLAIN_NORMS,
+    cache: str | None = None,
+    traced: Traced | None = None,
 ) -> ExportedModel:
     """Build forward graphs for the stages of ``module``, called with one micro-batch.
 
@@ -159,6 +164,8 @@ def export_model(
         replication_factor: of the program.
         auto_round_num_ipus: reserve more IPUs than are used where the system demands it.
         norms: how norms are done.
+        cache: folder in which exports are kept (:mod:`~ipuperf.poptorch.export_cache`).
+        traced: an export of this module for these arguments, instead of another.
 
     Raises:
         ExportError: the module cannot be exported (control flow that depends on data ...).
@@ -169,7 +176,8 @@ def export_model(
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
-    traced = trace(module, signature, arguments, leaves)
+    if traced is None:
+        traced = cached(cache, module, arguments, leaves, lambda: trace(module, signature, arguments, leaves))
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
     writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norms)
     places = partition(
@@ -246,6 +254,7 @@ class _Exporter:
             blocks=self.traced.uses,
             states=self.states,
             partition=places,
+            traced=self.traced,
             arguments=arguments,
             results=self.traced.results,
             signature=signature,

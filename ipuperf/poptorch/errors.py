@@ -10,6 +10,11 @@ from __future__ import annotations
 class Error(RuntimeError):
     """Anything PopTorch itself complains about."""
 
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return str(self)
+
 
 class RecoverableError(Error):
     """Upstream: the device must be reset. Never raised here: a simulated device does not fail."""

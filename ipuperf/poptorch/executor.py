@@ -100,7 +100,7 @@ class PoplarExecutor:
         if not self._attached:
             self.attachToDevice()
         compiled = self._require()
-        tensors = compiled.exported.tensors_of((), arguments)
+        tensors = compiled.exported.tensors_of(*Signature(self._model.forward).split(arguments))
         inputs = {
             spec.stream: self._slices(spec, tensor)
             for spec, tensor in zip(compiled.exported.inputs, tensors, strict=True)
@@ -116,6 +116,8 @@ class PoplarExecutor:
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)
         ]
+        if not synthetic:
+            self._write_inputs(tensors, results)
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -169,8 +171,9 @@ class PoplarExecutor:
                 compiled = compile_model(
                     self._model,
                     self._options,
-                    (),
-                    first_micro_batch(dict(arguments), self._options.samples_factor),
+                    *Signature(self._model.forward).split(
+                        first_micro_batch(dict(arguments), self._options.samples_factor)
+                    ),
                     training=self._training,
                     optimiser=self._optimiser,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
@@ -265,6 +268,29 @@ class PoplarExecutor:
         result = spec.to_torch(array.reshape(joined))
         result.backward = _no_backward  # type: ignore[method-assign]
         return result
+
+    def _write_inputs(self, tensors: Sequence[torch.Tensor], results: Mapping[Stream, np.ndarray]) -> None:
+        """Give the tensors that ``forward`` changes in place their new values: each micro-batch its own samples. A
+        tensor without axes, which all share, gets what the last micro-batch made of it; of replicas that had the same
+        samples the first one counts."""
+        compiled = self._require()
+        for number, stream in compiled.written.items():
+            spec, tensor = compiled.exported.written[number], tensors[number].detach()
+            if stream is None:
+                assert spec.constant is not None
+                copies = (tensor.shape[0] // spec.shape[0], *[1] * (len(spec.shape) - 1)) if spec.shape else ()
+                tensor.copy_(spec.constant.repeat(copies))
+            elif not spec.shape:
+                tensor.copy_(spec.to_torch(results[stream][-1, -1]))
+            else:
+                tensor.copy_(spec.to_torch(self._of_groups(results[stream]).reshape(tensor.shape)))
+
+    def _of_groups(self, array: np.ndarray) -> np.ndarray:
+        """``(micro-batches, replicas, *shape)`` for one replica of each input group."""
+        size = self._options.input_group_size
+        if CommGroupType(self._options.input_group_type) is CommGroupType.Orthogonal:
+            return array[:, : array.shape[1] // size]
+        return array[:, ::size]
 
     # -- weights -----------------------------------------------------------------------------------------------------
 

@@ -135,5 +135,10 @@ class Signature:
 
     def call(self, forward: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call with arguments by name."""
+        args, kwargs = self.split(arguments)
+        return forward(*args, **kwargs)
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as those of a call."""
         bound = inspect.BoundArguments(self._signature, dict(arguments))
-        return forward(*bound.args, **bound.kwargs)
+        return bound.args, bound.kwargs

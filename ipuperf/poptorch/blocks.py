@@ -55,12 +55,38 @@ class BlockRecorder:
         uses: the entries so far; an entry into the block that is already active adds none.
         current: index into ``uses`` of the active entry, :data:`BEFORE_FIRST_BLOCK` before the first, or None when a
             ``with Block`` has ended and no other block has begun.
+        bodies: names of the bodies of conditionals that are being recorded, the innermost one last.
+        training: whether the program trains.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, training: bool = False) -> None:
         self.uses: list[BlockUse] = []
         self.current: int | None = BEFORE_FIRST_BLOCK
+        self.bodies: list[str] = []
+        self.training = training
         self._next_auto_id = 0
+        self._conditionals = 0
+
+    def begin(self) -> None:
+        """A call of the model begins: nothing has been recorded of it."""
+        self.uses.clear()
+        self.current = BEFORE_FIRST_BLOCK
+        self.bodies.clear()
+        self._conditionals = 0
+
+    def conditional(self) -> int:
+        """The number of a new conditional."""
+        self._conditionals += 1
+        return self._conditionals - 1
+
+    @contextmanager
+    def body(self, name: str) -> Iterator[None]:
+        """What is recorded within is in the body of this name."""
+        self.bodies.append(name)
+        try:
+            yield
+        finally:
+            self.bodies.pop()
 
     def beginStage(self, user_id: str | None, ipu_id: int | None) -> None:
         """See :class:`StagesManager`."""
@@ -94,14 +120,20 @@ class BlockRecorder:
 
 
 @contextmanager
-def record_blocks() -> Iterator[BlockRecorder]:
+def record_blocks(training: bool = False) -> Iterator[BlockRecorder]:
     """Let blocks be recorded for the duration of the ``with`` statement (compilation of one model)."""
-    before, recorder = Block._stages_manager, BlockRecorder()
+    before, recorder = Block._stages_manager, BlockRecorder(training)
     Block._stages_manager = recorder
     try:
         yield recorder
     finally:
         Block._stages_manager = before
+
+
+def recorder() -> BlockRecorder | None:
+    """What records the model that is being exported, None outside of an export."""
+    manager = Block._stages_manager
+    return manager if isinstance(manager, BlockRecorder) else None
 
 
 def isRunningOnIpu() -> bool:

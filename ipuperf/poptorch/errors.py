@@ -32,6 +32,10 @@ class PartitionError(Error):
     """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
 
 
+class InputError(Error, ValueError):
+    """What a function of PopTorch was given, where upstream raises ``ValueError``."""
+
+
 def require(condition: object, message: str) -> None:
     """Raise ``AssertionError(message)``, as upstream does for a wrong argument, unless ``condition`` holds."""
     if not condition:

@@ -169,7 +169,7 @@ def export_model(
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
-    traced = trace(module, signature, arguments, leaves)
+    traced = trace(module, signature, arguments, leaves, training)
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
     writer = StageWriter(exporter.ir, traced, training, exporter.placeholders())
     places = partition(

@@ -13,6 +13,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -214,12 +215,40 @@ def BeginBlock(layer_to_call: _Module, user_id: str | None = None, ipu_id: int |
     if not callable(layer_to_call):
         raise Error(f"BeginBlock: {type(layer_to_call).__name__} is neither a torch.nn.Module nor a function.")
 
-    @functools.wraps(layer_to_call)
-    def begin_and_call(*args: Any, **kwargs: Any) -> Any:
-        hook.begin()
-        return layer_to_call(*args, **kwargs)
+    return _Beginning(layer_to_call, user_id, ipu_id)  # type: ignore[return-value]
 
-    return begin_and_call  # type: ignore[return-value]
+
+class _Beginning:
+    """A function with which a block begins; it can be saved, and stand for a method."""
+
+    def __init__(self, function: Callable[..., Any], user_id: str | None, ipu_id: int | None) -> None:
+        functools.update_wrapper(self, function)
+        self._hook = _BlockHook(user_id, ipu_id)
+        self._user_id, self._ipu_id = user_id, ipu_id
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._hook.begin()
+        return self._function(*args, **kwargs)
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
+
+def module_repr(module: torch.nn.Module) -> str:
+    """``repr(module)`` in which each module with which a block begins says so: ``BeginBlock(user_id=None, ipu_id=1)``
+    stands before it."""
+    require(isinstance(module, torch.nn.Module), f"module_repr takes a torch.nn.Module, got {type(module).__name__}")
+    marks = [str(hook) for hook in module._forward_pre_hooks.values() if isinstance(hook, _BlockHook)]
+    lines = module.extra_repr().splitlines()
+    for name, member in module.named_children():
+        inner = module_repr(member).replace("\n", "\n  ")
+        lines.append(f"({name}): {inner}")
+    if len(lines) > 1 or module._modules:
+        text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+    else:
+        text = f"{module._get_name()}({''.join(lines)})"
+    return " ".join([*marks, text])
 
 
 def removeBlocks(module: torch.nn.Module) -> None:

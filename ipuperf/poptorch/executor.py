@@ -25,6 +25,7 @@ from ipuperf.ir import Stream, Variable
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
+from .blocks import module_repr
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, OutputMode
@@ -551,7 +552,7 @@ class PoplarExecutor:
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
-        return f"<PoplarExecutor {kind} of {type(self._model).__name__}>"
+        return f"PoplarExecutor({kind}): {module_repr(self._model)}"
 
 
 def trainingModel(

@@ -96,8 +96,8 @@ def refuse(flow: Flow, location: str | None) -> None:
     """``Error``: a value of a body is used outside of it, other than as its result."""
     name = "" if flow.tensor is None else f" ({flow.tensor.name!r})"
     raise Error(
-        f"{location or ''}: what a body of poptorch.cond made{name} is used outside of it; a body cannot change tensors "
-        "from outside in place: return the new value"
+        f"{location or ''}: what a body of poptorch.cond made{name} is used outside of it; "
+        "a body cannot change tensors from outside in place: return the new value"
     )
 
 

@@ -371,12 +371,17 @@ class StageWriter:
         name, value = name_of(node.target).removeprefix("ipuperf::"), self.values[source]
         if name_of(node.target) == _OVERLAP_OUTPUT:
             if not any(user.op == "output" for user in node.users):
-                raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host output")
+                raise Error(
+                    f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a "
+                    "tensor output to the model."
+                )
             self.overlapped[node] = OverlapMode(mode)
         elif isinstance(value, Flow) and isinstance(value.origin, Stream):
             self.overlapped[value.origin] = OverlapMode(mode)
         else:
-            raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host input")
+            raise Error(
+                f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a tensor input to the model."
+            )
         return value
 
     def _lowered(self, node: torch.fx.Node) -> Any:

@@ -12,7 +12,7 @@ if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
 from . import enums, optim, options, profiling
-from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
+from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
@@ -130,6 +130,7 @@ __all__ = [
     "isRunningOnIpu",
     "load",
     "logger",
+    "module_repr",
     "nearest",
     "nop",
     "optim",

@@ -10,6 +10,11 @@ from __future__ import annotations
 class Error(RuntimeError):
     """Anything PopTorch itself complains about."""
 
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return str(self)
+
 
 class RecoverableError(Error):
     """Upstream: the device must be reset. Never raised here: a simulated device does not fail."""
@@ -29,6 +34,10 @@ class CompiledInError(Error, ValueError):
 
 class PartitionError(Error):
     """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
+
+
+class InputError(Error, ValueError):
+    """What a function of PopTorch was given, where upstream raises ``ValueError``."""
 
 
 def require(condition: object, message: str) -> None:

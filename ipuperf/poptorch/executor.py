@@ -27,6 +27,7 @@ from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
 from . import executable_file, optim
+from .blocks import module_repr
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, ConnectionType, OutputMode
@@ -130,6 +131,8 @@ class PoplarExecutor:
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)
         ]
+        if not synthetic:
+            self._write_inputs(tensors, results)
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -291,6 +294,29 @@ class PoplarExecutor:
         result = spec.to_torch(array.reshape(joined))
         result.backward = _no_backward  # type: ignore[method-assign]
         return result
+
+    def _write_inputs(self, tensors: Sequence[torch.Tensor], results: Mapping[Stream, np.ndarray]) -> None:
+        """Give the tensors that ``forward`` changes in place their new values: each micro-batch its own samples. A
+        tensor without axes, which all share, gets what the last micro-batch made of it; of replicas that had the same
+        samples the first one counts."""
+        compiled = self._require()
+        for number, stream in compiled.written.items():
+            spec, tensor = compiled.exported.written[number], tensors[number].detach()
+            if stream is None:
+                assert spec.constant is not None
+                copies = (tensor.shape[0] // spec.shape[0], *[1] * (len(spec.shape) - 1)) if spec.shape else ()
+                tensor.copy_(spec.constant.repeat(copies))
+            elif not spec.shape:
+                tensor.copy_(spec.to_torch(results[stream][-1, -1]))
+            else:
+                tensor.copy_(spec.to_torch(self._of_groups(results[stream]).reshape(tensor.shape)))
+
+    def _of_groups(self, array: np.ndarray) -> np.ndarray:
+        """``(micro-batches, replicas, *shape)`` for one replica of each input group."""
+        size = self._options.input_group_size
+        if CommGroupType(self._options.input_group_type) is CommGroupType.Orthogonal:
+            return array[:, : array.shape[1] // size]
+        return array[:, ::size]
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -648,7 +674,7 @@ class PoplarExecutor:
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
-        return f"<PoplarExecutor {kind} of {type(self._model).__name__}>"
+        return f"PoplarExecutor({kind}): {module_repr(self._model)}"
 
 
 def trainingModel(

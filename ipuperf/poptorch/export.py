@@ -84,6 +84,7 @@ class ExportedModel:
         parts: the stages, in order.
         inputs: tensor arguments, in the order of :meth:`tensors_of`.
         outputs: tensors of the result, in the order of the result's structure.
+        written: what inputs become that ``forward`` changes in place, by their number in :attr:`inputs`.
         loss: ``(part, output)`` of the loss, None for inference.
         variables: variable of each parameter and buffer that is used, by its name in the module (tied parameters have
             several names and one variable).
@@ -101,6 +102,7 @@ class ExportedModel:
     parts: list[StageGraph]
     inputs: list[InputSpec]
     outputs: list[OutputSpec]
+    written: dict[int, OutputSpec]
     loss: tuple[int, int] | None
     variables: dict[str, Variable]
     parameters: list[str]
@@ -177,7 +179,11 @@ def export_model(
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
     if traced is None:
-        traced = cached(cache, module, arguments, leaves, lambda: trace(module, signature, arguments, leaves))
+
+        def export() -> Traced:
+            return trace(module, signature, arguments, leaves, training)
+
+        traced = cached(cache, module, arguments, leaves, training, export)
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
     writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norms)
     places = partition(
@@ -229,10 +235,10 @@ class _Exporter:
     ) -> ExportedModel:
         """Loss, results, state updates; then everything that is not used goes."""
         loss = self._loss(writer) if self.training else None
-        outputs = self._outputs(writer)
+        outputs, written = self._outputs(writer)
         self._updates(writer)
         if not writer.parts:
-            raise ExportError("the model computes nothing: its result does not depend on its inputs or parameters")
+            raise ExportError("the model computes nothing: it has no result that is a tensor")
         parts = list(writer.parts.values())
         assert [part.index for part in parts] == list(range(len(parts)))
         numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
@@ -246,6 +252,7 @@ class _Exporter:
                 for path, leaf, stream in zip(self.paths, self.leaves, self.streams, strict=True)
             ],
             outputs=outputs,
+            written=written,
             loss=loss,
             variables=self.variables,
             parameters=self._parameters(),
@@ -335,30 +342,31 @@ class _Exporter:
 
     # -- results ---------------------------------------------------------------------------------------------------
 
-    def _outputs(self, writer: StageWriter) -> list[OutputSpec]:
+    def _outputs(self, writer: StageWriter) -> tuple[list[OutputSpec], dict[int, OutputSpec]]:
+        """Results, and the new values of inputs that are changed in place. Where everything is known beforehand, the
+        IPUs send the constants."""
         program = self.traced.program
         (result,) = [n for n in program.graph.nodes if n.op == "output"]
+        constant = bool(writer.tags)
         found: list[OutputSpec] = []
+        written: dict[int, OutputSpec] = {}
         for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
             if spec.kind == OutputKind.USER_OUTPUT:
-                found.append(self._output(writer, node))
+                found.append(self._output(writer, node, constant))
             elif spec.kind == OutputKind.USER_INPUT_MUTATION:
-                raise UnsupportedError(
-                    f"forward changes its input {self._path_of(program, spec.target)!r} in place; clone it first"
-                )
+                number = list(program.graph_signature.user_inputs).index(spec.target)
+                written[number] = self._output(writer, node, constant)
             elif spec.kind != OutputKind.BUFFER_MUTATION:
                 raise UnsupportedError(f"result {spec.arg} of kind {spec.kind.name} is unsupported")
-        return found
-
-    def _path_of(self, program: Any, placeholder: str) -> str:
-        users = list(program.graph_signature.user_inputs)
-        return self.paths[users.index(placeholder)] if placeholder in users else placeholder
+        return found, written
 
     @staticmethod
-    def _output(writer: StageWriter, node: torch.fx.Node) -> OutputSpec:
+    def _output(writer: StageWriter, node: torch.fx.Node, constant: bool) -> OutputSpec:
         value, meta = writer.values[node], node.meta["val"]
         if isinstance(value, torch.Tensor):
-            return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
+            if constant:
+                return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
+            value = Flow(to_numpy(value, node.name), name=node.name)
         part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
         mode = writer.overlapped.get(node, OverlapMode.NoOverlap)
         return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype, overlap=mode)

@@ -29,6 +29,7 @@ def cached(
     module: torch.nn.Module,
     arguments: Any,
     tensors: Sequence[torch.Tensor],
+    training: bool,
     trace: Callable[[], Traced],
 ) -> Traced:
     """``trace()``, or what it gave for the same content, in this process or another.
@@ -37,12 +38,13 @@ def cached(
         folder: where exports are kept; None: nowhere. It is made where it does not exist.
         arguments: structure of the arguments.
         tensors: those in it, of which only shapes and types count.
+        training: whether the export is that of a training program.
     """
     if folder is None:
         return trace()
     try:
         kinds = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
-        path = Path(folder, f"{digest_of(module, arguments, kinds)}.poptorch")
+        path = Path(folder, f"{digest_of(module, arguments, kinds, training)}.poptorch")
     except UnknownContent as error:
         logger.warning("The export of %s is not kept in %s: it depends on %s", type(module).__name__, folder, error)
         return trace()

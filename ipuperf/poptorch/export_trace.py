@@ -30,8 +30,9 @@ import ipuperf
 
 from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
-from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
+from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
+from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
@@ -87,8 +88,7 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the module; each call records its blocks anew."""
-        self.recorder.uses.clear()
-        self.recorder.current = BEFORE_FIRST_BLOCK
+        self.recorder.begin()
         result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
         self.results.structure, tensors, _ = flatten(result)
         return tuple(tensors)
@@ -107,6 +107,8 @@ class _Tagger(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
+        if self.recorder.bodies:
+            tags[BODY] = "/".join(self.recorder.bodies)
         tags[LINE] = _calling_line()
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
@@ -126,9 +128,13 @@ def _names_no_op(func: Any) -> bool:
 
 
 def trace(
-    module: torch.nn.Module, signature: Signature, arguments: Structure, leaves: Sequence[torch.Tensor]
+    module: torch.nn.Module,
+    signature: Signature,
+    arguments: Structure,
+    leaves: Sequence[torch.Tensor],
+    training: bool = False,
 ) -> Traced:
-    """Export ``module`` called with these arguments.
+    """Export ``module`` called with these arguments, for a training program or one for inference.
 
     Raises:
         ExportError: the module cannot be exported; the message names the user's line and the reason.
@@ -136,7 +142,7 @@ def trace(
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
-    with record_blocks() as recorder:
+    with record_blocks(training) as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:
             surroundings = (_quiet(), _no_fast_path(), _no_custom_functions(), _no_stacks(), _kept_annotations())

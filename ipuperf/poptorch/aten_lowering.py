@@ -79,6 +79,11 @@ def ir_dtype(dtype: torch.dtype, what: str) -> DType:
     return DTYPES[dtype]
 
 
+def narrowed(dtype: torch.dtype) -> torch.dtype:
+    """PyTorch's name of the IPU's type for a PyTorch type (int32 for int64, float32 for float64)."""
+    return TORCH_DTYPES[DTYPES[dtype]] if dtype in DTYPES else dtype
+
+
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     """The values of ``tensor`` in the IPU's type; zeros for a tensor without data (``meta``).
 

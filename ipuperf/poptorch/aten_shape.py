@@ -286,12 +286,18 @@ def _triangle(lower: bool) -> Handler:
 
 
 def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running sum; whole numbers in float32, exact to 2**24."""
-    x = low.tensor(value)
-    if not x.shape:
-        return low.tensor(x, low.dtype)
+    """Running sum in the result's type; whole numbers in float32, exact to 2**24."""
+    x = low.tensor(value, low.dtype)
+    if not x.shape or not x.spec.elements:
+        return x
     kind = low.dtype if low.dtype.is_floating_point else FLOAT32
     return low.tensor(to.running_sum(low.tensor(x, kind), axis_of(dim, len(x.shape))), low.dtype)
+
+
+def cumprod(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Running product in the result's type."""
+    x = low.tensor(value, low.dtype)
+    return to.running_product(x, axis_of(dim, len(x.shape))) if x.shape else x
 
 
 #: Handlers by aten name (with overload where it matters).
@@ -310,6 +316,7 @@ HANDLERS: Mapping[str, Handler] = {
     "constant_pad_nd": constant_pad,
     "contiguous": same,
     "copy": copy,
+    "cumprod": cumprod,
     "cumsum": cumsum,
     "expand": to_result_broadcast,
     "expand_as": to_result_broadcast,

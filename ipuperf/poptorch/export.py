@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ipuperf.ir import Ir, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
-from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, to_numpy
+from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, to_numpy
 from .blocks import BlockUse
 from .enums import OverlapMode
 from .errors import Error, UnsupportedError
@@ -58,7 +58,8 @@ class OutputSpec:
     Attributes:
         part, output: output ``output`` of the graph of ``parts[part]``; -1 for a constant.
         shape: of a micro-batch.
-        dtype: PyTorch's type, to which :meth:`to_torch` converts back.
+        dtype: PyTorch's type of what comes back, which the IPU has: int32 where PyTorch has int64, float32 where it has
+            float64, as upstream.
         constant: the value when it does not depend on data.
         overlap: whether it is stored from I/O tiles while the next one is computed.
     """
@@ -365,11 +366,12 @@ class _Exporter:
         value, meta = writer.values[node], node.meta["val"]
         if isinstance(value, torch.Tensor):
             if constant:
-                return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
+                known = _real(value).to(narrowed(value.dtype))
+                return OutputSpec(-1, -1, tuple(value.shape), known.dtype, known)
             value = Flow(to_numpy(value, node.name), name=node.name)
         part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
         mode = writer.overlapped.get(node, OverlapMode.NoOverlap)
-        return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype, overlap=mode)
+        return OutputSpec(part.index, part.result(value), tuple(meta.shape), narrowed(meta.dtype), overlap=mode)
 
     def _updates(self, writer: StageWriter) -> None:
         """Buffers that take a new value after each forward."""

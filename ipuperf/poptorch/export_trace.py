@@ -36,6 +36,7 @@ from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
+from .export_substitutes import SUBSTITUTES, unchecked_distributions
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
 
@@ -105,6 +106,11 @@ class _Tagger(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _names_no_op(func):
             return func(*args, **(kwargs or {}))
+        if (kwargs or {}).get("generator") is not None:
+            raise UnsupportedError(
+                f"{_calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is set "
+                "by poptorch.Options().randomSeed"
+            )
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
@@ -116,7 +122,7 @@ class _Tagger(TorchFunctionMode):
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return func(*args, **(kwargs or {}))
+            return SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
 
 
 def _names_no_op(func: Any) -> bool:
@@ -145,7 +151,14 @@ def trace(
     with record_blocks(training) as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:
-            surroundings = (_quiet(), _no_fast_path(), _no_custom_functions(), _no_stacks(), _kept_annotations())
+            surroundings = (
+                _quiet(),
+                _no_fast_path(),
+                _no_custom_functions(),
+                _no_stacks(),
+                _kept_annotations(),
+                unchecked_distributions(),
+            )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
             try:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import enums, optim, options, profiling
+from . import enums, native_names, optim, options, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
@@ -71,6 +71,8 @@ from .options import (
 )
 
 __version__ = "3.3.0+ipuperf"
+
+native_names.offer()
 
 __all__ = [
     "CPU",

@@ -339,7 +339,7 @@ class PoplarExecutor:
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = rule.scalars_of(spec)
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
             changed = []
             for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]

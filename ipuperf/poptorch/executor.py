@@ -427,6 +427,11 @@ class PoplarExecutor:
         return self._compiled
 
     @property
+    def _executable(self) -> CompiledModel | None:
+        """:attr:`compiled_model` under the private name by which applications ask whether there is one."""
+        return self._compiled
+
+    @property
     def simulated_trace(self) -> Trace:
         """The trace of one call. ``Error`` before the compilation."""
         return self._require().executable.trace

@@ -1,9 +1,9 @@
 """``from examples_utils import load_lib`` where that package is not installed: libraries in C++ are not compiled here.
 
-PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so that asking for
-one is the error that :mod:`ipuperf.cppimport` raises: it leads to the description in Python. A pattern rewrites
-PopART's graph into another that computes the same (in place, in another order, with fewer copies); ipuperf's graphs are
-not PopART's, so a library of patterns alone is without effect, and a note says so.
+PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so that asking
+for one is the error that :mod:`ipuperf.cppimport` raises: it leads to the description in Python. A pattern rewrites
+PopART's graph into another that computes the same (in place, in another order, with fewer copies); ipuperf's graphs
+are not PopART's, so a library of patterns alone is without effect, and a note says so.
 Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer package of that name is found first.
 """
 

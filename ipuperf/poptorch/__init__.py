@@ -11,7 +11,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import enums, native_names, optim, options, profiling
+from . import enums, native_names, optim, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
@@ -134,6 +134,7 @@ __all__ = [
     "nop",
     "optim",
     "options",
+    "poptorch_core",
     "profiling",
     "recomputationCheckpoint",
     "registerPostCompileHook",

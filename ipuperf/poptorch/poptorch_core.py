@@ -2,8 +2,8 @@
 
 A simulated device does not fail. :func:`_throwTestError` raises what upstream's does, so that a program can try its
 handling of such errors. What else the native module has is not here.
-Source: graphcore/poptorch, the bindings of ``TestErrorType`` and ``_throwTestError``, and ``throwTestError`` of its PopART
-compiler (messages).
+Source: graphcore/poptorch, the bindings of ``TestErrorType`` and ``_throwTestError``, and ``throwTestError`` of its
+PopART compiler (messages).
 """
 
 from __future__ import annotations

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import modelcases  # noqa: E402
-
 from ipuperf import poptorch  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import modelcases  # noqa: E402
 
 STEPS = 5
 

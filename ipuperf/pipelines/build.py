@@ -30,7 +30,19 @@ from ipuperf.schedules import Timetable, copies_of
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
 from .emission import Emitter
-from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
+from .model import (
+    GRADIENT_SCALE,
+    LOSS_SCALE,
+    Activation,
+    Data,
+    HostInput,
+    HostIo,
+    Offload,
+    PipelineError,
+    StageGraph,
+    StageOutput,
+    Training,
+)
 from .revision import BuildRequest, revised
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
@@ -56,8 +68,11 @@ class Pipeline:
         stages: one per stage graph, with stashes and routines.
         hops: (from IPU, to IPU, bytes) of the copies of a step.
         state: optimiser state by (variable, name).
-        scalars: variables of hyper-parameters by (name, IPU); the host may rewrite their data.
+        scalars: variables of numbers by (name, IPU): hyper-parameters and those of :meth:`scaled`; the host may rewrite
+            their data.
         seeds: variables that hold the stages' seeds.
+        gradient_scale: what accumulated gradients are scaled with where the loss is not; None if the loss scale is
+            compiled in.
     """
 
     ir: Ir
@@ -69,6 +84,13 @@ class Pipeline:
     state: Mapping[tuple[Variable, str], Variable]
     scalars: Mapping[tuple[str, int], Variable]
     seeds: tuple[Variable, ...]
+    gradient_scale: float | None = None
+
+    def scaled(self, loss_scale: float) -> dict[str, float]:
+        """The scalars of a loss scale; none where it is compiled in."""
+        if self.gradient_scale is None:
+            return {}
+        return {LOSS_SCALE: loss_scale, GRADIENT_SCALE: self.gradient_scale / loss_scale}
 
     def stash_bytes(self) -> dict[int, int]:
         """Bytes of stashes on each IPU of a replica (those in Streaming Memory left out)."""
@@ -260,6 +282,7 @@ class PipelineWriter:
             weights.state if weights else {},
             weights.scalars if weights else {},
             tuple(self._seeds),
+            weights.gradient_scale if weights else None,
         )
 
     def _emit_runs(self, emitter: Emitter, repeats: int) -> None:

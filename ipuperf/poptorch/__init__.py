@@ -11,7 +11,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import enums, optim, options, profiling
+from . import enums, native_names, optim, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader
@@ -72,6 +72,8 @@ from .options import (
 )
 
 __version__ = "3.3.0+ipuperf"
+
+native_names.offer()
 
 __all__ = [
     "CPU",
@@ -135,6 +137,7 @@ __all__ = [
     "nop",
     "optim",
     "options",
+    "poptorch_core",
     "profiling",
     "recomputationCheckpoint",
     "registerCustomArgParser",

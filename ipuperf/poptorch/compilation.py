@@ -446,6 +446,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         reduction=words,
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
+        variable_loss_scale=optimiser.variable_loss_scaling,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,

@@ -6,9 +6,25 @@ raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Error(RuntimeError):
-    """Anything PopTorch itself complains about."""
+    """Anything PopTorch itself complains about.
+
+    Args:
+        message: what is wrong.
+        type: the component that complains, as upstream calls it.
+        location: where in it, the innermost place first; the text of the error tells of it.
+
+    Attributes:
+        message, type: as given. location: one line for each place, empty without any.
+    """
+
+    def __init__(self, message: str = "", *, type: str = "poptorch_py_error", location: Sequence[str] = ()) -> None:
+        self.message, self.type = message, type
+        self.location = "\n".join(f"[{depth}] {place}" for depth, place in enumerate(location))
+        super().__init__(f"'{type}': {message}\nError raised in:\n{self.location}" if location else message)
 
     @property
     def message(self) -> str:
@@ -17,11 +33,13 @@ class Error(RuntimeError):
 
 
 class RecoverableError(Error):
-    """Upstream: the device must be reset. Never raised here: a simulated device does not fail."""
+    """Upstream: the device must be reset, as ``recovery_action`` says. A simulated device does not fail by itself."""
+
+    recovery_action = "FULL_RESET"
 
 
 class UnrecoverableError(Error):
-    """Upstream: the device is lost. Never raised here: a simulated device does not fail."""
+    """Upstream: the device is lost. A simulated device does not fail by itself."""
 
 
 class UnsupportedError(Error):

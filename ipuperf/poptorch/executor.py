@@ -391,33 +391,15 @@ class PoplarExecutor:
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = rule.scalars_of(spec)
-            if spec.loss_scaling != rule.spec.loss_scaling:
-                self._optimiser = spec
-                self._rescale()
-                values = {}
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
             changed = []
-            for (name, _), variable in self._compiled.pipeline.scalars.items() if values else ():
+            for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]
                 changed.append(variable)
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
         self._adopt_optimizer(numbers=False)
-
-    def _rescale(self) -> None:
-        """Lower the program again with another loss scaling, which is part of it; everything goes on as it was."""
-        old, attached = self._require(), self._attached
-        held, random, samples = DeviceState(), self.rng_state, old.executable.samples_per_run
-        self.copyWeightsToHost()
-        held.read(old)
-        leaves = [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in old.exported.inputs]
-        arguments = rebuild(old.exported.arguments, leaves.__getitem__)
-        self._finish(lambda: self._built(arguments, None, old.exported.traced))
-        held.write(self._require(), numbers=False)
-        self.rng_state = random
-        self._require().executable.samples_per_run = samples
-        self._attached = attached
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
@@ -528,6 +510,11 @@ class PoplarExecutor:
     def compiled_model(self) -> CompiledModel | None:
         """What a call runs: the program, its pipeline and, as ``executable``, both on the machine; None before the
         compilation."""
+        return self._compiled
+
+    @property
+    def _executable(self) -> CompiledModel | None:
+        """:attr:`compiled_model` under the private name by which applications ask whether there is one."""
         return self._compiled
 
     @property

@@ -416,6 +416,7 @@ class OptimiserSpec:
         kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``lamb`` or ``lars``.
         groups: the parameter groups in order.
         loss_scaling: factor on the loss.
+        variable_loss_scaling: whether it can change between runs (not with ``use_combined_accum``).
         bias_correction: Adam's correction of the first steps.
         accum_dtype: type of the gradient accumulators.
         first_order_dtype: type of the velocity, the momentum or the first moment.
@@ -429,6 +430,7 @@ class OptimiserSpec:
     kind: str
     groups: tuple[OptimiserGroup, ...]
     loss_scaling: float = 1.0
+    variable_loss_scaling: bool = False
     bias_correction: bool = True
     accum_dtype: DType = FLOAT32
     first_order_dtype: DType = FLOAT32
@@ -478,16 +480,18 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
         _check_centered(optimizer)
     attributes: VariableAttributes | None = getattr(optimizer, "variable_attrs", None)
     marked = [] if attributes is None else [n for n in (*names, "loss_scaling") if attributes.isConstant(n)]
+    combined = bool(getattr(optimizer, "use_combined_accum", False))
     first = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
     return OptimiserSpec(
         kind=kind,
         groups=tuple(_group(group, names, variant if kind == "rmsprop" else None) for group in optimizer.param_groups),
         loss_scaling=float(getattr(optimizer, "loss_scaling", 1.0)),
+        variable_loss_scaling=attributes is not None and "loss_scaling" not in marked and not combined,
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
         accum_dtype=_type_of(optimizer, "accum_type"),
         first_order_dtype=_type_of(optimizer, first),
         second_order_dtype=_type_of(optimizer, "second_order_momentum_accum_type"),
-        use_combined_accum=bool(getattr(optimizer, "use_combined_accum", False)),
+        use_combined_accum=combined,
         max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),
         use_tf_variant=variant,
         constant=frozenset(marked),

@@ -35,7 +35,7 @@ UPDATES: Mapping[str, Callable[[OptimiserSpec, Values], Update]] = {
     ),
 }
 
-_COMPILED_IN = ("loss_scaling", "bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
+_COMPILED_IN = ("bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
                 "use_combined_accum", "max_grad_norm", "use_tf_variant")  # fmt: skip
 """What a description says once for all groups; none of it is a scalar that the host can rewrite."""
 _FIXED_NUMBERS = ("max_weight_norm", "centered", "nesterov", "velocity_scaling")
@@ -125,8 +125,9 @@ class TorchRule:
                 f"{spec.kind} with {len(spec.groups)} given; make a new model"
             )
         for name in _COMPILED_IN:
-            if name != "loss_scaling" or name in mine.constant:
-                _same(name, getattr(mine, name), getattr(spec, name))
+            _same(name, getattr(mine, name), getattr(spec, name))
+        if not mine.variable_loss_scaling:
+            _same("loss_scaling", mine.loss_scaling, spec.loss_scaling)
         found: dict[str, float] = {}
         for number, (old, new) in enumerate(zip(mine.groups, spec.groups, strict=True)):
             if [id(p) for p in old.parameters] != [id(p) for p in new.parameters]:

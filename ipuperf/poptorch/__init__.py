@@ -13,6 +13,7 @@ if find_spec("torch") is None:
 
 from . import enums, optim, options, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
+from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
 from .enums import (
@@ -86,6 +87,7 @@ __all__ = [
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
+    "ICustomArgParser",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
@@ -134,6 +136,7 @@ __all__ = [
     "options",
     "profiling",
     "recomputationCheckpoint",
+    "registerCustomArgParser",
     "registerPostCompileHook",
     "registerPreCompileHook",
     "removeBlocks",

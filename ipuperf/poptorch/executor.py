@@ -100,7 +100,7 @@ class PoplarExecutor:
         if not self._attached:
             self.attachToDevice()
         compiled = self._require()
-        tensors = compiled.exported.tensors_of((), arguments)
+        tensors = compiled.exported.tensors_of(*self._spread(arguments))
         inputs = {
             spec.stream: self._slices(spec, tensor)
             for spec, tensor in zip(compiled.exported.inputs, tensors, strict=True)
@@ -137,6 +137,9 @@ class PoplarExecutor:
         self._check_batch(tensors, paths)
         return arguments
 
+    def _spread(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return Signature(self._model.forward).spread(arguments)
+
     # -- compilation -------------------------------------------------------------------------------------------------
 
     def _compile(self, arguments: Mapping[str, Any]) -> None:
@@ -169,8 +172,7 @@ class PoplarExecutor:
                 compiled = compile_model(
                     self._model,
                     self._options,
-                    (),
-                    first_micro_batch(dict(arguments), self._options.samples_factor),
+                    *self._spread(first_micro_batch(dict(arguments), self._options.samples_factor)),
                     training=self._training,
                     optimiser=self._optimiser,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",

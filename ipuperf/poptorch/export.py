@@ -126,7 +126,7 @@ class ExportedModel:
         Raises:
             Error: the arguments have another structure than those the model was compiled with.
         """
-        structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}))
+        structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}), like=self.arguments)
         found = differences(self.arguments, structure)
         if found:
             raise Error("; ".join(found))

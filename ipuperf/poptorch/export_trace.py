@@ -356,10 +356,29 @@ def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
         if node.op == "placeholder":
             node.meta.pop("custom", None)
     for inner in program.graph_module.modules():
-        if inner is not program.graph_module and isinstance(inner, torch.fx.GraphModule):
-            inner.forward = partial(_interpreted, inner)
+        if isinstance(inner, torch.fx.GraphModule):
+            _convert_copied(inner.graph)
+            if inner is not program.graph_module:
+                inner.forward = partial(_interpreted, inner)
     with _kept_annotations(), few_composites(program):
         return program.run_decompositions(dict(table))
+
+
+def _convert_copied(graph: torch.fx.Graph) -> None:
+    """Give what ``copy_`` reads the type and shape of what it writes: of the last copy into a buffer ``torch.export``
+    keeps the source alone, whatever its type and shape (``_remove_unnecessary_copy_op_pass``)."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        to, source = node.args[:2]
+        into, what = to.meta["val"], source.meta["val"]
+        with graph.inserting_before(node):
+            for wrong, target, argument in (
+                (what.dtype != into.dtype, torch.ops.aten.to.dtype, into.dtype),
+                (what.shape != into.shape, torch.ops.aten.expand.default, list(into.shape)),
+            ):
+                if wrong:
+                    source = graph.call_function(target, (source, argument))
+                    source.meta["custom"] = node.meta.get("custom", {})
+        node.update_arg(1, source)
 
 
 def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:

@@ -12,10 +12,13 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
 _PACKAGE = "ipuperf"
@@ -80,6 +83,32 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(
             fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
         )
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterator[importlib.metadata.Distribution]:
+        """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
+        name = (getattr(context, "name", None) or "").replace("-", "_")
+        version = (
+            getattr(importlib.import_module(self.targets[name]), "__version__", None) if name in self.targets else ""
+        )
+        if version:
+            yield _Distribution(name, version)
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What ``importlib.metadata`` says of an upstream package while ours stands for it: its name and version."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        """The metadata; there are no other files."""
+        return self._metadata if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        """Where ipuperf is."""
+        return Path(__file__).parents[1] / path
 
 
 class _LastFinder(importlib.abc.MetaPathFinder):

@@ -365,19 +365,25 @@ def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
 
 
 def _convert_copied(graph: torch.fx.Graph) -> None:
-    """Give what ``copy_`` reads the type and shape of what it writes: of the last copy into a buffer ``torch.export``
-    keeps the source alone, whatever its type and shape (``_remove_unnecessary_copy_op_pass``)."""
+    """Give what ``copy_`` reads the type and shape of what it writes, and each a source of its own: of the last copy
+    into a buffer ``torch.export`` keeps the source alone, whatever its type and shape, and knows it by its name
+    (``_remove_unnecessary_copy_op_pass``)."""
+    sources: set[torch.fx.Node] = set()
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
         to, source = node.args[:2]
         into, what = to.meta["val"], source.meta["val"]
+        steps: list[tuple[Any, tuple[Any, ...]]] = []
+        if what.dtype != into.dtype:
+            steps.append((torch.ops.aten.to.dtype, (into.dtype,)))
+        if what.shape != into.shape:
+            steps.append((torch.ops.aten.expand.default, (list(into.shape),)))
+        if source in sources and not steps:
+            steps.append((torch.ops.aten.clone.default, ()))
+        sources.add(source)
         with graph.inserting_before(node):
-            for wrong, target, argument in (
-                (what.dtype != into.dtype, torch.ops.aten.to.dtype, into.dtype),
-                (what.shape != into.shape, torch.ops.aten.expand.default, list(into.shape)),
-            ):
-                if wrong:
-                    source = graph.call_function(target, (source, argument))
-                    source.meta["custom"] = node.meta.get("custom", {})
+            for target, arguments in steps:
+                source = graph.call_function(target, (source, *arguments))
+                source.meta["custom"] = node.meta.get("custom", {})
         node.update_arg(1, source)
 
 

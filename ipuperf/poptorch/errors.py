@@ -26,11 +26,6 @@ class Error(RuntimeError):
         self.location = "\n".join(f"[{depth}] {place}" for depth, place in enumerate(location))
         super().__init__(f"'{type}': {message}\nError raised in:\n{self.location}" if location else message)
 
-    @property
-    def message(self) -> str:
-        """What is wrong."""
-        return str(self)
-
 
 class RecoverableError(Error):
     """Upstream: the device must be reset, as ``recovery_action`` says. A simulated device does not fail by itself."""

@@ -108,8 +108,8 @@ class _Tagger(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if (kwargs or {}).get("generator") is not None:
             raise UnsupportedError(
-                f"{_calling_line()}: {func.__name__}: a generator is unsupported; poptorch.Options().randomSeed sets the "
-                "seed of all random numbers"
+                f"{_calling_line()}: {func.__name__}: a generator is unsupported; "
+                "poptorch.Options().randomSeed sets the seed of all random numbers"
             )
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
@@ -375,10 +375,35 @@ def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
         if node.op == "placeholder":
             node.meta.pop("custom", None)
     for inner in program.graph_module.modules():
-        if inner is not program.graph_module and isinstance(inner, torch.fx.GraphModule):
-            inner.forward = partial(_interpreted, inner)
+        if isinstance(inner, torch.fx.GraphModule):
+            _convert_copied(inner.graph)
+            if inner is not program.graph_module:
+                inner.forward = partial(_interpreted, inner)
     with _kept_annotations(), few_composites(program):
         return program.run_decompositions(dict(table))
+
+
+def _convert_copied(graph: torch.fx.Graph) -> None:
+    """Give what ``copy_`` reads the type and shape of what it writes, and each a source of its own: of the last copy
+    into a buffer ``torch.export`` keeps the source alone, whatever its type and shape, and knows it by its name
+    (``_remove_unnecessary_copy_op_pass``)."""
+    sources: set[torch.fx.Node] = set()
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        to, source = node.args[:2]
+        into, what = to.meta["val"], source.meta["val"]
+        steps: list[tuple[Any, tuple[Any, ...]]] = []
+        if what.dtype != into.dtype:
+            steps.append((torch.ops.aten.to.dtype, (into.dtype,)))
+        if what.shape != into.shape:
+            steps.append((torch.ops.aten.expand.default, (list(into.shape),)))
+        if source in sources and not steps:
+            steps.append((torch.ops.aten.clone.default, ()))
+        sources.add(source)
+        with graph.inserting_before(node):
+            for target, arguments in steps:
+                source = graph.call_function(target, (source, *arguments))
+                source.meta["custom"] = node.meta.get("custom", {})
+        node.update_arg(1, source)
 
 
 def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:

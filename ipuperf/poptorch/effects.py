@@ -11,7 +11,7 @@ from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 from .enums import SharingStrategy
 from .errors import UnsupportedError
 
-_HERE = "data are loaded in this process"
+_HERE = "samples of a data set with indices are loaded in this process"
 _THREAD = "a thread of this process reads ahead"
 _PINNED = "there is no device memory to copy to"
 _PYTORCHS_STEP = Effect(NO_DIFFERENCE, "it chooses how PyTorch does its own step")
@@ -21,7 +21,6 @@ EFFECTS = Effects(
     {
         "DataLoader(num_workers)": Effect(NO_EFFECT, _HERE, (0,)),
         "DataLoader(persistent_workers)": Effect(NO_EFFECT, _HERE, (None, False)),
-        "DataLoader(auto_distributed_partitioning)": Effect(NO_DIFFERENCE, "there is one process"),
         "DataLoader(worker_init_fn)": Effect(NO_EFFECT, f"{_HERE}, so it is never called", (None,)),
         "DataLoader(prefetch_factor)": Effect(NO_EFFECT, _HERE, (None,)),
         "DataLoader(multiprocessing_context)": Effect(NO_EFFECT, _HERE, (None,)),

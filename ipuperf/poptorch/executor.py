@@ -74,6 +74,12 @@ class PoplarExecutor:
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         self._model = model
         self._options = Options() if options is None else options.clone()
+        processes = self._options.Distributed.numProcesses
+        if processes > 1:
+            raise UnsupportedError(
+                f"poptorch.Options().Distributed of {processes} processes is not supported for models: "
+                "one process simulates all replicas; use one process and replicationFactor()"
+            )
         self._training = training
         self._optimiser: OptimiserSpec | None = None
         self._optimizer: optim.Optimizer | None = None
@@ -81,7 +87,7 @@ class PoplarExecutor:
             given = _optimizer(model, optimizer)
             self._optimiser = optimiser_description(given)
             self._optimizer = given if isinstance(given, optim.Optimizer) else None
-            self._options.Training.divide_while_running(self._optimiser.accum_dtype is FLOAT16)
+            self._options.Training._divide_while_running(self._optimiser.accum_dtype is FLOAT16)
         else:
             accumulation = self._options.Training.gradient_accumulation
             require(
@@ -92,6 +98,7 @@ class PoplarExecutor:
         self._options._freeze()
         self._compiled: CompiledModel | None = None
         self._attached = False
+        self._ran = False
         self._seen: dict[str, int] = {}
         self._warned = False
 
@@ -123,6 +130,7 @@ class PoplarExecutor:
             self.copyWeightsToHost()
             self._optimizer.device_state.write(compiled)
         results = compiled.executable.run({} if synthetic else inputs)
+        self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
         if self._training and not synthetic:
@@ -175,7 +183,7 @@ class PoplarExecutor:
             tell(note)
         with _progress(self._options.show_compilation_progress_bar):
             compiled = compilation()
-        self._compiled, self._attached = compiled, True
+        self._compiled, self._attached, self._ran = compiled, True, False
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
         self._adopt_optimizer()
@@ -524,7 +532,16 @@ class PoplarExecutor:
 
     def cycleCount(self) -> int:
         """Cycles of the tile clock that one call takes on the IPUs, from the first step of any to the last of any; what
-        the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out."""
+        the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out.
+        ``Error``: not compiled, or with ``logCycleCount`` not called yet, as upstream."""
+        logged = bool(self._options._Popart.options["instrumentWithHardwareCycleCounter"])
+        if self._compiled is None and not logged:
+            raise Error(
+                "Cycle count logging is disabled. Please set option logCycleCount to True to enable. (A model that has "
+                "been compiled tells its cycles without.)"
+            )
+        if logged and not self._ran:
+            raise Error("Please run the model at least once before obtaining cycle count.")
         executable = self._require().executable
         steps, instances = (executable.trace.columns(table) for table in ("steps", "instances"))
         of_host = np.isin(instances["segment"], steps["segment"][steps["kind"] == "host_run"])

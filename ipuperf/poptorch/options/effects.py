@@ -82,11 +82,7 @@ EFFECTS: dict[str, Effect] = {
     "TensorLocations.setActivationLocation": _APPLIED,
     "TensorLocations.setAccumulatorLocation": _APPLIED,
     "TensorLocations.numIOTiles": _APPLIED,
-    "Distributed.configureProcessId": Effect(
-        UNSUPPORTED,
-        "one process simulates all replicas; use one process and replicationFactor()",
-        ((0, 1),),
-    ),
+    "Distributed.configureProcessId": _APPLIED,
 }
 """The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .aten_marks import ctc_losses
 from .errors import Error, UnsupportedError
 
 
@@ -56,12 +57,37 @@ def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     return run
 
 
+def _ctc_loss(
+    logs: torch.Tensor,
+    labels: torch.Tensor,
+    times: Any,
+    lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """``ctc_loss`` of padded labels; the mean is that of losses over the lengths of their labels."""
+    if labels.dim() + (logs.dim() == 2) != 2:
+        raise UnsupportedError("ctc_loss: labels behind each other are unsupported; pad them: (N, S)")
+    single = logs.dim() == 2
+    whole = [torch.as_tensor(t, dtype=torch.int32).reshape(-1) for t in (times, lengths)]
+    rows = (logs.unsqueeze(1), labels.unsqueeze(0)) if single else (logs, labels)
+    losses = ctc_losses(*rows, *whole, blank, zero_infinity).to(logs.dtype)
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "mean":
+        return (losses / whole[1].clamp(min=1)).mean()
+    return losses[0] if single else losses
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.bincount: _bincount,
     torch.Tensor.random_: _random,
     torch.bincount: _bincount,
+    torch.ctc_loss: _ctc_loss,
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
+    torch.nn.functional.ctc_loss: _ctc_loss,
     torch.nn.functional.one_hot: _one_hot,
 }
 """What stands for a function while a module is exported."""

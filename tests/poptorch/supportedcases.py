@@ -350,6 +350,11 @@ LOSSES = {
     "torch.nn.CosineEmbeddingLoss": case(lambda x, y: F.cosine_embedding_loss(x, y, SIGNS), X, Y),
     "torch.nn.MarginRankingLoss": case(lambda x, y: F.margin_ranking_loss(x, y, SIGNS), noise(3), noise(3).flip(0)),
     "torch.nn.TripletMarginLoss": layer(nn.TripletMarginLoss(), X, Y, X.flip(1)),
+    "torch.nn.CTCLoss": case(
+        lambda x: F.ctc_loss(x.log_softmax(-1), torch.tensor([[1, 2, 2], [3, 1, 0]]), torch.tensor([6, 5]),
+                             torch.tensor([3, 2])),
+        noise(6, 2, 4),
+        float16=False, remark="of padded labels"),
     "torch.nn.Upsample": case(
         lambda x: [F.interpolate(x, scale_factor=2), F.interpolate(x, scale_factor=2, mode="bicubic")], IMAGE),
 }  # fmt: skip

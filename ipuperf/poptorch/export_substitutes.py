@@ -6,6 +6,7 @@ distributions), a name is a keyword of Python (``random_``'s ``from``), or what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -80,6 +81,21 @@ def _ctc_loss(
     return losses[0] if single else losses
 
 
+def _gaussian_nll(
+    x: torch.Tensor, target: torch.Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> torch.Tensor:
+    """``gaussian_nll_loss`` without the check that no variance is negative: it is at least ``eps`` in any case, by a
+    limit that gradients do not see."""
+    var = torch.as_tensor(var, dtype=x.dtype).expand(x.shape) if not isinstance(var, torch.Tensor) else var
+    if var.shape != x.shape and var.shape == x.shape[:-1]:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()
+    losses = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.bincount: _bincount,
     torch.Tensor.random_: _random,
@@ -88,6 +104,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
     torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.one_hot: _one_hot,
 }
 """What stands for a function while a module is exported."""

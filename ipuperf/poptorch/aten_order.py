@@ -14,7 +14,9 @@ from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from .aten_lowering import Handler, Lowering, Value
 
 
-def _ordered(low: Lowering, value: Value, count: int | None, dim: int, largest: bool) -> list[Tensor]:
+def _ordered(
+    low: Lowering, value: Value, count: int | None, dim: int, largest: bool, in_order: bool = True
+) -> list[Tensor]:
     """The first ``count`` (None: all) elements of an axis in order, and their positions; of equal ones the first comes
     first."""
     x = low.tensor(value)
@@ -24,14 +26,14 @@ def _ordered(low: Lowering, value: Value, count: int | None, dim: int, largest: 
     if not count or not x.spec.elements:
         return [x, low.constant(np.zeros(shape), INT32)]
     keys = low.tensor(whole, INT32) if x.dtype == BOOL else whole
-    values, places = selection.topk(keys, count, axis, largest, True)
+    values, places = selection.topk(keys, count, axis, largest, in_order)
     results = [low.tensor(values, x.dtype), places]
     return results if shape else [reshaped(t, ()) for t in results]
 
 
 def topk(low: Lowering, value: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
     """The largest or smallest elements of an axis, in order, and their positions."""
-    return _ordered(low, value, k, dim, largest)
+    return _ordered(low, value, k, dim, largest, sorted)
 
 
 def sort(

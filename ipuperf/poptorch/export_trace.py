@@ -108,8 +108,8 @@ class _Tagger(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if (kwargs or {}).get("generator") is not None:
             raise UnsupportedError(
-                f"{_calling_line()}: {func.__name__}: a generator is unsupported; "
-                "poptorch.Options().randomSeed sets the seed of all random numbers"
+                f"{_calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
+                "that of poptorch.Options().randomSeed"
             )
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}

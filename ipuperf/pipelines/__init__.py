@@ -5,6 +5,7 @@ from .model import (
     Activation,
     CombinedRule,
     Data,
+    GradientOutput,
     HostInput,
     HostIo,
     Offload,
@@ -15,6 +16,7 @@ from .model import (
     StageOutput,
     Training,
     UpdateRule,
+    VariableOutput,
 )
 from .recomputation import RECOMPUTATIONS, recomputing
 
@@ -23,6 +25,7 @@ __all__ = [
     "Activation",
     "CombinedRule",
     "Data",
+    "GradientOutput",
     "HostInput",
     "HostIo",
     "Offload",
@@ -34,6 +37,7 @@ __all__ = [
     "StageOutput",
     "Training",
     "UpdateRule",
+    "VariableOutput",
     "build_pipeline",
     "recomputing",
 ]

@@ -355,13 +355,6 @@ class CPU:
         _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
 
 
-class MultiConv:
-    """Not supported: several convolutions planned together."""
-
-    def __init__(self) -> None:
-        _unsupported("MultiConv", "each convolution is planned alone; leave MultiConv out, the results are the same")
-
-
 def _unsupported(name: str, reason: str) -> NoReturn:
     raise UnsupportedError(f"poptorch.{name} is not supported: {reason}")
 

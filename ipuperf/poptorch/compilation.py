@@ -169,15 +169,12 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
         )
         if executable.settings.strict_memory:
             _ = executable.device_program
-    except TooFewIpusError as error:
-        needed = exported.num_ipus * options.replication_factor
-        raise Error(
-            f"Too many IPUs requested ({needed}). Experiments that need more IPUs than the machine has need another "
-            f"one: {error}. The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica"
-        ) from error
     except MachineError as error:
-        stages = len(exported.parts)
-        raise Error(f"The model has {stages} stage(s) on {exported.num_ipus} IPU(s) per replica. {error}") from error
+        said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
+        if isinstance(error, TooFewIpusError):
+            needed = exported.num_ipus * options.replication_factor
+            said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
+        raise Error(f"{said}{error}") from error
     except DoesNotFitError as error:
         raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
     return executable

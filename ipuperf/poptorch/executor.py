@@ -27,6 +27,7 @@ from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
 from . import executable_file, optim
+from .anchors import names_of
 from .blocks import module_repr
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
@@ -101,6 +102,7 @@ class PoplarExecutor:
         self._ran = False
         self._seen: dict[str, int] = {}
         self._warned = False
+        self._anchored: dict[str, np.ndarray] = {}
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -141,6 +143,7 @@ class PoplarExecutor:
         ]
         if not synthetic:
             self._write_inputs(tensors, results)
+            self._anchored = {name: results[anchor.stream] for name, anchor in compiled.anchors.items()}
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -291,17 +294,19 @@ class PoplarExecutor:
             assert spec.constant is not None
             return spec.constant.clone()
         mode = self._options.resolved_output_mode(self._training)
+        result = spec.to_torch(self._joined(array, spec.shape, mode, self._require().kept_period))
+        result.backward = _no_backward  # type: ignore[method-assign]
+        return result
+
+    @staticmethod
+    def _joined(array: np.ndarray, shape: tuple[int, ...], mode: OutputMode, period: int) -> np.ndarray:
+        """The slices that a mode returns, with replicas, joined along axis 0."""
         if mode is OutputMode.EveryN:
-            period = self._require().kept_period
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
         count = array.shape[0] * array.shape[1]
-        shape = spec.shape
-        joined = (count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ())
-        result = spec.to_torch(array.reshape(joined))
-        result.backward = _no_backward  # type: ignore[method-assign]
-        return result
+        return array.reshape((count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ()))
 
     def _write_inputs(self, tensors: Sequence[torch.Tensor], results: Mapping[Stream, np.ndarray]) -> None:
         """Give the tensors that ``forward`` changes in place their new values: each micro-batch its own samples. A
@@ -643,8 +648,20 @@ class PoplarExecutor:
         self._finish(lambda: self._built(arguments, None, stored.traced))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
-        """Unsupported: return the tensor from ``forward``."""
-        raise UnsupportedError(f"getAnchoredTensor({short_name!r}): return the tensor from the model's forward instead")
+        """What the last call made of the tensor that ``Options.anchorTensor`` calls so.
+
+        Raises:
+            Error: there is no such anchor, or no call yet.
+        """
+        anchors = self._require().anchors
+        if short_name not in anchors:
+            known = ", ".join(anchors) or "nothing is anchored"
+            raise Error(f"getAnchoredTensor({short_name!r}): no anchor of this name; anchored: {known}")
+        if short_name not in self._anchored:
+            raise Error(f"getAnchoredTensor({short_name!r}): the model has not been run")
+        anchor = anchors[short_name]
+        array = self._joined(self._anchored[short_name], anchor.stream.shape, anchor.mode, anchor.period)
+        return torch.from_numpy(np.array(array)).to(anchor.dtype)
 
     # -- the module --------------------------------------------------------------------------------------------------
 
@@ -659,8 +676,8 @@ class PoplarExecutor:
         return self._options
 
     def getTensorNames(self) -> list[str]:
-        """Names of the tensors of the program's main graph."""
-        return list(self._require().exported.ir.main_graph.tensors)
+        """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""
+        return list(names_of(self._require().exported, self._training))
 
     def train(self, mode: bool = True) -> PoplarExecutor:
         """As of the module; the compiled program is a training one or an inference one and stays so."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import aten_marks
-from .blocks import recorder
+from .blocks import isRunningOnIpu, recorder
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, InputError, UnsupportedError, require
@@ -381,13 +381,6 @@ class CPU:
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> NoReturn:
         _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
-
-
-class MultiConv:
-    """Not supported: several convolutions planned together."""
-
-    def __init__(self) -> None:
-        _unsupported("MultiConv", "each convolution is planned alone; leave MultiConv out, the results are the same")
 
 
 def _unsupported(name: str, reason: str) -> NoReturn:

@@ -27,9 +27,7 @@ EFFECTS: dict[str, Effect] = {
     "setAvailableMemoryProportion": _APPLIED,
     "syncPattern": _APPLIED,
     "randomSeed": _APPLIED,
-    "anchorTensor": Effect(
-        UNSUPPORTED, "tensors of a program have no PopART names; return the tensor from the model's forward() instead"
-    ),
+    "anchorTensor": _APPLIED,
     "logDir": Effect(NO_EFFECT, "messages go to standard error, reports to enableProfiling()'s folder", (".",)),
     "modelName": _APPLIED,
     "enableProfiling": _APPLIED,

@@ -1,15 +1,22 @@
 """What ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
 
 On the device cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++: the vendor's
-ops are built in, and a program's own is described in Python (``docs/adding-a-custom-op.md``).
+ops are built in, and a program's own is described in Python (``docs/adding-a-custom-op.md``). C++ that includes none
+of the vendor's headers goes to the real cppimport where that is installed.
 Names: cppimport 22 (PyPI).
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from ipuperf.runtime.install import as_installed
 
 #: Modules that the vendor's libraries compile (without ``.cpp``), and where their ops are built in.
 BUILT_IN = {
@@ -25,6 +32,15 @@ BUILT_IN = {
     "replicated_reduce_scatter_strided_binding": "popxl_addons.ops.replicated_strided_collectives",
     "rotary_pos_embed_binding": "popxl_addons.ops.rotary_pos_embed",
 }
+
+
+#: An include of PopART, Poplar or one of PopLibs.
+_VENDOR = re.compile(
+    r"^\s*#\s*include\s*[<\"](popart|poplar|poplin|popnn|popops|poprand|popsparse|poputil|gcl)\b", re.M
+)
+
+#: What the real cppimport is told; ``load_lib`` sets how long it waits for a lock.
+settings: dict[str, Any] = {}
 
 
 class CppOpError(ImportError):
@@ -44,30 +60,64 @@ def refused(fullname: str, file: str = "") -> CppOpError:
 
 
 def imp(fullname: str, opt_in: bool = False) -> ModuleType:
-    """Raises :class:`CppOpError`."""
-    raise refused(fullname)
+    """The module of ``fullname``'s source on ``sys.path``. :class:`CppOpError` where it is not found, and as below."""
+    return imp_from_filepath(_source(fullname, opt_in), fullname)
 
 
 def imp_from_filepath(filepath: str | Path, fullname: str | None = None) -> ModuleType:
-    """Raises :class:`CppOpError`."""
-    raise refused(fullname or Path(filepath).stem, str(filepath))
+    """What the real cppimport makes of C++ that is not the vendor's.
+
+    Raises:
+        CppOpError: the source includes the vendor's headers, cannot be read, or there is no real cppimport.
+    """
+    with _real(fullname, filepath) as cppimport:
+        module: ModuleType = cppimport.imp_from_filepath(str(filepath), fullname)
+        return module
 
 
 def build(fullname: str) -> str:
-    """Raises :class:`CppOpError`."""
-    raise refused(fullname)
+    """The file that :func:`build_filepath` makes of ``fullname``'s source on ``sys.path``."""
+    return build_filepath(_source(fullname), fullname)
 
 
 def build_filepath(filepath: str | Path, fullname: str | None = None) -> str:
-    """Raises :class:`CppOpError`."""
-    raise refused(fullname or Path(filepath).stem, str(filepath))
+    """The path of what the real cppimport compiles; errors as :func:`imp_from_filepath`."""
+    with _real(fullname, filepath) as cppimport:
+        return str(cppimport.build_filepath(str(filepath), fullname))
 
 
 def build_all(root_directory: str | Path, **_options: Any) -> None:
-    """Raises :class:`CppOpError` for the first module below ``root_directory`` that cppimport would compile."""
+    """:func:`build_filepath` of every module below ``root_directory`` that cppimport would compile."""
     for path in sorted(Path(root_directory).rglob("*.cpp")):
         if is_module(path):
-            raise refused(path.stem, str(path))
+            build_filepath(path)
+
+
+def refuse_vendors(fullname: str, source: str | Path) -> None:
+    """:class:`CppOpError` for a source that includes the vendor's headers or cannot be read."""
+    path = Path(source)
+    if not path.is_file() or _VENDOR.search(path.read_text(encoding="utf-8", errors="replace")):
+        raise refused(fullname, str(source))
+
+
+@contextlib.contextmanager
+def _real(fullname: str | None, source: str | Path) -> Iterator[Any]:
+    """The real cppimport under its own name, for a source that is not the vendor's; else :class:`CppOpError`."""
+    name = fullname or Path(source).stem
+    refuse_vendors(name, source)
+    with as_installed("cppimport") as real:
+        if real is None:
+            raise refused(name, str(source))
+        yield real
+
+
+def _source(fullname: str, opt_in: bool = False) -> Path:
+    """The C++ file of ``fullname`` on ``sys.path``; :class:`CppOpError` where there is none."""
+    for folder in sys.path:
+        path = Path(folder or ".", *fullname.split(".")).with_suffix(".cpp")
+        if path.is_file() and (is_module(path) or not opt_in):
+            return path
+    raise refused(fullname)
 
 
 def is_module(path: Path) -> bool:
@@ -76,4 +126,4 @@ def is_module(path: Path) -> bool:
         return "cppimport" in file.readline()
 
 
-__all__ = ["CppOpError", "build", "build_all", "build_filepath", "imp", "imp_from_filepath"]
+__all__ = ["CppOpError", "build", "build_all", "build_filepath", "imp", "imp_from_filepath", "settings"]

@@ -1,32 +1,37 @@
-"""``import cppimport.import_hook``: from then on an import of a module that only has a ``.cpp`` file is the error."""
+"""``import cppimport.import_hook``: from then on an import of a module that only has a ``.cpp`` file asks cppimport."""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from . import is_module, refused
+from . import build_filepath, is_module
+
+_HASH = Path(__file__).with_name("sdk_version_hash_lib.py")
 
 
 class CppFinder(importlib.abc.MetaPathFinder):
-    """Stands last: raises for modules that nothing else found and cppimport would compile."""
+    """Stands last: finds modules that nothing else found and cppimport would compile."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """None unless there is a C++ file of that name where the module is looked for.
+        """Of what the real cppimport makes of the C++ file of that name in these folders; None where there is none.
 
         Raises:
-            CppOpError: there is one.
+            CppOpError: it is an op for the IPU, or there is no real cppimport. The hash of the SDK is built in.
         """
+        stem = fullname.rpartition(".")[2]
         for folder in sys.path if path is None else path:
-            source = Path(folder or ".") / f"{fullname.rpartition('.')[2]}.cpp"
+            source = Path(folder or ".") / f"{stem}.cpp"
             if source.is_file() and is_module(source):
-                raise refused(fullname, str(source))
+                built = _HASH if stem == _HASH.stem else build_filepath(source, fullname)
+                return importlib.util.spec_from_file_location(fullname, built)
         return None
 
 

@@ -43,6 +43,7 @@ from .model import (
     StageOutput,
     Training,
 )
+from .revision import BuildRequest, revised
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
 from .stashes import TensorStash
@@ -139,6 +140,10 @@ def build_pipeline(
         PipelineError: parts that contradict the timetable or each other.
     """
     copies = copies_of(timetable) if copies is None else copies
+    asked = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
+    parts, outputs, training, offload, host_io = (
+        asked.parts, asked.outputs, asked.training, asked.offload, asked.host_io
+    )  # fmt: skip
     check_options(copies, recompute, host_io)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))

@@ -12,7 +12,8 @@ if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
 from . import enums, native_names, optim, options, poptorch_core, profiling
-from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
+from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
+from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
 from .enums import (
@@ -88,6 +89,7 @@ __all__ = [
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
+    "ICustomArgParser",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
@@ -130,6 +132,7 @@ __all__ = [
     "isRunningOnIpu",
     "load",
     "logger",
+    "module_repr",
     "nearest",
     "nop",
     "optim",
@@ -137,6 +140,7 @@ __all__ = [
     "poptorch_core",
     "profiling",
     "recomputationCheckpoint",
+    "registerCustomArgParser",
     "registerPostCompileHook",
     "registerPreCompileHook",
     "removeBlocks",

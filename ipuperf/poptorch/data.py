@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils.data import IterableDataset
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy
 from .errors import Error, require, require_int
+from .export_structure import Structure, fixed_values, flatten, rebuild
 from .log import logger
 from .options import Options
 
@@ -44,7 +46,8 @@ class DataLoader(torch.utils.data.DataLoader):
         mode: ``Sync``: load when asked. ``Async``: load ahead. ``AsyncRebatched``: load pieces ahead and join them.
         async_options: arguments of :class:`AsynchronousDataAccessor`.
         rebatched_worker_size: size of the pieces in ``AsyncRebatched``; default the combined batch size.
-        batch_sampler: gives lists of indices, each for one call; excludes ``batch_size``, ``shuffle``, ``drop_last``.
+        batch_sampler: gives lists of indices, each for one micro-batch; as many as a call has are collated one by one
+            and joined. Excludes ``batch_size``, ``shuffle`` and ``sampler``.
         kwargs: other arguments of PyTorch's loader.
     """
 
@@ -70,19 +73,19 @@ class DataLoader(torch.utils.data.DataLoader):
         self._options = options
         self.requested_workers = num_workers
         self._combined_batch_size = _combined(options, batch_size, batch_sampler)
+        self._joined = 1 if batch_sampler is None else options.samples_factor
         self._is_iterable = isinstance(dataset, IterableDataset)
         EFFECTS.given("DataLoader(num_workers)", num_workers)
         EFFECTS.given("DataLoader(persistent_workers)", persistent_workers)
         EFFECTS.given("DataLoader(auto_distributed_partitioning)", auto_distributed_partitioning)
         self._warn(dataset, drop_last or batch_sampler is not None)
-        rebatched = mode is DataLoaderMode.AsyncRebatched
+        rebatched = mode is DataLoaderMode.AsyncRebatched and batch_sampler is None
         self.rebatched_drop_last = drop_last
         size = self._piece_size(rebatched_worker_size) if rebatched else self._combined_batch_size
         for name in [*_WORKER_ARGUMENTS, *_PIN_ARGUMENTS]:
             if name in kwargs:
                 EFFECTS.given(f"DataLoader({name})", kwargs.pop(name))
         if batch_sampler is not None:
-            require(not rebatched, "DataLoader: batch_sampler cannot be used with DataLoaderMode.AsyncRebatched")
             super().__init__(dataset, batch_size=batch_size, shuffle=shuffle, batch_sampler=batch_sampler, **kwargs)
         else:
             drop = drop_last and not rebatched and size is not None
@@ -112,12 +115,15 @@ class DataLoader(torch.utils.data.DataLoader):
             self._accessor.terminate()
 
     def synchronous(self) -> Iterator[Any]:
-        """An iterator of PyTorch's loader itself: batches of the loader's own size, loaded when asked."""
-        return super().__iter__()
+        """An iterator of PyTorch's loader itself: batches of the loader's own size, loaded when asked; those of a
+        ``batch_sampler`` joined to calls."""
+        batches = super().__iter__()
+        return batches if self._joined == 1 else _joined(batches, self._joined, self.rebatched_drop_last)
 
     def __len__(self) -> int:
         if self._accessor is None or self._accessor.rebatched_size is None:
-            return super().__len__()
+            full, rest = divmod(super().__len__(), self._joined)
+            return full + (rest > 0 and not self.rebatched_drop_last)
         full, rest = divmod(len(self.dataset), self._accessor.rebatched_size)  # type: ignore[arg-type]
         return full + (rest > 0 and not self.rebatched_drop_last)
 
@@ -155,9 +161,12 @@ class AsynchronousDataAccessor:
         buffer_size: elements that may wait.
         miss_sleep_time_in_ms: without effect; the thread waits without polling.
         load_indefinitely: without effect; reading begins anew with each iteration, never before it.
-        early_preload: without effect; reading begins with the iteration.
+        early_preload: without effect; the first element is read at once, the others with the iteration.
         sharing_strategy: without effect; a thread shares everything.
         rebatched_size: join and cut what the data set gives into batches of this size.
+
+    Raises:
+        Error: the first element cannot be read (upstream's worker fails to start), or the loader reads ahead already.
     """
 
     def __init__(
@@ -181,7 +190,7 @@ class AsynchronousDataAccessor:
                 "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or "
                 "set mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
             )
-        if owns and not dataset.rebatched_drop_last and rebatched_size is None:
+        if owns and not dataset.rebatched_drop_last and rebatched_size is None and dataset.batch_size is not None:
             require(
                 dataset.combinedBatchSize in (None, 1),
                 "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too.",
@@ -195,6 +204,7 @@ class AsynchronousDataAccessor:
         self._buffer_size = buffer_size
         self.rebatched_size = rebatched_size
         self._reader: _Reader | None = None
+        self._begun: _Begun | None = _Begun(dataset, self._elements)
 
     def terminate(self) -> None:
         """Stop reading ahead; iterating again begins anew."""
@@ -210,7 +220,13 @@ class AsynchronousDataAccessor:
 
     def __iter__(self) -> AsynchronousDataAccessor:
         self.terminate()
-        self._reader = _Reader(self._elements(), self._buffer_size)
+        begun, self._begun = self._begun, None
+        if begun is None:
+            elements = self._elements()
+            first = list(islice(elements, 1))
+        else:
+            first, elements = begun.take()
+        self._reader = _Reader(first, elements, self._buffer_size)
         return self
 
     def __next__(self) -> Any:
@@ -230,21 +246,68 @@ class AsynchronousDataAccessor:
         return rebatch(elements, self.rebatched_size, getattr(dataset, "rebatched_drop_last", True))
 
 
-class _Reader:
-    """An iterator whose elements are made ahead by a thread.
+class _Begun:
+    """A data set whose first element is read when the accessor is made, so that a data set that fails does so there, as
+    upstream's worker does.
 
-    The first element is made at once by the caller's thread, so that samplers draw their seeds from PyTorch's global
-    generator where a synchronous loader would. The thread holds no reference to the reader.
+    Nothing is drawn from random generators by that: they get their state back, and where it is another one when the
+    iteration begins, the first element is read again (unless the data set is an iterator, which gives it once). So
+    samplers draw their seeds where a synchronous loader would.
     """
 
-    def __init__(self, elements: Iterator[Any], depth: int) -> None:
+    def __init__(self, dataset: Any, make: Callable[[], Iterator[Any]]) -> None:
+        self._generators = _generators_of(dataset)
+        self._before = [generator.get_state() for generator in self._generators]
+        self._make = make
+        self._once = iter(dataset) is dataset if isinstance(dataset, Iterator) else False
+        try:
+            self._read()
+        except Exception as error:
+            raise Error(
+                "AsynchronousDataAccessor worker thread failed to start: the first element of the data set cannot be "
+                f"read: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._after = [generator.get_state() for generator in self._generators]
+            self._set(self._before)
+
+    def _read(self) -> None:
+        self.elements = self._make()
+        self.first = list(islice(self.elements, 1))
+
+    def take(self) -> tuple[list[Any], Iterator[Any]]:
+        """The first element, none for an empty data set, and the iterator of the others."""
+        same = all(torch.equal(g.get_state(), b) for g, b in zip(self._generators, self._before, strict=True))
+        if same:
+            self._set(self._after)
+        elif not self._once:
+            self._read()
+        return self.first, self.elements
+
+    def _set(self, states: Sequence[torch.Tensor]) -> None:
+        for generator, state in zip(self._generators, states, strict=True):
+            generator.set_state(state)
+
+
+def _generators_of(dataset: Any) -> list[torch.Generator]:
+    """PyTorch's global generator and those of a loader."""
+    sampler = getattr(dataset, "sampler", None)
+    own = [getattr(dataset, "generator", None), getattr(sampler, "generator", None)]
+    found = {id(g): g for g in (torch.default_generator, *own) if isinstance(g, torch.Generator)}
+    return list(found.values())
+
+
+class _Reader:
+    """An iterator whose elements are made ahead by a thread, but for the first, which the caller's thread has made. The
+    thread holds no reference to the reader."""
+
+    def __init__(self, first: Sequence[Any], elements: Iterator[Any], depth: int) -> None:
         self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
         self._stopped = threading.Event()
-        try:
-            self._queue.put(("element", next(elements)))
-        except StopIteration:
+        if not first:
             self._queue.put(("end", None))
             return
+        self._queue.put(("element", first[0]))
         arguments = (elements, self._queue, self._stopped)
         threading.Thread(target=_read, args=arguments, name="poptorch-data", daemon=True).start()
 
@@ -296,48 +359,54 @@ def _put(waiting: queue.Queue[tuple[str, Any]], item: tuple[str, Any], stopped: 
 def rebatch(elements: Iterable[Any], size: int, drop_last: bool) -> Iterator[Any]:
     """Join successive batches along dimension 0 and cut them into batches of ``size``.
 
-    Elements are tensors, or lists, tuples or dictionaries of tensors. With ``drop_last`` a last batch that is not full
-    is left out.
+    Elements are tensors, or containers of tensors (also of a class with a custom parser). With ``drop_last`` a last
+    batch that is not full is left out.
     """
     pieces: list[list[torch.Tensor]] = []
     held = 0
-    template: Any = None
+    structure: Structure | None = None
     for element in elements:
-        template = element
-        pieces.append(_tensors(element))
+        structure, tensors = _tensors(element, structure)
+        pieces.append(tensors)
         held += len(pieces[-1][0])
         while held >= size:
-            whole = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*pieces)]
-            yield _like(template, [tensor[:size] for tensor in whole])
+            whole = _whole(pieces)
+            yield rebuild(structure, [tensor[:size] for tensor in whole].__getitem__)
             held -= size
             pieces = [[tensor[size:] for tensor in whole]] if held else []
     if held and not drop_last:
-        yield _like(template, [torch.cat(parts) for parts in zip(*pieces)])
+        assert structure is not None
+        yield rebuild(structure, _whole(pieces).__getitem__)
 
 
-def _tensors(element: Any) -> list[torch.Tensor]:
-    values = [element] if isinstance(element, torch.Tensor) else element
-    values = list(values.values()) if isinstance(values, dict) else list(values)
-    for number, value in enumerate(values):
-        require(
-            isinstance(value, torch.Tensor),
+def _joined(batches: Iterable[Any], count: int, drop_last: bool) -> Iterator[Any]:
+    """Each ``count`` successive batches as one; with ``drop_last`` only whole calls."""
+    waiting = iter(batches)
+    while group := list(islice(waiting, count)):
+        if len(group) < count and drop_last:
+            return
+        structure, first = _tensors(group[0], None)
+        yield rebuild(structure, _whole([first, *(_tensors(b, structure)[1] for b in group[1:])]).__getitem__)
+
+
+def _whole(pieces: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+    return [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*pieces, strict=True)]
+
+
+def _tensors(element: Any, like: Structure | None) -> tuple[Structure, list[torch.Tensor]]:
+    structure, tensors, _ = flatten(element, like=like)
+    for number, value in enumerate(fixed_values(structure)):
+        raise AssertionError(
             f"Tensor at index {number} is not a torch tensor ({type(value).__name__}). AsynchronousDataAccessor "
-            "expects data to be organised as a flat 1D container of tensors.",
+            "expects data to be organised as a flat 1D container of tensors."
         )
-    return values
-
-
-def _like(template: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(template, torch.Tensor):
-        return tensors[0]
-    if isinstance(template, dict):
-        return dict(zip(template, tensors))
-    return tuple(tensors) if isinstance(template, tuple) else tensors
+    return structure, tensors
 
 
 def _combined(options: Options, batch_size: int | None, batch_sampler: Any) -> int | None:
     if batch_sampler is not None:
-        return getattr(batch_sampler, "batch_size", None)
+        size = getattr(batch_sampler, "batch_size", None)
+        return None if size is None else size * options.samples_factor
     return None if batch_size is None else batch_size * options.samples_factor
 
 

@@ -41,8 +41,16 @@ class UnsupportedError(Error):
     """An option or op that ipuperf does not simulate; the message names it, the value seen and what is allowed."""
 
 
+class CompiledInError(Error, ValueError):
+    """A number or a type of an optimiser changed that the compiled program holds."""
+
+
 class PartitionError(Error):
     """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
+
+
+class InputError(Error, ValueError):
+    """What a function of PopTorch was given, where upstream raises ``ValueError``."""
 
 
 def require(condition: object, message: str) -> None:

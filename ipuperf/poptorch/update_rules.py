@@ -18,7 +18,7 @@ import numpy as np
 from ipuperf.functions.updates import Adam, CombinedSgd, Lamb, Lars, RmsProp, Sgd, Step, Update, repeated
 from ipuperf.ir import FLOAT32, Tensor, Variable
 
-from .errors import Error
+from .errors import CompiledInError, Error
 from .optim import OptimiserSpec
 
 Values = Mapping[str, Any]
@@ -104,6 +104,10 @@ class TorchRule:
         update = CombinedSgd(bool(options["weight_decay"]), _velocity_scaling(options), replicas)
         update.build(weight, accumulated, self._numbers_of(parameter, scalars))
 
+    def group_of(self, variable: Variable) -> int | None:
+        """Number of the variable's parameter group, None for one that is not trained."""
+        return self._group_of.get(variable)
+
     def options(self, variable: Variable) -> Values:
         """Numbers of the variable's parameter group."""
         return self.spec.groups[self._group_of[variable]].values
@@ -172,4 +176,6 @@ def _velocity_scaling(options: Values) -> float:
 
 def _same(name: str, old: Any, new: Any) -> None:
     if old != new:
-        raise Error(f"setOptimizer: {name} is compiled in as {old} and cannot become {new}; make a new model")
+        raise CompiledInError(
+            f"setOptimizer: {name} is already compiled in as {old} and cannot become {new}; make a new model"
+        )

@@ -8,13 +8,17 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
 _PACKAGE = "ipuperf"
@@ -24,6 +28,8 @@ _STAND_INS = {
     "horovod": "ipuperf.popdist.horovod_standin",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
+_IN_FRONT = frozenset({"cppimport"})
+"""Names whose stand-in hands on to the real package what is not the IPU's, so that both may be there."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart and poptorch are here",
@@ -73,6 +79,17 @@ class AliasFinder(importlib.abc.MetaPathFinder):
             return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, self.targets)
 
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterator[importlib.metadata.Distribution]:
+        """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
+        name = (getattr(context, "name", None) or "").replace("-", "_")
+        version = (
+            getattr(importlib.import_module(self.targets[name]), "__version__", None) if name in self.targets else ""
+        )
+        if version:
+            yield _Distribution(name, version)
+
 
 def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machinery.ModuleSpec | None:
     """A spec that leads from ``fullname`` to the module that stands for it, or ``None`` if there is none."""
@@ -91,6 +108,21 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     return importlib.machinery.ModuleSpec(
         fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
     )
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What ``importlib.metadata`` says of an upstream package while ours stands for it: its name and version."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        """The metadata; there are no other files."""
+        return self._metadata if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        """Where ipuperf is."""
+        return Path(__file__).parents[1] / path
 
 
 class _LastFinder(importlib.abc.MetaPathFinder):
@@ -115,14 +147,15 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     itself. The default is :data:`FRONT_ENDS`, without ``tensorflow`` where the real TensorFlow is installed (it has
     other users than IPU programs; name it to hide it with ``force``). Installing again is harmless and may add names.
     Raises :class:`InstallError` if a package of such a name is installed or imported; with ``force=True`` it is hidden
-    instead (and shown again by :func:`uninstall`).
+    instead (and shown again by :func:`uninstall`). A real ``cppimport`` is no error: ours stands in front of it and
+    refuses the C++ of PopART's ops, the rest it hands on (:func:`as_installed`).
     """
     wanted = _targets(default_names() if names is None else names)
     finder = _installed_finder()
     known = finder.targets if finder else {}
     new = {name: target for name, target in wanted.items() if known.get(name) != target}
     for name in new:
-        real = None if name in known else _real_package(name)
+        real = None if name in known or name in _IN_FRONT else _real_package(name)
         if real is not None and not force:
             raise InstallError(
                 f"cannot let {name!r} stand for {new[name]!r}: a package of that name is already there ({real}); "
@@ -159,7 +192,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     for name in list(finder.targets if names is None else names):
         if finder.targets.pop(name, None) is not None:
             _take_out(name)
-            for displaced in [known for known in finder.displaced if known.partition(".")[0] == name]:
+            for displaced in [known for known in finder.displaced if _inside(known, name)]:
                 sys.modules[displaced] = finder.displaced.pop(displaced)
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
@@ -167,6 +200,26 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
                 _take_out(name)
     if not finder.targets:
         sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
+
+
+@contextlib.contextmanager
+def as_installed(name: str) -> Iterator[ModuleType | None]:
+    """The real package ``name`` under its own name for as long as the ``with`` block, or ``None`` where there is none.
+
+    What stands for it under that name afterwards stands for it again; modules of the real package are kept.
+    """
+    finder = _installed_finder()
+    target = finder.targets.pop(name, None) if finder else None
+    ours = _take_out(name) if target is not None else {}
+    if finder is not None:
+        sys.modules.update({known: finder.displaced[known] for known in finder.displaced if _inside(known, name)})
+    try:
+        yield importlib.import_module(name) if importlib.util.find_spec(name) is not None else None
+    finally:
+        if finder is not None and target is not None:
+            finder.displaced.update(_take_out(name))
+            finder.targets[name] = target
+            sys.modules.update(ours)
 
 
 def installed_names() -> dict[str, str]:
@@ -198,6 +251,9 @@ def _real_package(name: str) -> str | None:
 
 def _take_out(name: str) -> dict[str, ModuleType]:
     """Remove the module ``name`` and its submodules from ``sys.modules``; returns what was there."""
-    inside = f"{name}."
-    entries = [known for known in sys.modules if known == name or known.startswith(inside)]
-    return {entry: sys.modules.pop(entry) for entry in entries}
+    return {entry: sys.modules.pop(entry) for entry in [known for known in sys.modules if _inside(known, name)]}
+
+
+def _inside(module: str, package: str) -> bool:
+    """Whether ``module`` is the package or in it."""
+    return module.partition(".")[0] == package

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -78,6 +79,75 @@ def test_every_function_says_it(tmp_path: Path) -> None:
             ask()
     (tmp_path / "mine.cpp").unlink()
     cppimport.build_all(tmp_path)
+
+
+REAL = """from types import ModuleType
+def imp_from_filepath(filepath, fullname=None):
+    import cppimport
+    module = ModuleType(fullname)
+    module.compiled_by = cppimport.__file__
+    return module
+def build_filepath(filepath, fullname=None):
+    from pathlib import Path
+    built = Path(filepath).with_suffix(".built.py")
+    built.write_text("answer = 42")
+    return str(built)
+"""
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A real cppimport as it were, first on the path and imported, and the stand-in in front of it without force."""
+    (tmp_path / "cppimport").mkdir()
+    (tmp_path / "cppimport" / "__init__.py").write_text(REAL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cppimport", raising=False)
+    assert Path(importlib.import_module("cppimport").__file__ or "").parent.parent == tmp_path
+    install(["cppimport"])
+    yield tmp_path
+    uninstall(["cppimport"])
+    assert importlib.import_module("cppimport").__file__ == str(tmp_path / "cppimport" / "__init__.py")
+    for name in [n for n in sys.modules if n == "cppimport" or n.startswith(("own_ops", "ipuperf.cppimport."))]:
+        del sys.modules[name]
+    sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "CppFinder"]
+
+
+def test_the_real_cppimport_compiles_what_is_not_the_vendors(real: Path) -> None:
+    ours = importlib.import_module("cppimport")
+    assert ours is cppimport
+    for name, include in (("fast", "<vector>"), ("mine", "<popops/ElementWise.hpp>")):
+        (real / f"{name}.cpp").write_text(f"// cppimport\n#include {include}\n")
+    module = ours.imp("fast")
+    assert module.compiled_by == str(real / "cppimport" / "__init__.py")
+    assert importlib.import_module("cppimport") is ours  # the stand-in stands again
+    with pytest.raises(ImportError, match="'mine'.*describe its op in Python"):
+        ours.imp("mine")
+
+
+def test_the_import_hook_with_the_real_cppimport(real: Path) -> None:
+    folder = real / "own_ops"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import cppimport.import_hook\n")
+    (folder / "fast.cpp").write_text("// cppimport\n#include <vector>\n")
+    (folder / "mine.cpp").write_text(SOURCE)
+    assert importlib.import_module("own_ops.fast").answer == 42
+    with pytest.raises(ImportError, match=r"own_ops\.mine.*adding-a-custom-op\.md"):
+        importlib.import_module("own_ops.mine")
+
+
+def test_load_lib_of_an_op(package: Path) -> None:
+    """The steps of ``examples_utils.load_lib``: the SDK's hash, the module's data, where it ends."""
+    source = package / "sdk_version_hash_lib.cpp"
+    source.write_text("// cppimport\n#include <poplar/Graph.hpp>\n")
+    (package / "sdk.py").write_text("import cppimport.import_hook\nfrom . import sdk_version_hash_lib\n")
+    assert importlib.import_module("own_ops.sdk").sdk_version_hash_lib.sdk_version_hash().startswith("ipuperf-")
+    importer = importlib.import_module("cppimport.importer")
+    importlib.import_module("cppimport").settings["lock_timeout"] = 300
+    with (
+        mock.patch("cppimport.checksum._calc_cur_checksum", new=str),
+        pytest.raises(cppimport.CppOpError, match="'snake'.*snake.cpp.*adding-a-custom-op.md"),
+    ):
+        importer.setup_module_data("snake", str(package / "snake.cpp"))
 
 
 @pytest.mark.parametrize("module", sorted(set(cppimport.BUILT_IN.values())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 
 import pytest
@@ -122,9 +123,13 @@ def test_data_sets_and_samplers_that_make_batches() -> None:
     assert loader.combinedBatchSize is None
     assert [batch.shape for batch in loader] == [(4, 2)] * 3
     sampler = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(range(103)), 12, drop_last=True)
-    sampled = poptorch.DataLoader(options(), dataset(), batch_sampler=sampler)
-    assert sampled.combinedBatchSize == 12
-    assert labels_of(sampled)[1] == list(range(12, 24))
+    for mode in (Sync, Async, Rebatched):
+        sampled = poptorch.DataLoader(options(), dataset(), batch_sampler=sampler, mode=mode)
+        assert (sampled.combinedBatchSize, len(sampled)) == (72, 1)
+        assert labels_of(sampled) == [list(range(72))]
+        rest = poptorch.DataLoader(options(), dataset(), batch_sampler=sampler, drop_last=False, mode=mode)
+        assert len(rest) == 2
+        assert labels_of(rest)[1] == list(range(72, 96))
 
 
 def test_dictionaries() -> None:
@@ -173,6 +178,39 @@ def test_errors_of_the_data_set_reach_the_program() -> None:
         next(iterator)
         with pytest.raises(KeyError, match="sample 15 is broken"):
             next(iterator)
+
+
+def test_a_data_set_that_cannot_begin_is_told_when_the_accessor_is_made() -> None:
+    class Broken(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 24
+
+        def __getitem__(self, index: int) -> int:
+            raise KeyError("no file")
+
+    with pytest.raises(poptorch.Error, match="worker thread failed to start: .* KeyError: 'no file'"):
+        poptorch.AsynchronousDataAccessor(poptorch.DataLoader(options(), Broken(), batch_size=2))
+
+
+def test_the_element_read_first_is_that_of_a_synchronous_loader_whatever_was_drawn_in_between() -> None:
+    for drawn, own in itertools.product((0, 3), (False, True)):
+        found = []
+        for mode in (Sync, Async):
+            torch.manual_seed(5)
+            generator = torch.Generator().manual_seed(7) if own else None
+            loader = poptorch.DataLoader(
+                options(), dataset(), batch_size=2, shuffle=True, mode=mode, generator=generator
+            )
+            torch.rand(drawn)
+            found.append((labels_of(loader), labels_of(loader), torch.rand(1).item()))
+        assert found[0] == found[1]
+
+
+def test_an_iterator_loses_no_element() -> None:
+    accessor = poptorch.AsynchronousDataAccessor(iter([torch.tensor([n]) for n in range(4)]))
+    torch.rand(1)
+    assert [t.item() for t in accessor] == [0, 1, 2, 3]
+    assert list(poptorch.AsynchronousDataAccessor([])) == []
 
 
 def test_an_accessor_alone() -> None:

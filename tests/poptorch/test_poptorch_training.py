@@ -174,7 +174,7 @@ def test_a_loss_scale_that_is_marked_constant_stays() -> None:
     model = poptorch.trainingModel(module, options(), mine)
     model(*batch(6))
     mine.loss_scaling = 4.0
-    with pytest.raises(poptorch.Error, match=r"loss_scaling is compiled in as 2.0 and cannot become 4.0"):
+    with pytest.raises(poptorch.Error, match=r"loss_scaling is already compiled in as 2.0 and cannot become 4.0"):
         model.setOptimizer(mine)
 
 
@@ -257,7 +257,7 @@ REFUSED = {
     ),
     "loss scaling": (
         lambda p: optim.AdamW(p, lr=0.01, eps=1e-3, weight_decay=0.1, loss_scaling=8.0),
-        "loss_scaling is compiled in as 1.0 and cannot become 8.0",
+        "loss_scaling is already compiled in as 1.0 and cannot become 8.0",
     ),
     "bias correction": (
         lambda p: optim.AdamW(p, lr=0.01, eps=1e-3, weight_decay=0.1, bias_correction=False),

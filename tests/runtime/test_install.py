@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import subprocess
 import sys
@@ -78,6 +79,18 @@ def test_the_import_forms_of_the_tutorials() -> None:
         assert sys.modules[name] is sys.modules[f"realpkg.{name}"]
         assert sys.modules[name].__spec__.name == f"realpkg.{name}"  # type: ignore[union-attr]
     assert names["fakexl"].ops.binary.add(1, 2) == 3
+
+
+def test_a_version_that_is_asked_for() -> None:
+    install(NAMES)
+    importlib.import_module("fakexl").__version__ = "3.3.0+ours"
+    assert importlib.metadata.version("fakexl") == "3.3.0+ours"
+    for name in ("fakexl-addons", "not_there"):  # without a version, unknown
+        with pytest.raises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(name)
+    uninstall(NAMES)
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("fakexl")
 
 
 def test_submodule_first_and_import_module() -> None:

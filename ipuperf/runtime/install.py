@@ -25,7 +25,7 @@ _PACKAGE = "ipuperf"
 _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",
     "examples_utils": "ipuperf.cppimport.examples_utils",
-    "horovod": "ipuperf.popdist.horovod",
+    "horovod": "ipuperf.popdist.horovod_standin",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
 _IN_FRONT = frozenset({"cppimport"})
@@ -74,6 +74,9 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
+        top, dot, _ = fullname.partition(".")
+        if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
+            return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, self.targets)
 
     def find_distributions(

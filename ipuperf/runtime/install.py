@@ -121,10 +121,8 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         finder = AliasFinder()
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(_LastFinder())
-    for name in new:
-        taken_out = _take_out(name)
-        if name not in known:
-            finder.displaced.update(taken_out)
+    taken_out = _take_out(new)
+    finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
 
 
@@ -143,11 +141,12 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     finder = _installed_finder()
     if finder is None:
         return
-    for name in list(finder.targets if names is None else names):
-        if finder.targets.pop(name, None) is not None:
-            _take_out(name)
-            for displaced in [known for known in finder.displaced if known.partition(".")[0] == name]:
-                sys.modules[displaced] = finder.displaced.pop(displaced)
+    given_up = {name for name in (finder.targets if names is None else names) if name in finder.targets}
+    _take_out(given_up)
+    for name in given_up:
+        del finder.targets[name]
+    for displaced in [known for known in finder.displaced if _top(known) in given_up]:
+        sys.modules[displaced] = finder.displaced.pop(displaced)
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
@@ -183,8 +182,12 @@ def _real_package(name: str) -> str | None:
     return None if spec is None else str(spec.origin or list(spec.submodule_search_locations or ()))
 
 
-def _take_out(name: str) -> dict[str, ModuleType]:
-    """Remove the module ``name`` and its submodules from ``sys.modules``; returns what was there."""
-    inside = f"{name}."
-    entries = [known for known in sys.modules if known == name or known.startswith(inside)]
+def _top(name: str) -> str:
+    """The package that a module is in."""
+    return name.partition(".")[0]
+
+
+def _take_out(names: Container[str]) -> dict[str, ModuleType]:
+    """Remove these packages and their submodules from ``sys.modules``; returns what was there."""
+    entries = [known for known in sys.modules if _top(known) in names]
     return {entry: sys.modules.pop(entry) for entry in entries}

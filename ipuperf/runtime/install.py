@@ -13,7 +13,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
 
 FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")

@@ -63,6 +63,10 @@ class RunOptions:
         synthetic: no host I/O, the IPUs work on numbers of their own.
         prefetch: slices of an input that the host prepares ahead.
         host_processes: processes of the host (instances of ``poprun``) that the replicas are divided over.
+        norm_replicas: neighbouring replicas that share the statistics of batch norms in training (TensorFlow's
+            ``distributed_batch_norm_replica_group_size``; PopTorch has no such option).
+        strided_groups: groups of group norms are of every so-many-th channel, which is faster (TensorFlow's default,
+            ``strided_channel_grouping``; PopART's ``groupNormStridedChannelGrouping``).
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -90,6 +94,8 @@ class RunOptions:
     synthetic: bool = False
     prefetch: int = 1
     host_processes: int = 1
+    norm_replicas: int = 1
+    strided_groups: bool = False
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -106,6 +112,8 @@ class RunOptions:
             raise ValueError(f"max_grad_norm {self.max_grad_norm}: allowed: above 0, infinity for no clipping")
         if self.optimiser == "lars" and math.isfinite(self.max_grad_norm):
             raise ValueError(f"max_grad_norm {self.max_grad_norm} with lars: allowed: any other optimiser")
+        if self.norm_replicas < 1 or self.replicas % self.norm_replicas:
+            raise ValueError(f"norm_replicas {self.norm_replicas}: allowed: divisors of {self.replicas} (replicas)")
         if self.io_tiles and len(self.layers_per_ipu) > 1:
             raise ValueError(f"io_tiles {self.io_tiles} with layers_per_ipu {self.layers_per_ipu}: allowed on one IPU")
 
@@ -153,6 +161,9 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found._Popart.set("defaultPrefetchBufferingDepth", options.prefetch)
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
     found._host_processes = options.host_processes
+    found._norm_replicas = options.norm_replicas
+    if options.strided_groups:
+        found._Popart.set("groupNormStridedChannelGrouping", True)
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)
     if options.memory_proportions:
         found.setAvailableMemoryProportion(_proportions(options))

@@ -3,7 +3,7 @@ whose 3x3 convolutions are in groups.
 
 ``layers_per_ipu`` counts the sixteen residual blocks (of ResNeXt: 33): ``(16,)`` for one IPU, ``(7, 9)`` or
 ``(3, 4, 6, 3)`` for pipelines. The first convolution is with the first residual block, the classifier with the last.
-Batch statistics are those of a micro-batch on one replica (upstream can share them between replicas).
+Batch statistics are those of a micro-batch on one replica, or on several neighbouring ones (``norm_replicas``).
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def resnext101(**changes: Any) -> ResNet50Options:
         blocks=(3, 4, 23, 3),
         norm="group",
         groups=32,
+        strided_groups=True,
         cardinality=32,
         group_width=4,
         layers_per_ipu=(11, 22),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
 
 TRACE = "trace.ipt"
 """Name of the trace in the folder of a report."""
@@ -21,6 +25,19 @@ def trace_file(run: Path) -> Path:
         hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
         raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
     return path
+
+
+def _levers(folder: Path, trace: Trace) -> str:
+    """What changes of the program would gain, in words; or why that cannot be said."""
+    from ipuperf.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
+
+    if sys.stderr.isatty():
+        click.echo("running the program again ...", err=True)
+    try:
+        run = rerun_of(folder, trace)
+    except RerunError as error:
+        return unsimulated_text(str(error))
+    return levers_text(trace, measure(run))
 
 
 @click.command("report")
@@ -45,6 +62,7 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool) -> None
     trace = Trace.load(path)
     if why:
         click.echo(why_text(trace), nl=False)
+        click.echo(f"\n{_levers(path.parent, trace)}", nl=False)
         return
     page = output or path.parent / "report.html"
     with replacing(page) as temporary:

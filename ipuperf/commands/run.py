@@ -85,12 +85,14 @@ def run(
     """
     from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
+    from ipuperf.runtime.origin import origin_of
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
         load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
     there = None if report is None else report.absolute()  # a script may go to another folder
-    settings = RunSettings(machine=machine, report_directory=there, strict_memory=strict_memory)
+    origin = None if there is None else origin_of(script, args, machine, clock)
+    settings = RunSettings(machine, report_directory=there, strict_memory=strict_memory, origin=origin)
     with folder_kept(there), use_settings(settings):
         code = _run(script, args, clock)
         raise SystemExit(_finish(settings, report, code))
@@ -136,6 +138,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
     from ipuperf.runtime.executable import write_reports
 
     for executable in settings.executables:
+        executable.unload()
         for line in executable.memory_problems():
             click.echo(f"ipuperf: {executable.name}: {line}", err=True)
 

@@ -106,6 +106,54 @@ def cos(t: Tensor) -> Tensor:
     return make(_k.Cos, t)
 
 
+@named(aten="asin")
+def asin(t: Tensor) -> Tensor:
+    """Arc sine."""
+    return make(_k.Asin, t)
+
+
+@named(aten="acos")
+def acos(t: Tensor) -> Tensor:
+    """Arc cosine."""
+    return make(_k.Acos, t)
+
+
+@named(aten="atan")
+def atan(t: Tensor) -> Tensor:
+    """Arc tangent."""
+    return make(_k.Atan, t)
+
+
+@named(aten="sinh")
+def sinh(t: Tensor) -> Tensor:
+    """Hyperbolic sine."""
+    return make(_k.Sinh, t)
+
+
+@named(aten="cosh")
+def cosh(t: Tensor) -> Tensor:
+    """Hyperbolic cosine."""
+    return make(_k.Cosh, t)
+
+
+@named(aten="asinh")
+def asinh(t: Tensor) -> Tensor:
+    """Inverse hyperbolic sine."""
+    return make(_k.Asinh, t)
+
+
+@named(aten="acosh")
+def acosh(t: Tensor) -> Tensor:
+    """Inverse hyperbolic cosine."""
+    return make(_k.Acosh, t)
+
+
+@named(aten="atanh")
+def atanh(t: Tensor) -> Tensor:
+    """Inverse hyperbolic tangent."""
+    return make(_k.Atanh, t)
+
+
 @named(aten="sign", tensorflow="sign(x)")
 def sign(t: Tensor) -> Tensor:
     """-1, 0 or 1."""
@@ -411,6 +459,36 @@ def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
 def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs or rhs`` of bools."""
     return make(_k.Or, lhs, rhs, name="or_out")
+
+
+def bitwise_and(lhs: Operand, rhs: Operand) -> Tensor:
+    """Bits of whole numbers that both have."""
+    return make(_k.BitwiseAnd, lhs, rhs)
+
+
+def bitwise_or(lhs: Operand, rhs: Operand) -> Tensor:
+    """Bits of whole numbers that one of them has."""
+    return make(_k.BitwiseOr, lhs, rhs)
+
+
+def bitwise_xor(lhs: Operand, rhs: Operand) -> Tensor:
+    """Bits of whole numbers that only one of them has."""
+    return make(_k.BitwiseXor, lhs, rhs)
+
+
+def shift_left(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs << rhs`` of whole numbers."""
+    return make(_k.ShiftLeft, lhs, rhs)
+
+
+def shift_right(lhs: Operand, rhs: Operand) -> Tensor:
+    """``lhs >> rhs`` of whole numbers; the sign stays."""
+    return make(_k.ShiftRight, lhs, rhs)
+
+
+def bitwise_not(t: Tensor) -> Tensor:
+    """Every bit of whole numbers the other one."""
+    return make(_k.BitwiseNot, t)
 
 
 @named(aten="max.other; maximum", tensorflow="maximum(x, y)")

@@ -227,3 +227,13 @@ def running_sum(t: Tensor, axis: int) -> Tensor:
     willow/src/popx/op/cumsumx.cpp)."""
     ones = constant(np.triu(np.ones((t.shape[axis],) * 2)), t.dtype)
     return moved(moved(t, [axis], [-1]) @ ones, [-1], [axis])
+
+
+def running_product(t: Tensor, axis: int) -> Tensor:
+    """Running product: each element times the one 1 before it, then 2, 4 ... before it (the steps of a parallel scan,
+    as many as the length has binary digits). Zeros have exact gradients."""
+    distance, length = 1, t.shape[axis]
+    while distance < length:
+        earlier = padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)}, 1.0)
+        t, distance = t * earlier, 2 * distance
+    return t

@@ -12,6 +12,7 @@ from .arithmetic import (
     cast,
     cos,
     equal,
+    erf,
     exp,
     floor,
     fmod,
@@ -67,6 +68,18 @@ def exp2(t: Tensor) -> Tensor:
 def tan(t: Tensor) -> Tensor:
     """Tangent."""
     return sin(t) / cos(t)
+
+
+@named(aten="erfc")
+def erfc(t: Tensor) -> Tensor:
+    """``1 - erf(t)``."""
+    return 1 - erf(t)
+
+
+@named(aten="frac")
+def frac(t: Tensor) -> Tensor:
+    """What the integer towards zero leaves."""
+    return t - trunc(t)
 
 
 @named(aten="trunc")

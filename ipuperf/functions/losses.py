@@ -15,6 +15,7 @@ from .arranging import broadcast
 from .elementary import scaled
 from .making import constant
 from .networks import nll_loss
+from .selection import gather
 
 
 def squared_error(t: Tensor, y: Tensor) -> Tensor:
@@ -80,10 +81,13 @@ def soft_margin(t: Tensor, y: Tensor) -> Tensor:
 # -- classes, on the last axis of ``logs``, the logarithms of probabilities --------------------------------------------
 
 
-def soft_label_nll(logs: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
-    """``-sum(p log q)`` for probabilities ``wanted``, mixed with the even distribution by ``smoothing``."""
+def soft_label_nll(logs: Tensor, wanted: Tensor, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
+    """``-sum(p log q)`` for probabilities ``wanted``, mixed with the even distribution by ``smoothing``, times the
+    weight of each class."""
     if smoothing:
         wanted = wanted * (1 - smoothing) + smoothing / logs.shape[-1]
+    if weight is not None:
+        wanted = wanted * weight
     return -reductions.sum(wanted * logs, -1)
 
 
@@ -101,3 +105,17 @@ def mean_of_kept(losses: Tensor, ignored: Tensor) -> Tensor:
     counted = where(ignored, 0, broadcast(constant(1, losses.dtype), losses.shape))
     total, count = reductions.sum(losses), reductions.sum(counted)
     return total / count
+
+
+def weighted_nll(
+    logs: Tensor, labels: Tensor, weight: Tensor, smoothing: float, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """As :func:`smoothed_nll` with a weight for each class, and the weight that counts for each label: that of its
+    class, 0 where it is ignored."""
+    ignored = equal(labels, ignore_index)
+    counted = where(ignored, 0, gather(weight, where(ignored, 0, labels)))
+    losses = nll_loss(logs, labels, ignore_index, "none", log_prob=True) * counted
+    if smoothing:
+        even = where(ignored, 0, -reductions.mean(logs * weight, -1))
+        losses = losses * (1 - smoothing) + even * smoothing
+    return losses, counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf import ops as _k
-from ipuperf.ir import FLOAT32, UINT32, DType, Tensor
+from ipuperf.ir import FLOAT32, INT32, UINT32, DType, Tensor
 
 from .making import constant, make
 
@@ -41,6 +41,11 @@ def random_normal(
 ) -> Tensor:
     """A tensor of normally distributed numbers."""
     return make(_k.RandomNormal, seed_tensor, shape=tuple(shape), mean=mean, std=std, dtype=dtype)
+
+
+def random_integer(seed_tensor: Tensor, shape: Sequence[int], low: int, high: int, dtype: DType = INT32) -> Tensor:
+    """A tensor of whole numbers from ``low`` to below ``high``."""
+    return make(_k.RandomInteger, seed_tensor, shape=tuple(shape), low=low, high=high, dtype=dtype)
 
 
 def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:

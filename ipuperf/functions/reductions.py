@@ -75,8 +75,16 @@ def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool
 
 def median(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Median along ``axis``; of an even number of elements the lower of the two in the middle."""
+    return median_with_position(t, axis, keepdims)[0]
+
+
+def median_with_position(
+    t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> tuple[Tensor, Tensor]:
+    """As :func:`median`, and its position (int32) in the reduced axes taken as one."""
     names = ["median_out", "median_indices_out"]
-    return make_all(_k.ReduceMedian, [t], names, axes=many(axis), keepdims=keepdims)[0]
+    values, positions = make_all(_k.ReduceMedian, [t], names, axes=many(axis), keepdims=keepdims)
+    return values, positions
 
 
 def lamb_square(t: Tensor) -> Tensor:

@@ -73,6 +73,8 @@ from .tile_sets import IO, TileSets
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
+    from .planner.plan import ConvolutionPlan
+
 #: Who stands while any IPU copies to or from the host (PopART's ``SyncPattern``).
 SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
 
@@ -118,6 +120,7 @@ class Lowering(Places):
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
         self.low_confidence: dict[str, None] = {}
+        self.plans: dict[int, tuple[ConvolutionPlan, ...]] = {}
         self.phases = {} if draft else phases_of(ir.main_graph)
         self._ipus_of: dict[Graph, set[int]] = {}
         self._amounts: branches.Known = {}
@@ -159,7 +162,10 @@ class Lowering(Places):
         steps = self.known.steps(op, facts, layouts)
         if steps.low_confidence:
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
-        steps = steps.for_op(self.register(op, facts.flops))
+        op_id = self.register(op, facts.flops)
+        steps = steps.for_op(op_id)
+        if steps.plans:
+            self.plans[op_id] = steps.plans
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
     def lower_call(self, op: CallOp | Loop | If, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
@@ -290,9 +296,8 @@ class Lowering(Places):
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
-        self.ops.append(
-            OpInfo(len(self.ops), f"{graph}/{op.label}", op.type, graph, self.phases[op], flops, op.location)
-        )
+        about = (op.type, graph, self.phases[op], flops, op.location, computed_type(op))
+        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", *about))
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------
@@ -323,6 +328,7 @@ class Lowering(Places):
             streams={s.id: (s.direction, s.spec.bytes) for s in self.ir.streams()},
             warnings=tuple(warnings),
             io_tiles=self.tile_sets.io_tiles,
+            plans=self.plans,
         )
 
     def steps_of(self, lowered: LoweredGraph) -> dict[int, list[Step]]:
@@ -392,6 +398,12 @@ class Lowering(Places):
                     found |= self.ipus_of(body)
             self._ipus_of[lowered.graph] = found
         return self._ipus_of[lowered.graph]
+
+
+def computed_type(op: Op) -> str:
+    """The type an op computes with: that of its first floating-point operand, else result; "" for neither."""
+    types = [tensor.dtype for tensor in (*op.inputs, *op.outputs)]
+    return next((dtype.name for dtype in types if dtype.category in ("float", "float8")), "")
 
 
 @collector_paused()

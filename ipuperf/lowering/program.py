@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from .planner.plan import ConvolutionPlan
 from .steps import Call, ControlStep, Cost, LocalStep, Repeat, Sequence, Step
 from .steps.control import indented
 from .tilevector import TileVector
@@ -21,7 +22,7 @@ from .tilevector import TileVector
 
 class OpInfo(NamedTuple):
     """The op a step came from: ``phase`` says what it is for (:mod:`ipuperf.ir.phase`); ``line`` where
-    the user made it (``file:line``, or empty)."""
+    the user made it (``file:line``, or empty); ``dtype`` the type it computes with (empty: none)."""
 
     op_id: int
     name: str
@@ -30,6 +31,7 @@ class OpInfo(NamedTuple):
     phase: str
     flops: int
     line: str = ""
+    dtype: str = ""
 
 
 WarningKind = Literal["low confidence", "does not fit"]
@@ -116,6 +118,7 @@ class DeviceProgram:
         warnings: what the user should know.
         io_tiles: tiles of each IPU that are set aside for I/O, its last ones. Their steps stand in the tree of the IPU
             inside :class:`IoTiles`; vectors over tiles in there count from the first I/O tile.
+        plans: how products and convolutions are split over the tiles, by op; of an op in the order of its work.
     """
 
     name: str
@@ -129,6 +132,7 @@ class DeviceProgram:
     streams: Mapping[str, tuple[str, int]]
     warnings: tuple[ProgramWarning, ...] = ()
     io_tiles: int = 0
+    plans: Mapping[int, tuple[ConvolutionPlan, ...]] = field(default_factory=dict)
 
     def walk(self, ipu: int = 0) -> Iterator[Step]:
         """Every leaf step that IPU ``ipu`` executes in one run, in order, with calls and repeats expanded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,7 @@ class OpSteps:
         low_confidence: names of costs without a primary source.
         elsewhere: always-live code of the op on other IPUs (the sender of a copy between IPUs).
         sender: always-live code of the op on the other tile set of its IPU (the sender of a copy between them).
+        plans: of its products and convolutions.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -58,11 +59,11 @@ class OpSteps:
     low_confidence: list[str] = field(default_factory=list)
     elsewhere: dict[int, CodeBytes] = field(default_factory=dict)
     sender: CodeBytes | None = None
+    plans: tuple[ConvolutionPlan, ...] = ()
 
     def for_op(self, op_id: int) -> OpSteps:
         """The same for the op of this number in the op table."""
-        steps = [step.for_op(op_id) for step in self.steps]
-        return OpSteps(steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender)
+        return replace(self, steps=[step.for_op(op_id) for step in self.steps])
 
     def need(self, temp: TileVector) -> None:
         """Raise the temporary memory to at least ``temp`` on every tile."""
@@ -283,6 +284,7 @@ class Superstepper:
         """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
         partials in, reduction (or cast). The rearrangement of the result stands with that of the operands. Before
         the passes ``plan.prepare`` (its exchange counted with its copies), after them ``plan.finish``."""
+        self.out.plans += (plan,)
         held = -(-sum(tensor.spec.bytes for tensor in self.op.inputs) // plan.tiles)
         self.planned_compute("poplin::Transform", plan.prepare, plan)
         self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan, held)

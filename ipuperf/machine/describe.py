@@ -10,7 +10,7 @@ from typing import Any
 from ipuperf.machine.model import Chip, Host, IpuMachine, Machine
 from ipuperf.machine.topology import Link, Topology
 
-_MAX_LINK_ROWS = 24  # beyond this many links, equal ones are folded into one row
+_MAX_LINK_ROWS = 32  # beyond this many links, equal ones are folded into one row
 
 
 def describe(machine: Machine) -> str:

@@ -119,6 +119,14 @@ class Chip:
             )
         return max(1, self.data_path_bytes // dtype_bytes)
 
+    def peak_flops_per_cycle(self, dtype_bytes: int) -> int:
+        """Floating-point operations that all tiles together can do in a cycle: what the AMP units do with elements of
+        ``dtype_bytes`` bytes (8 bits: twice as many as 16; 64 bits: as 32). In float16 a unit multiplies and adds four
+        elements at once, in float32 one (``docs/reference/cycles.md`` 7)."""
+        if dtype_bytes >= 4:
+            return 2 * self.amp_units_f32_f32 * self.tiles
+        return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles
+
     def cycles(self, seconds: float) -> int:
         """Whole tile clock cycles that cover this time; ``cycles(seconds(n)) == n``."""
         if not (math.isfinite(seconds) and seconds >= 0):
@@ -151,10 +159,12 @@ class StreamingMemory:
     """The IPU-Gateway of one IPU-Machine and the DDR behind it.
 
     ``gateway_bandwidth_bytes_per_s`` is between one IPU and the gateway, per direction; ``ddr_bandwidth_bytes_per_s``
-    is the total of the IPU-Machine, shared by its IPUs and by loads and stores.
+    is the total of the IPU-Machine, shared by its IPUs and by loads and stores. ``host_link_bandwidth_bytes_per_s`` is
+    that of the gateway's network card, per direction, shared by the IPUs of the machine.
     """
 
     gateway_bandwidth_bytes_per_s: int
+    host_link_bandwidth_bytes_per_s: int
     ddr_bandwidth_bytes_per_s: int
     ddr_capacity_bytes: int
     remote_transfer_seconds: float
@@ -226,7 +236,8 @@ class Host:
         sync_seconds: of each host sync that the host has something to do for; ``callback_seconds``: for each stream and
             replica in it; ``answer_seconds``: until IPUs that have to wait for each answer, as nothing is prefetched,
             see it.
-        pcie_bandwidth_bytes_per_s: per IPU-Machine and direction; ``stream_latency_seconds``: of each stream copy.
+        pcie_bandwidth_bytes_per_s: of one IPU (of a card where there is no gateway) and direction, on its way to the
+            network card of its IPU-Machine; ``stream_latency_seconds``: of each stream copy.
     """
 
     name: str

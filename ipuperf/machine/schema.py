@@ -74,6 +74,7 @@ FIGURES: Mapping[str, str] = {
     "ipu_machine.link_latency": "latency",
     "ipu_machine.global_sync": "latency",
     "ipu_machine.gateway_bandwidth": "bandwidth",
+    "ipu_machine.host_link_bandwidth": "bandwidth",
     "ipu_machine.ddr_bandwidth": "bandwidth",
     "ipu_machine.ddr_capacity": "size",
     "ipu_machine.remote_transfer": "time",
@@ -99,6 +100,7 @@ FIGURES: Mapping[str, str] = {
 
 STREAMING_MEMORY = (
     "ipu_machine.gateway_bandwidth",
+    "ipu_machine.host_link_bandwidth",
     "ipu_machine.ddr_bandwidth",
     "ipu_machine.ddr_capacity",
     "ipu_machine.remote_transfer",

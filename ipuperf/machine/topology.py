@@ -1,8 +1,8 @@
 """Links between IPUs, gateways, DDR and host; routes over them and the rings that collectives use.
 
 A `Link` is one direction of a bundle of physical links. Nodes are named ``ipu3``, ``gateway0``, ``ddr0`` (the DDR of
-one IPU-Machine) and ``host0``. IPU numbers are those of the whole Pod: IPU ``4 * m + i`` is IPU ``i`` of
-IPU-Machine ``m``.
+one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU numbers are those of the whole Pod: IPU
+``4 * m + i`` is IPU ``i`` of IPU-Machine ``m``.
 
 IPUs that IPU-Links join stand in one **rack** (an IPU-Link domain). From one rack to another the way leads through
 gateways: up to the sender's own gateway, over GW-Links to the gateway in the other rack that the fewest of them reach,
@@ -145,11 +145,12 @@ class Topology:
         return self._rings[members]
 
     def host_route(self, ipu: int, to_host: bool) -> tuple[Link, ...]:
-        """The links between an IPU and the host: through its gateway, or directly where there is none."""
+        """The links between an IPU and the host: over the network card of its IPU-Machine, or directly where there is
+        no gateway."""
         self._check(ipu)
         node = f"ipu{ipu}"
         gateway = self._gateway(node)
-        stops = [node, gateway, "host0"] if gateway else [node, "host0"]
+        stops = [node, gateway.replace("gateway", "nic"), "host0"] if gateway else [node, "host0"]
         return self._walk(stops if to_host else stops[::-1])
 
     def remote_route(self, ipu: int, load: bool) -> tuple[Link, ...]:

@@ -83,7 +83,11 @@ def _gw_links(name: str, ipu_machine: IpuMachine, in_rack: int, racks: int) -> l
 
 
 def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, present: range) -> list[Link]:
-    """Links of one IPU-Machine to its gateway, DDR and the host; straight to the host where there is no gateway."""
+    """Links of one IPU-Machine to its gateway, DDR, network card and the host; straight to the host without a gateway.
+
+    What an IPU exchanges with the host passes its gateway, but nothing that it would have to share there: it is a link
+    of its own to the card, which all IPUs of the machine share.
+    """
     memory = ipu_machine.streaming_memory
     pcie = host.pcie_bandwidth_bytes_per_s
     if memory is None:
@@ -92,7 +96,8 @@ def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, p
             links += _both_ways(name, f"ipu{ipu}", "host0", "pcie", 1, pcie, 0, f"{name}/card{machine}")
         return links
     gateway = f"gateway{machine}"
-    links = _both_ways(name, gateway, "host0", "pcie", 1, pcie, 0)
+    card = f"nic{machine}"
+    links = _both_ways(name, card, "host0", "pcie", 1, memory.host_link_bandwidth_bytes_per_s, 0)
     ddr = memory.ddr_bandwidth_bytes_per_s
     for source, destination in ((gateway, f"ddr{machine}"), (f"ddr{machine}", gateway)):
         links.append(
@@ -100,6 +105,7 @@ def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, p
         )
     for ipu in present:
         links += _both_ways(name, f"ipu{ipu}", gateway, "pcie", 1, memory.gateway_bandwidth_bytes_per_s, 0)
+        links += _both_ways(name, f"ipu{ipu}", card, "pcie", 1, pcie, 0)
     return links
 
 

@@ -36,6 +36,7 @@ from .average_pooling import (
 )
 from .base import Environment, Kernel, Op
 from .batch_norm import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
+from .bitwise import BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight
 from .code_load import RemoteCodeLoad
 from .collectives import (
     ReplicatedAllGather,
@@ -87,6 +88,7 @@ from .gradients import autodiff
 from .group_norm import GroupNormalization, GroupNormalizationGrad
 from .group_quantize import GroupQuantizeDecompress
 from .histogram import Histogram
+from .hyperbolic import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Sinh
 from .io_tile_copy import IoTileCopy
 from .ipu_copy import IpuCopy
 from .layouts import LinearLayout
@@ -100,6 +102,7 @@ from .randomness import (
     Dropout,
     DropoutGrad,
     ModifyRandomSeed,
+    RandomInteger,
     RandomNormal,
     RandomUniform,
 )

@@ -11,13 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import DType, GradientBuilder, IrError, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
+from ipuperf.ir import DType, GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, instance, optional
 
 from . import elementwise as ew
 from . import unary, vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .collectives import check_group
 from .normalisation import (
     Normalisation,
     Statistics,
@@ -33,6 +34,7 @@ from .normalisation import (
     moments,
     per_channel,
     statistics_dtype,
+    sums_over,
 )
 from .work import Work
 
@@ -43,23 +45,32 @@ class BatchNormalization(Normalisation):
     """Batch norm in training, with PyTorch's rules.
 
     Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
-    ``epsilon``, ``momentum`` (weight of the new value, default 0.1). Outputs ``y``, the new running mean and variance
-    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse standard
-    deviation (of the biased variance).
+    ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
+    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself). Outputs ``y``, the new
+    running mean and variance (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean
+    and the inverse standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"
 
     momentum = Attribute(NUMBER, 0.1)
+    group = Attribute(optional(instance(ReplicaGrouping)), None)
+
+    def movable(self) -> bool:
+        """Not where other replicas wait for it."""
+        return self.group is None and super().movable()
 
     @property
     def count(self) -> int:
-        """Values per channel."""
-        return self.inputs[0].spec.elements // max(self.channels, 1)
+        """Values per channel, over all replicas that share it."""
+        members = 1 if self.group is None else self.group.group_size
+        return self.inputs[0].spec.elements // max(self.channels, 1) * members
 
     def infer(self) -> list[TensorSpec]:
         """y like x; running statistics as given, saved ones in float32 for fp16."""
         self.check(BATCH_OPERANDS, 2)
+        if self.group is not None:
+            check_group(self, self.group)
         if not 0 <= self.momentum <= 1:
             raise IrError(f"{self.where()}: momentum={self.momentum}; a number from 0 to 1 is needed")
         self.require(
@@ -75,7 +86,7 @@ class BatchNormalization(Normalisation):
         x, scale, bias, old_mean, old_variance = (array for array, _ in bound)
         results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
         y, new_mean, new_variance, mean, inverse = (array for array, _ in results)
-        over = Statistics(x.shape[0], x.shape[1:], None)
+        over = Statistics(x.shape[0], x.shape[1:], None, self.group)
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
@@ -83,7 +94,7 @@ class BatchNormalization(Normalisation):
         return sequence(
             [
                 *(step for _, steps in bound for step in steps),
-                *moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance)),
+                *moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
                 *inverse_deviation(variance, self.epsilon, inverse),
                 partial(np.multiply, view, spread, view),
                 *affine(channelwise(y), scale, bias),
@@ -110,7 +121,7 @@ class BatchNormalization(Normalisation):
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[3:])
         inputs = [x, scale, mean, inverse, grad]
-        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=False), None, None]
+        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=False, group=self.group), None, None]
 
     def work(self) -> list[Work]:
         """PopART popx/op/batchnormx.cpp: statistics, ``scale * inv`` and ``bias - mean * scale * inv`` per channel, one
@@ -120,6 +131,7 @@ class BatchNormalization(Normalisation):
         reads = (count, *[2 * channels] * (len(self.inputs) - 1))  # about two tiles for each channel
         return [
             channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
+            *sums_over(self.group, channels, (dtype, statistics_dtype(dtype))),
             replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
             *_multiply_add_work(dtype, count, channels),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
@@ -141,12 +153,18 @@ def _multiply_add_work(dtype: DType, count: int, channels: int) -> list[Work]:
 class BatchNormalizationGrad(Op):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
-    Attribute ``frozen``: the statistics were constants (inference form), so no gradient flows through them.
+    Attributes ``frozen``: the statistics were constants (inference form), so no gradient flows through them;
+    ``group``: of the forward op.
     """
 
     type = "BatchNormalizationGrad"
 
     frozen = Attribute(FLAG)
+    group = Attribute(optional(instance(ReplicaGrouping)), None)
+
+    def movable(self) -> bool:
+        """Not where other replicas wait for it."""
+        return self.group is None and super().movable()
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
@@ -154,7 +172,7 @@ class BatchNormalizationGrad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`gradient_kernel`."""
-        return gradient_kernel(None, inputs, outputs, env, frozen=self.frozen)
+        return gradient_kernel(None, inputs, outputs, env, frozen=self.frozen, shared=self.group)
 
     def work(self) -> list[Work]:
         """See :func:`gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""
@@ -164,7 +182,8 @@ class BatchNormalizationGrad(Op):
             return [vertices.fill(dtype, 2 * channels)]
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
-            return [replace(convert, operands=()), *gradient_work(dtype, count, channels, channels, grouped=False)]
+            work = gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
+            return [replace(convert, operands=()), *work]
         reads = (count, *[2 * channels] * 3, count)
         return [
             replace(vertices.broadcast_inner("SUBTRACT", dtype, count, channels), operands=reads),

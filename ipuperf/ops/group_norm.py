@@ -4,13 +4,13 @@ has one group per channel. See :mod:`~ipuperf.ops.normalisation`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import INTEGER, Attribute
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -19,6 +19,7 @@ from .normalisation import (
     Normalisation,
     Statistics,
     affine,
+    channel_sums,
     channelwise,
     create_gradient,
     gradient_kernel,
@@ -33,16 +34,48 @@ from .normalisation import (
 from .work import Work
 
 
-class GroupNormalization(Normalisation):
-    """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` consecutive channels of a sample.
+def _strided_kernel(
+    kernel: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], Kernel],
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    statistics: tuple[Collection[int], Collection[int]],
+    groups: int,
+    env: Environment,
+) -> Kernel:
+    """``kernel`` of consecutive groups on operands whose channels stand group by group, its results put back.
 
-    Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``. Outputs
-    ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
+    ``statistics``: the inputs and the outputs that have no channels.
+    """
+    channels = inputs[0].shape[2]
+    order = np.arange(channels).reshape(channels // groups, groups).T.ravel()
+    steps: list[Step] = []
+    operands, results = list(inputs), list(outputs)
+    for i, array in enumerate(inputs):
+        if i not in statistics[0]:
+            operands[i] = env.scratch(array.shape, array.dtype, 20 + i)
+            steps.append(partial(np.take, array, order, 1 if array.ndim == 2 else 2, operands[i]))
+    back: list[Step] = []
+    for i, array in enumerate(outputs):
+        if i not in statistics[1]:
+            results[i] = env.scratch(array.shape, array.dtype, 30 + i)
+            places = (slice(None), order) if array.ndim == 2 else (slice(None), slice(None), order)
+            back.append(partial(array.__setitem__, places, results[i]))
+    return sequence([*steps, kernel(operands, results), *back])
+
+
+class GroupNormalization(Normalisation):
+    """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
+
+    Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``,
+    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one: ``lib/popnn/GroupNorm.cpp``
+    ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their statistics like the lanes of a
+    vector). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
     """
 
     type = "GroupNormalization"
 
     num_groups = Attribute(INTEGER)
+    strided = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics per sample and group."""
@@ -56,6 +89,13 @@ class GroupNormalization(Normalisation):
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Statistics of rows, whiten, scale and offset; strided groups are gathered before and put back after."""
+        if not self.strided:
+            return self._consecutive(inputs, outputs, env)
+        kernel = partial(self._consecutive, env=env)
+        return _strided_kernel(kernel, inputs, outputs, ((), (1, 2)), self.num_groups, env)
+
+    def _consecutive(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
         bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
         x, scale, bias = (array for array, _ in bound)
@@ -83,7 +123,8 @@ class GroupNormalization(Normalisation):
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[1:])
         inputs = [x, scale, mean, inverse, grad]
-        return create_gradient(builder, GroupNormalizationGrad, inputs, num_groups=self.num_groups)
+        attributes = {"num_groups": self.num_groups, "strided": self.strided}
+        return create_gradient(builder, GroupNormalizationGrad, inputs, **attributes)
 
     def work(self) -> list[Work]:
         """lib/poplin/Norms.cpp:127-250: sums of values and squares, inverse deviation, whiten, scale, offset."""
@@ -92,34 +133,52 @@ class GroupNormalization(Normalisation):
         if not count:
             return []
         row = count // rows
+        convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows)
+        if self.strided:
+            whiten: list[Work] = [
+                channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
+                convert,
+                vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups),
+                vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True),
+            ]
+        else:
+            whiten = [
+                paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+                convert,
+                vertices.broadcast_outer("SUBTRACT", dtype, count, row),
+                vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+            ]
         return [
-            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
-            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, row),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+            *whiten,
             vertices.broadcast_inner("MULTIPLY", dtype, count, self.channels, in_place=True),
             vertices.broadcast_inner("ADD", dtype, count, self.channels, in_place=True),
         ]
 
 
 class GroupNormalizationGrad(Op):
-    """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``num_groups``."""
+    """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attributes of the forward op."""
 
     type = "GroupNormalizationGrad"
 
     num_groups = Attribute(INTEGER)
+    strided = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
         return gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """See :func:`gradient_kernel`."""
-        return gradient_kernel(self.num_groups, inputs, outputs, env)
+        """See :func:`gradient_kernel`; strided groups are gathered before and put back after."""
+        if not self.strided:
+            return gradient_kernel(self.num_groups, inputs, outputs, env)
+        kernel = partial(gradient_kernel, self.num_groups, env=env)
+        return _strided_kernel(kernel, inputs, outputs, ((2, 3), ()), self.num_groups, env)
 
     def work(self) -> list[Work]:
         """See :func:`gradient_work`."""
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        return gradient_work(x.dtype, x.elements, x.shape[1], self.inputs[2].spec.elements, grouped=True)
+        strided = self.num_groups if self.strided else 0
+        statistics = self.inputs[2].spec.elements
+        return gradient_work(x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided)

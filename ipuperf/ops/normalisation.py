@@ -17,13 +17,24 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import FLOAT16, FLOAT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import (
+    FLOAT16,
+    FLOAT32,
+    DType,
+    DTypeError,
+    GradientBuilder,
+    IrError,
+    ReplicaGrouping,
+    Tensor,
+    TensorSpec,
+)
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, result_buffer, scalar, sequence
-from .work import Reduction, Vertices, Work
+from .collectives import over_group
+from .work import GroupCollective, Reduction, Vertices, Work
 
 
 def statistics_dtype(dtype: DType) -> DType:
@@ -65,6 +76,19 @@ def channel_sums(names: tuple[str, str], dtype: DType, count: int, channels: int
     return paired_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
 
+def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: tuple[DType, DType]) -> list[Work]:
+    """The all-reduce of two sums for each of ``statistics`` over the replicas that share them; none for one replica.
+
+    Both at the same time whatever their types (lib/poplin/Norms.cpp calls its ``reduceCallback`` with both;
+    tensorflow: compiler/plugin/poplar/driver/ops/custom_ops/popnn/norm.cc GetDistributedNormReduceCallback).
+    """
+    if group is None or group.group_size == 1 or not statistics:
+        return []
+    wide = max(dtypes, key=lambda dtype: dtype.size)
+    size = sum(dtype.size for dtype in dtypes) * statistics
+    return [GroupCollective("all_reduce", "add", size, 2 * statistics, wide, group, None)]
+
+
 def fused(name: str, dtype: DType, elements: int, operands: int, operations: int) -> Vertices:
     """A generated expression vertex (lib/popops/ExpressionGenerator.cpp:320-335): ``20 + operands * (m // v + m mod v)
     * operations`` per worker. The estimate is upstream's guess, hence low confidence."""
@@ -78,8 +102,19 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
     return Vertices(vertex, elements, cycles, operations * elements, low_confidence=True)
 
 
-def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grouped: bool) -> list[Work]:
+def gradient_work(
+    dtype: DType,
+    count: int,
+    channels: int,
+    statistics: int,
+    grouped: bool,
+    group: ReplicaGrouping | None = None,
+    strided: int = 0,
+) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
+
+    ``group``: replicas that share the statistics; their two sums are all-reduced, those of the parameters are not.
+    ``strided``: number of the strided groups of a group norm, 0 for others.
 
     ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
     mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
@@ -89,11 +124,15 @@ def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grou
     reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
 
     def spread(name: str, in_place: bool) -> Vertices:
+        if strided:
+            return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place)
         if grouped:
             return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place)
 
     def sums(outputs: int, run: int) -> Reduction:
+        if strided:
+            return channel_sums(("ADD", "ADD"), dtype, count, outputs)
         if grouped:
             return paired_reduction(("ADD", "ADD"), dtype, count, outputs, run)
         return channel_sums(("ADD", "ADD"), dtype, count, channels)
@@ -106,6 +145,7 @@ def gradient_work(dtype: DType, count: int, channels: int, statistics: int, grou
         vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         vertices.binary("MULTIPLY", dtype, count),
         sums(statistics, row),
+        *sums_over(group, statistics, (dtype, dtype)),
         spread("MULTIPLY", True),
         vertices.binary("ADD", dtype, count, in_place=True),
         spread("ADD", True),
@@ -176,14 +216,18 @@ def _per_channel_sum(array: np.ndarray, out: np.ndarray) -> Step:
 
 
 class Statistics:
-    """Which elements share a mean: rows of ``M`` elements (group norm) or channels (batch norm).
+    """Which elements share a mean: rows of ``M`` elements (group norm) or channels (batch norm), the latter of all
+    replicas of a ``shared`` group.
 
     ``view`` gives the array that is reduced over ``axes``, ``spread`` the statistics to broadcast against it.
     """
 
-    def __init__(self, replicas: int, x_shape: Sequence[int], groups: int | None) -> None:
+    def __init__(
+        self, replicas: int, x_shape: Sequence[int], groups: int | None, shared: ReplicaGrouping | None = None
+    ) -> None:
         batch, channels, *rest = x_shape
         self.replicas = replicas
+        self.shared = shared
         if groups is None:
             self.form: tuple[int, ...] = (replicas, batch, channels, math.prod(rest))
             self.kept: tuple[int, ...] = (replicas, 1, channels, 1)
@@ -203,23 +247,31 @@ class Statistics:
         """``(R, statistics)`` with axes of length 1."""
         return statistics.reshape(self.kept)
 
-    def mean(self, array: np.ndarray, out: np.ndarray) -> list[Step]:
-        """Steps that average ``array`` (in :attr:`form`) into ``out`` (in :attr:`kept`)."""
-        return [
-            partial(np.add.reduce, array, self.axes, None, out, True),
-            partial(np.divide, out, scalar(max(self.count, 1), out.dtype), out),
-        ]
+    def mean(self, array: np.ndarray, out: np.ndarray, env: Environment | None = None) -> list[Step]:
+        """Steps that average ``array`` (in :attr:`form`) into ``out`` (in :attr:`kept`); ``env`` where it is shared."""
+        steps: list[Step] = [partial(np.add.reduce, array, self.axes, None, out, True)]
+        count = self.count
+        if self.shared is not None and env is not None:
+            steps.append(over_group(np.add, out, self.shared, env, slot=13))
+            count *= self.shared.group_size
+        return [*steps, partial(np.divide, out, scalar(max(count, 1), out.dtype), out)]
 
 
 def moments(
-    over: Statistics, x: np.ndarray, centred: np.ndarray, squares: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    over: Statistics,
+    x: np.ndarray,
+    centred: np.ndarray,
+    squares: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    env: Environment | None = None,
 ) -> list[Step]:
     """Steps for the mean and the biased variance, and ``x - mean``; all in the forms of ``over``."""
     return [
-        *over.mean(x, mean),
+        *over.mean(x, mean, env),
         partial(np.subtract, x, mean, centred),
         partial(np.multiply, centred, centred, squares),
-        *over.mean(squares, variance),
+        *over.mean(squares, variance, env),
     ]
 
 
@@ -246,8 +298,10 @@ def gradient_kernel(
     outputs: Sequence[np.ndarray],
     env: Environment,
     frozen: bool = False,
+    shared: ReplicaGrouping | None = None,
 ) -> Kernel:
-    """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``.
+    """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``; ``shared``: replicas
+    whose statistics these are.
 
     With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``; when the
     statistics are ``frozen`` (constants) ``inv * d``.
@@ -258,7 +312,7 @@ def gradient_kernel(
     x, scale, mean, inverse, grad = (array for array, _ in bound)
     dx, dscale, dbias = (array for array, _ in results)
     if groups is None:
-        over = Statistics(len(x), x.shape[1:], None)
+        over = Statistics(len(x), x.shape[1:], None, shared)
         steps += _gradient_steps(over, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env, frozen)
     else:
         steps += _gradient_by_samples(groups, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env)
@@ -313,9 +367,9 @@ def _gradient_steps(
     if not frozen:
         steps += [
             partial(np.multiply, dx, white, work),
-            *over.mean(work_o, line),
+            *over.mean(work_o, line, env),
             partial(np.multiply, white_o, line, white_o),
-            *over.mean(dx_o, line),
+            *over.mean(dx_o, line, env),
             partial(np.subtract, dx_o, line, dx_o),
             partial(np.subtract, dx_o, white_o, dx_o),
         ]

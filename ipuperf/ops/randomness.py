@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.ir import INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
-from ipuperf.ir.attributes import INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
+from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
 
 from . import half, vertices
 from .base import Environment, Kernel, Op, rows
@@ -312,6 +312,42 @@ class RandomUniform(_Random):
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Uniform in [0, 1)."""
         np.random.Generator(generator(seed, key)).random(dtype=out.dtype.type, out=out)
+
+    def work(self) -> list[Work]:
+        """One Uniform vertex between setting and restoring seeds."""
+        out = self.outputs[0].spec
+        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
+
+
+class RandomInteger(_Random):
+    """Whole numbers from ``low`` to below ``high`` (attributes; default 0 and 2^31 - 1), all equally likely."""
+
+    type = "RandomInteger"
+
+    low = Attribute(INTEGER, 0)
+    high = Attribute(INTEGER, (1 << 31) - 1)
+    dtype = Attribute(DTYPE, INT32)
+
+    def infer(self) -> list[TensorSpec]:
+        """The given shape and type."""
+        specs = super().infer()
+        if not self.dtype.is_integer:
+            raise DTypeError(f"{self.where()}: dtype={self.dtype.name}; a whole-number type is needed")
+        limits = np.iinfo(self.dtype.numpy)
+        if not limits.min <= self.low < self.high <= limits.max + 1:
+            raise IrError(
+                f"{self.where()}: low={self.low}, high={self.high}; low < high is needed, within {self.dtype.name}"
+            )
+        return specs
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Draw and copy, replica by replica."""
+        pairs = list(zip(rows(outputs[0]), rows(inputs[0]), strict=True))
+        return sequence([partial(self._fill, out, seed) for out, seed in pairs])
+
+    def _fill(self, out: np.ndarray, seed: np.ndarray) -> None:
+        source = np.random.Generator(generator(seed, self.key))
+        np.copyto(out, source.integers(self.low, self.high, out.shape, self.dtype.numpy))
 
     def work(self) -> list[Work]:
         """One Uniform vertex between setting and restoring seeds."""

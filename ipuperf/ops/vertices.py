@@ -39,6 +39,8 @@ Thread = Callable[[np.ndarray, "Chip"], np.ndarray]
 #: Unary loops, popopsCycleEstimators.hpp:104-331 (out of place).
 UNARY: Mapping[str, Mapping[str, Loop]] = {
     "ABSOLUTE": {"float": (1, SCALAR), "half": (1, SCALAR), "int": (2, SCALAR)},
+    "ASIN": {"float": (102, SCALAR), "half": (102, SCALAR)},
+    "BITWISE_NOT": {"int": (1, VECTOR)},
     "CEIL": {"float": (2, VECTOR), "half": (2, VECTOR)},
     "FLOOR": {"float": (2, VECTOR), "half": (2, VECTOR)},
     "COS": {"float": (2300, SCALAR), "half": (25, 1)},
@@ -81,6 +83,11 @@ BINARY: Mapping[str, Mapping[str, Loop]] = {
     "ADD": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
     "SUBTRACT": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
     "MULTIPLY": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (7, 1)},
+    "BITWISE_AND": {"int": (7, 1)},
+    "BITWISE_OR": {"int": (7, 1)},
+    "BITWISE_XOR": {"int": (7, 1)},
+    "SHIFT_LEFT": {"int": (7, 1)},
+    "SHIFT_RIGHT_SIGN_EXTEND": {"int": (7, 1)},
     "DIVIDE": {"float": (10, 2), "half": (21, 4), "int": (277, 1)},
     "MAXIMUM": {"float": (3, 2), "half": (4, 4), "int": (7, 1)},
     "MINIMUM": {"float": (3, 2), "half": (4, 4), "int": (7, 1)},

@@ -17,10 +17,12 @@ from .model import (
     UpdateRule,
 )
 from .recomputation import RECOMPUTATIONS, recomputing
+from .revision import BuildRequest, revising
 
 __all__ = [
     "RECOMPUTATIONS",
     "Activation",
+    "BuildRequest",
     "CombinedRule",
     "Data",
     "HostInput",
@@ -36,4 +38,5 @@ __all__ = [
     "UpdateRule",
     "build_pipeline",
     "recomputing",
+    "revising",
 ]

@@ -30,7 +30,20 @@ from ipuperf.schedules import Timetable, copies_of
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate
 from .emission import Emitter
-from .model import Activation, Data, HostInput, HostIo, Offload, PipelineError, StageGraph, StageOutput, Training
+from .model import (
+    GRADIENT_SCALE,
+    LOSS_SCALE,
+    Activation,
+    Data,
+    HostInput,
+    HostIo,
+    Offload,
+    PipelineError,
+    StageGraph,
+    StageOutput,
+    Training,
+)
+from .revision import BuildRequest, revised
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
 from .stashes import TensorStash
@@ -55,8 +68,11 @@ class Pipeline:
         stages: one per stage graph, with stashes and routines.
         hops: (from IPU, to IPU, bytes) of the copies of a step.
         state: optimiser state by (variable, name).
-        scalars: variables of hyper-parameters by (name, IPU); the host may rewrite their data.
+        scalars: variables of numbers by (name, IPU): hyper-parameters and those of :meth:`scaled`; the host may rewrite
+            their data.
         seeds: variables that hold the stages' seeds.
+        gradient_scale: what accumulated gradients are scaled with where the loss is not; None if the loss scale is
+            compiled in.
     """
 
     ir: Ir
@@ -68,6 +84,13 @@ class Pipeline:
     state: Mapping[tuple[Variable, str], Variable]
     scalars: Mapping[tuple[str, int], Variable]
     seeds: tuple[Variable, ...]
+    gradient_scale: float | None = None
+
+    def scaled(self, loss_scale: float) -> dict[str, float]:
+        """The scalars of a loss scale; none where it is compiled in."""
+        if self.gradient_scale is None:
+            return {}
+        return {LOSS_SCALE: loss_scale, GRADIENT_SCALE: self.gradient_scale / loss_scale}
 
     def stash_bytes(self) -> dict[int, int]:
         """Bytes of stashes on each IPU of a replica (those in Streaming Memory left out)."""
@@ -117,6 +140,10 @@ def build_pipeline(
         PipelineError: parts that contradict the timetable or each other.
     """
     copies = copies_of(timetable) if copies is None else copies
+    asked = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
+    parts, outputs, training, offload, host_io = (
+        asked.parts, asked.outputs, asked.training, asked.offload, asked.host_io
+    )  # fmt: skip
     check_options(copies, recompute, host_io)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
@@ -255,6 +282,7 @@ class PipelineWriter:
             weights.state if weights else {},
             weights.scalars if weights else {},
             tuple(self._seeds),
+            weights.gradient_scale if weights else None,
         )
 
     def _emit_runs(self, emitter: Emitter, repeats: int) -> None:

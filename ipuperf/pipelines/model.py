@@ -167,6 +167,10 @@ class CombinedRule(Protocol):
         ...
 
 
+LOSS_SCALE, GRADIENT_SCALE = "loss_scale", "gradient_scale"
+"""The scalars of a loss scale that the host may change: at the loss, and at the updates of each IPU."""
+
+
 @dataclass(frozen=True)
 class Training:
     """How a pipeline trains.
@@ -179,6 +183,8 @@ class Training:
             ``running_mean`` (scaled in each micro-batch).
         replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
         loss_scale: factor on the loss's gradient, undone at the update.
+        variable_loss_scale: whether the host may change it between runs (:meth:`.build.Pipeline.scaled`); not where
+            ``combined`` is asked for.
         accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
         max_grad_norm: limit of the norm of all gradients of a weight update together.
         combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
@@ -192,6 +198,7 @@ class Training:
     reduction: str = "mean"
     replica_reduction: str = "mean"
     loss_scale: float = 1.0
+    variable_loss_scale: bool = False
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
     max_grad_norm: float = float("inf")
     combined: CombinedRule | None = None

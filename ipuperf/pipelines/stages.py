@@ -20,12 +20,13 @@ import numpy as np
 
 from ipuperf.functions import make
 from ipuperf.functions.arithmetic import add, add_
+from ipuperf.functions.arranging import broadcast
 from ipuperf.functions.shapes import undefined
 from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, TensorSpec, Variable, schedule
 from ipuperf.ops import Call, Cast, CopyVarUpdate, Reshape, Transpose
 
 from .inlining import ancestors, copy_ops, interleave, stretches
-from .model import Activation, Data, HostInput, PipelineError, Seed, StageGraph
+from .model import LOSS_SCALE, Activation, Data, HostInput, PipelineError, Seed, StageGraph, Training
 from .remote import remote_load
 from .routine import Routine
 from .stashes import Stashes, TensorStash
@@ -312,9 +313,17 @@ class PipelineStageWriter:
         assert training is not None
         parts = [routine.get(t) for t in arrived]
         if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
-            ones = np.full(output.shape, training.loss_scale, output.dtype.numpy)
-            parts.append(routine.constant(ones, output.dtype, "loss_gradient"))
+            parts.append(self.loss_gradient(routine, output, training))
         if not parts:
             raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
         with routine.named("gradient"):
             return reduce(add, parts)
+
+    def loss_gradient(self, routine: Routine, loss: Tensor, training: Training) -> Tensor:
+        """The loss scale in the loss's shape and type: a constant, or what the host has written."""
+        if not training.variable_loss_scale:
+            ones = np.full(loss.shape, training.loss_scale, loss.dtype.numpy)
+            return routine.constant(ones, loss.dtype, "loss_gradient")
+        scale = routine.get(self.builder.weights.scalar(LOSS_SCALE, training.loss_scale, self.ipu))
+        with routine.named("loss_gradient"):
+            return broadcast(scale if loss.dtype is scale.dtype else make(Cast, scale, dtype=loss.dtype), loss.shape)

@@ -31,7 +31,7 @@ from ipuperf.ops import (
 )
 
 from .clipping import Reduced, check_limit, clip
-from .model import PipelineError, Training
+from .model import GRADIENT_SCALE, PipelineError, Training
 from .remote import remote_load, remote_store
 from .routine import Routine
 
@@ -67,6 +67,8 @@ class Weights:
         check_limit(training.max_grad_norm)
         if training.replica_reduction not in ("sum", "mean"):
             raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
+        if training.variable_loss_scale and training.combined is not None:
+            raise PipelineError("variable_loss_scale: the combined rule has its loss scale compiled in")
         self._builder = builder
         self._training = training
         self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
@@ -198,9 +200,9 @@ class Weights:
         """A gradient reduced over micro-batches (all of them are in ``single`` if given) and replicas."""
         with scope.on(ipu):
             gradient, stored = self._gradient(scope, variable, ipu, single)
-            return _Gradient(variable, ipu, gradient, stored, self._over_replicas(variable, gradient))
+            return _Gradient(variable, ipu, gradient, stored, self._over_replicas(scope, variable, ipu, gradient))
 
-    def _over_replicas(self, variable: Variable, gradient: Tensor) -> Tensor:
+    def _over_replicas(self, scope: Scope, variable: Variable, ipu: int, gradient: Tensor) -> Tensor:
         """A gradient reduced over the replicas and scaled."""
         replicas = self._builder.ir.replication_factor
         if self._sharded(variable):
@@ -208,6 +210,8 @@ class Weights:
         elif replicas > 1:
             gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=self._builder.ir.grouping())
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
+        if self._training.variable_loss_scale:
+            return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
         return gradient if factor == 1.0 else make(AccumulatorScale, gradient, factor=factor)
 
     def _update(self, scope: Scope, gradient: _Gradient) -> None:
@@ -223,7 +227,7 @@ class Weights:
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
-            name: routine.get(self._scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
+            name: routine.get(self.scalar(name, value, ipu)) for name, value in self._training.rule.scalars().items()
         }
         if combined:
             assert self._training.combined is not None
@@ -257,6 +261,14 @@ class Weights:
         if variable.remote is None:
             return routine.get(variable)
         return remote_load(*variable.remote, variable.name)
+
+    @property
+    def gradient_scale(self) -> float | None:
+        """The scale of accumulated gradients without the loss scale; None if the loss scale is compiled in."""
+        training = self._training
+        if not training.variable_loss_scale:
+            return None
+        return self._factor(self._builder.ir.replication_factor) * training.loss_scale
 
     def _factor(self, replicas: int) -> float:
         training, micro_batches = self._training, self._builder.timetable.micro_batches
@@ -312,7 +324,8 @@ class Weights:
         )
         return self.state[key]
 
-    def _scalar(self, name: str, value: float, ipu: int) -> Variable:
+    def scalar(self, name: str, value: float, ipu: int) -> Variable:
+        """The variable of a number on an IPU that the host may rewrite, made when it is first asked for."""
         key = (name, ipu)
         if key not in self.scalars:
             self.scalars[key] = self._builder.variable(f"{name}___ipu{ipu}", np.asarray(value, np.float32), ipu)

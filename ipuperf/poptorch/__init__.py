@@ -11,8 +11,8 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import enums, optim, options, profiling
-from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, removeBlocks
+from . import enums, native_names, optim, options, poptorch_core, profiling
+from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
@@ -73,6 +73,8 @@ from .options import (
 
 __version__ = "3.3.0+ipuperf"
 
+native_names.offer()
+
 __all__ = [
     "CPU",
     "AsynchronousDataAccessor",
@@ -130,10 +132,12 @@ __all__ = [
     "isRunningOnIpu",
     "load",
     "logger",
+    "module_repr",
     "nearest",
     "nop",
     "optim",
     "options",
+    "poptorch_core",
     "profiling",
     "recomputationCheckpoint",
     "registerCustomArgParser",

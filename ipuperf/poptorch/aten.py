@@ -13,12 +13,15 @@ from ipuperf.functions.naming import names_in, reduces
 
 from . import (
     aten_attention,
+    aten_bags,
     aten_elementwise,
     aten_indexing,
     aten_losses,
     aten_norms,
+    aten_order,
     aten_poptorch,
     aten_products,
+    aten_random,
     aten_reduce,
     aten_shape,
 )
@@ -37,11 +40,14 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         **_declared(),
         **aten_attention.HANDLERS,
+        **aten_bags.HANDLERS,
         **aten_elementwise.HANDLERS,
         **aten_indexing.HANDLERS,
         **aten_losses.HANDLERS,
         **aten_norms.HANDLERS,
+        **aten_order.HANDLERS,
         **aten_products.HANDLERS,
+        **aten_random.HANDLERS,
         **aten_reduce.HANDLERS,
         **aten_shape.HANDLERS,
         **aten_poptorch.HANDLERS,
@@ -75,8 +81,7 @@ LOSS_FUNCTIONS = frozenset(
 )
 
 #: Ops whose value is random: never folded.
-RANDOM = frozenset({"bernoulli", "dropout", "multinomial", "native_dropout", "normal", "rand", "rand_like", "randint",
-                    "randn", "randn_like", "randperm", "uniform"})  # fmt: skip
+RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name in aten_random.HANDLERS)})
 
 
 def name_of(target: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ipuperf.functions import arithmetic as f
 from ipuperf.functions import elementary as e
 from ipuperf.functions.arranging import broadcast
-from ipuperf.ir import BOOL, Tensor
+from ipuperf.ir import BOOL, UINT8, Tensor
 
 from .aten_lowering import Handler, Lowering, Value
 
@@ -146,25 +146,36 @@ def logical_not(low: Lowering, value: Value) -> Tensor:
     return ~truth(low, value)
 
 
-def _bitwise(function: Binary) -> Handler:
-    """Bitwise ops, for bool tensors only."""
+def _bitwise(of_truths: Binary, of_numbers: Binary) -> Handler:
+    """Bitwise ops: logic of bool tensors, bits of whole numbers."""
 
     def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-        _only_bool(low)
-        return function(*low.tensors([lhs, rhs], BOOL))
+        return (of_truths if low.dtype == BOOL else of_numbers)(*low.tensors([lhs, rhs], low.dtype))
 
     return handler
 
 
 def bitwise_not(low: Lowering, value: Value) -> Tensor:
-    """Not, for bool tensors only."""
-    _only_bool(low)
-    return ~low.tensor(value, BOOL)
+    """Not of a bool tensor, the other bits of whole numbers."""
+    x = low.tensor(value, low.dtype)
+    return ~x if low.dtype == BOOL else f.bitwise_not(x)
 
 
-def _only_bool(low: Lowering) -> None:
-    if low.dtype != BOOL:
-        raise low.unsupported(f"operands of type {low.dtype.name} are unsupported; allowed: bool")
+def _shift(function: Binary) -> Handler:
+    """Shifts of whole numbers."""
+
+    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+        if not low.dtype.is_integer:
+            raise low.unsupported(f"operands of type {low.dtype.name} are unsupported; allowed: whole numbers")
+        return function(*low.tensors([lhs, rhs], low.dtype))
+
+    return handler
+
+
+def signbit(low: Lowering, value: Value) -> Tensor:
+    """Whether numbers are below 0 (that of -0.0, which PyTorch says is negative, is not)."""
+    x = low.tensor(value)
+    return broadcast(low.constant(False, BOOL), x.shape) if x.dtype in (BOOL, UINT8) else f.less(x, 0)
 
 
 def where(low: Lowering, condition: Value, lhs: Value, rhs: Value) -> Tensor:
@@ -191,10 +202,12 @@ HANDLERS: Mapping[str, Handler] = {
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,
-    "bitwise_and": _bitwise(f.logical_and),
+    "bitwise_and": _bitwise(f.logical_and, f.bitwise_and),
+    "bitwise_left_shift": _shift(f.shift_left),
     "bitwise_not": bitwise_not,
-    "bitwise_or": _bitwise(f.logical_or),
-    "bitwise_xor": _bitwise(f.not_equal),
+    "bitwise_or": _bitwise(f.logical_or, f.bitwise_or),
+    "bitwise_xor": _bitwise(f.not_equal, f.bitwise_xor),
+    "bitwise_right_shift": _shift(f.shift_right),
     "ceil": _whole(f.ceil),
     "clamp": clamp,
     "clamp_max": clamp_max,
@@ -224,6 +237,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pow": power,
     "round": _whole(f.round),
     "rsub": rsub,
+    "signbit": signbit,
     "sub": sub,
     "subtract": sub,
     "where": where,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ipuperf.functions import arranging as to
-from ipuperf.functions import make, selection
+from ipuperf.functions import make
 from ipuperf.functions.arithmetic import where
 from ipuperf.functions.arranging import axis_of, broadcast, cut, permuted, reshaped
 from ipuperf.functions.elementary import scaled
@@ -59,18 +59,6 @@ def gather(low: Lowering, value: Value, dim: int, index: Value, *, sparse_grad: 
     if line is not None and places.shape[:axis] + places.shape[axis + 1 :] == x.shape[:axis] + x.shape[axis + 1 :]:
         return gathered(x, reshaped(line, (-1,)), axis)
     return to.picked(x, places, axis)
-
-
-def topk(
-    low: Lowering, value: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
-    """The largest or smallest elements of an axis, in order, and their positions; of equal ones the first comes
-    first."""
-    x = low.tensor(value)
-    if not x.shape:
-        values, places = selection.topk(reshaped(x, (1,)), k, 0, largest, sorted)
-        return reshaped(values, ()), reshaped(places, ())
-    return selection.topk(x, k, axis_of(dim, len(x.shape)), largest, sorted)
 
 
 def _line(low: Lowering, index: Value, axis: int) -> Tensor | None:
@@ -330,5 +318,4 @@ HANDLERS: Mapping[str, Handler] = {
     "scatter": _scatter,
     "scatter_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,
-    "topk": topk,
 }

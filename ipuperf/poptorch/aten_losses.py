@@ -41,13 +41,20 @@ def nll_loss(
     ignore_index: int = -100,
 ) -> Tensor:
     """Negative log-likelihood of labels, given logarithms of probabilities."""
-    _unweighted(low, weight)
-    return _nll(_classes_last(low.tensor(value)), low.tensor(target, INT32), reduction, ignore_index)
+    logs, labels = _classes_last(low.tensor(value)), low.tensor(target, INT32)
+    if weight is None:
+        return _nll(logs, labels, reduction, ignore_index)
+    return _weighted_nll(logs, labels, low.tensor(weight, logs.dtype), reduction, ignore_index)
 
 
-def _unweighted(low: Lowering, weight: Value) -> None:
-    if weight is not None:
-        raise low.unsupported('parameter "weight" is unsupported')
+def _weighted_nll(
+    logs: Tensor, labels: Tensor, weight: Tensor, reduction: int, ignore_index: int, smoothing: float = 0.0
+) -> Tensor:
+    """With a weight for each class; the mean is that of the weights that count."""
+    found, counted = losses.weighted_nll(logs, labels, weight, smoothing, int(ignore_index))
+    if reduction == MEAN:
+        return reductions.sum(found) / reductions.sum(counted)
+    return reduce_loss(found, reduction)
 
 
 def _nll(logs: Tensor, labels: Tensor, reduction: int, ignore_index: int) -> Tensor:
@@ -64,14 +71,17 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """LogSoftmax, then the likelihood of labels, or of probabilities of classes."""
-    _unweighted(low, weight)
+    """LogSoftmax, then the likelihood of labels, or of probabilities of classes (the mean is over the rows)."""
     x, wanted = low.tensor(value), low.tensor(target)
     logs = networks.log_softmax(_classes_last(x), -1)
     if wanted.dtype.is_floating_point:
         given = low.tensor(_classes_last(wanted), logs.dtype)
-        return reduce_loss(losses.soft_label_nll(logs, given, label_smoothing), reduction)
+        scale = None if weight is None else low.tensor(weight, logs.dtype)
+        return reduce_loss(losses.soft_label_nll(logs, given, label_smoothing, scale), reduction)
     labels = low.tensor(wanted, INT32)
+    if weight is not None:
+        scale = low.tensor(weight, logs.dtype)
+        return _weighted_nll(logs, labels, scale, reduction, ignore_index, label_smoothing)
     if label_smoothing == 0:
         return _nll(logs, labels, reduction, ignore_index)
     found, ignored = losses.smoothed_nll(logs, labels, label_smoothing, int(ignore_index))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,11 @@ def ir_dtype(dtype: torch.dtype, what: str) -> DType:
     return DTYPES[dtype]
 
 
+def narrowed(dtype: torch.dtype) -> torch.dtype:
+    """PyTorch's name of the IPU's type for a PyTorch type (int32 for int64, float32 for float64)."""
+    return TORCH_DTYPES[DTYPES[dtype]] if dtype in DTYPES else dtype
+
+
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     """The values of ``tensor`` in the IPU's type; zeros for a tensor without data (``meta``).
 
@@ -96,6 +102,22 @@ def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     return np.array(array, dtype=dtype.numpy, order="C")
 
 
+@dataclass(frozen=True)
+class Norms:
+    """How the norms of a program are done.
+
+    Attributes:
+        replicas: neighbouring replicas that share the statistics of batch norms in training.
+        strided_groups: a group of a group norm is of every ``num_groups``-th channel, not of consecutive ones.
+    """
+
+    replicas: int = 1
+    strided_groups: bool = False
+
+
+PLAIN_NORMS = Norms()
+
+
 class Lowering(Builder):
     """The op maker of one stage: outputs are called after the traced module's nodes, ops lie where the user's code is,
     equal constants are made once.
@@ -105,6 +127,7 @@ class Lowering(Builder):
         training: matrix products are those of a training program.
         seed: gives the graph's seed input, made on first use.
         next_key: gives a number for each random op of the program.
+        norms: how norms are done.
 
     Attributes:
         location: ``file:line`` of the user's code that the current ops come from.
@@ -115,12 +138,19 @@ class Lowering(Builder):
     """
 
     def __init__(
-        self, graph: Graph, *, training: bool, seed: Callable[[], Tensor], next_key: Callable[[], int]
+        self,
+        graph: Graph,
+        *,
+        training: bool,
+        seed: Callable[[], Tensor],
+        next_key: Callable[[], int],
+        norms: Norms = PLAIN_NORMS,
     ) -> None:
         super().__init__(graph)
         self.training = training
         self.seed = seed
         self.next_key = next_key
+        self.norms = norms
         self.location = ""
         self.naming = "t"
         self.dtypes: list[DType] = []

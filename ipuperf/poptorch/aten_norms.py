@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ipuperf.functions import make_all, networks
-from ipuperf.functions.arranging import broadcast, reshaped
-from ipuperf.ir import FLOAT32, DType, Tensor
-from ipuperf.ops import BatchNormalization, Dropout
+from ipuperf.functions.arranging import reshaped
+from ipuperf.ir import FLOAT32, DType, ReplicaGrouping, Tensor
+from ipuperf.ops import BatchNormalization, GroupNormalization
 
 from .aten_lowering import Handler, Lowering, Value
+from .aten_random import dropped
 
 
 def _scale_and_shift(low: Lowering, weight: Value, bias: Value, channels: int, dtype: DType) -> list[Tensor]:
@@ -53,10 +54,15 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Normalisation of groups of channels of ``(N, C, *)``."""
+    """Normalisation of groups of channels of ``(N, C, *)``; which channels are a group, PopART's
+    ``groupNormStridedChannelGrouping`` says."""
     x = low.tensor(value)
     scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
-    return networks.group_norm(x, scale, shift, num_groups, eps)
+    if not low.norms.strided_groups:
+        return networks.group_norm(x, scale, shift, num_groups, eps)
+    return make_all(GroupNormalization, [x, scale, shift], [""] * 3, num_groups=num_groups, epsilon=eps, strided=True)[
+        0
+    ]
 
 
 def native_group_norm(
@@ -103,7 +109,10 @@ def _batch_norm(
     ]
     if not training:
         return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
-    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, epsilon=eps, momentum=momentum)[:3]
+    replicas, shared = low.graph.ir.replication_factor, low.norms.replicas
+    group = ReplicaGrouping(replicas, 1, shared) if shared > 1 else None
+    operands = [x, scale, shift, *running]
+    return make_all(BatchNormalization, operands, [""] * 5, epsilon=eps, momentum=momentum, group=group)[:3]
 
 
 def batch_norm(
@@ -173,11 +182,6 @@ def rms_norm(
 # -- dropout -----------------------------------------------------------------------------------------------------------
 
 
-def dropped(low: Lowering, x: Tensor, p: float) -> Tensor:
-    """Dropout with its own random numbers: keyed by op, micro-batch, replica and run."""
-    return low.op(Dropout, [x, low.seed()], p=float(p), key=low.next_key())
-
-
 def dropout(low: Lowering, value: Value, p: float, train: bool) -> Tensor:
     """Elements dropped with probability p, the others scaled by 1 / (1 - p); nothing when not training."""
     x = low.tensor(value)
@@ -193,21 +197,12 @@ def native_dropout(low: Lowering, value: Value, p: float, train: bool | None) ->
     return [dropout(low, value, p, train is not False), None]
 
 
-def bernoulli(low: Lowering, value: Value, p: float | None = None, *, generator: Any = None) -> Tensor:
-    """1 with probability p, else 0 (made by a dropout of ones; feature dropout uses it)."""
-    if not isinstance(p, (int, float)) or generator is not None:
-        raise low.unsupported("only a constant probability without a generator is supported")
-    ones = broadcast(low.constant(1, low.dtype), low.shape)
-    return (ones if p in (0, 1) else dropped(low, ones, 1 - p)) * p
-
-
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
     "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
     "_native_batch_norm_legit_functional": batch_norm_with_statistics,
     "_native_batch_norm_legit_no_training": batch_norm_inference,
     "batch_norm": batch_norm,
-    "bernoulli": bernoulli,
     "dropout": dropout,
     "group_norm": group_norm,
     "instance_norm": instance_norm,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipuperf.functions import make, reductions
-from ipuperf.functions.arranging import reshaped, swapped
+from ipuperf.functions.arranging import permuted, reshaped, swapped
 from ipuperf.functions.elementary import scaled
 from ipuperf.ir import Tensor
 from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
@@ -31,6 +31,16 @@ def linear(low: Lowering, value: Value, weight: Value, bias: Value = None) -> Te
     x, w = low.tensors([value, weight], low.dtype)
     y = product(low, x, swapped(w) if len(w.shape) > 1 else w)
     return y if bias is None else y + low.tensor(bias, low.dtype)
+
+
+def bilinear(low: Lowering, lhs: Value, rhs: Value, weight: Value, bias: Value = None) -> Tensor:
+    """``x^T W_o y + b_o`` for each result ``o``: one product of ``x`` and all ``W``, then one of each row and ``y``."""
+    x, y, w = low.tensors([lhs, rhs, weight], low.dtype)
+    results, wide, narrow = w.shape
+    lead, x, y = x.shape[:-1], reshaped(x, (-1, wide)), reshaped(y, (-1, narrow, 1))
+    both = product(low, x, reshaped(permuted(w, (1, 0, 2)), (wide, results * narrow)))
+    found = reshaped(product(low, reshaped(both, (-1, results, narrow)), y), (*lead, results))
+    return found if bias is None else found + low.tensor(bias, low.dtype)
 
 
 def _added(low: Lowering, value: Value, result: Tensor, beta: float, alpha: float) -> Tensor:
@@ -150,6 +160,7 @@ HANDLERS: Mapping[str, Handler] = {
     "addmm": add_product,
     "addmv": add_product,
     "baddbmm": add_product,
+    "bilinear": bilinear,
     "bmm": matmul,
     "conv1d": conv,
     "conv2d": conv,

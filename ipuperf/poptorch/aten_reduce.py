@@ -129,6 +129,13 @@ def norm(
     return _reduced(of_order, low.tensor(value, low.dtype), dim, keepdim)
 
 
+def distances(low: Lowering, lhs: Value, rhs: Value, p: float, compute_mode: int | None = None) -> Tensor:
+    """The p-norm of the difference of each two rows."""
+    x, y = low.tensors([lhs, rhs], low.dtype)
+    difference = reshaped(x, (*x.shape[:-1], 1, x.shape[-1])) - reshaped(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+    return r.norm(difference, float(p), len(difference.shape) - 1, False)
+
+
 def _along(function: Reduction) -> Handler:
     """softmax and log_softmax, in the result's type."""
 
@@ -226,6 +233,7 @@ def _adaptive_max_pool(axes: int) -> Handler:
 HANDLERS: Mapping[str, Handler] = {
     "_adaptive_avg_pool2d": _adaptive_avg_pool(2),
     "_adaptive_avg_pool3d": _adaptive_avg_pool(3),
+    "_cdist_forward": distances,
     "_log_softmax": _along(networks.log_softmax),
     "_softmax": _along(networks.softmax),
     "adaptive_avg_pool1d": _adaptive_avg_pool(1),

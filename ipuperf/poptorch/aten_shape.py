@@ -126,13 +126,25 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Tensor:
-    """The tensor with ``start:end`` of an axis replaced."""
-    if step != 1:
-        raise low.unsupported(f"step={step} is unsupported; allowed: 1")
+    """The tensor with ``start:end:step`` of an axis replaced."""
     x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
-    return to.replaced(x, low.tensor(src, x.dtype), axis, first, stop)
+    rows = low.tensor(src, x.dtype)
+    count = len(range(first, stop, step))
+    if step == 1 or count <= 1:
+        return to.replaced(x, rows, axis, first, first + count) if count else x
+    return to.replaced(x, _spread(x, rows, axis, first, step), axis, first, first + (count - 1) * step + 1)
+
+
+def _spread(x: Tensor, rows: Tensor, axis: int, first: int, step: int) -> Tensor:
+    """``x`` along an axis from ``first`` to the last of ``rows``, every ``step``-th position replaced by a row."""
+    groups = rows.shape[axis] - 1
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    kept = reshaped(cut(x, axis, first, first + groups * step), (*before, groups, step, *after))
+    heads = reshaped(cut(rows, axis, 0, groups), (*before, groups, 1, *after))
+    whole = to.joined([heads, cut(kept, axis + 1, 1, step)], axis + 1)
+    return to.joined([reshaped(whole, (*before, groups * step, *after)), cut(rows, axis, groups, groups + 1)], axis)
 
 
 def copy(low: Lowering, value: Value, src: Value, non_blocking: bool = False) -> Tensor:
@@ -274,12 +286,18 @@ def _triangle(lower: bool) -> Handler:
 
 
 def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running sum; whole numbers in float32, exact to 2**24."""
-    x = low.tensor(value)
-    if not x.shape:
-        return low.tensor(x, low.dtype)
+    """Running sum in the result's type; whole numbers in float32, exact to 2**24."""
+    x = low.tensor(value, low.dtype)
+    if not x.shape or not x.spec.elements:
+        return x
     kind = low.dtype if low.dtype.is_floating_point else FLOAT32
     return low.tensor(to.running_sum(low.tensor(x, kind), axis_of(dim, len(x.shape))), low.dtype)
+
+
+def cumprod(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Running product in the result's type."""
+    x = low.tensor(value, low.dtype)
+    return to.running_product(x, axis_of(dim, len(x.shape))) if x.shape else x
 
 
 #: Handlers by aten name (with overload where it matters).
@@ -298,6 +316,7 @@ HANDLERS: Mapping[str, Handler] = {
     "constant_pad_nd": constant_pad,
     "contiguous": same,
     "copy": copy,
+    "cumprod": cumprod,
     "cumsum": cumsum,
     "expand": to_result_broadcast,
     "expand_as": to_result_broadcast,

@@ -13,6 +13,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -55,12 +56,38 @@ class BlockRecorder:
         uses: the entries so far; an entry into the block that is already active adds none.
         current: index into ``uses`` of the active entry, :data:`BEFORE_FIRST_BLOCK` before the first, or None when a
             ``with Block`` has ended and no other block has begun.
+        bodies: names of the bodies of conditionals that are being recorded, the innermost one last.
+        training: whether the program trains.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, training: bool = False) -> None:
         self.uses: list[BlockUse] = []
         self.current: int | None = BEFORE_FIRST_BLOCK
+        self.bodies: list[str] = []
+        self.training = training
         self._next_auto_id = 0
+        self._conditionals = 0
+
+    def begin(self) -> None:
+        """A call of the model begins: nothing has been recorded of it."""
+        self.uses.clear()
+        self.current = BEFORE_FIRST_BLOCK
+        self.bodies.clear()
+        self._conditionals = 0
+
+    def conditional(self) -> int:
+        """The number of a new conditional."""
+        self._conditionals += 1
+        return self._conditionals - 1
+
+    @contextmanager
+    def body(self, name: str) -> Iterator[None]:
+        """What is recorded within is in the body of this name."""
+        self.bodies.append(name)
+        try:
+            yield
+        finally:
+            self.bodies.pop()
 
     def beginStage(self, user_id: str | None, ipu_id: int | None) -> None:
         """See :class:`StagesManager`."""
@@ -94,14 +121,20 @@ class BlockRecorder:
 
 
 @contextmanager
-def record_blocks() -> Iterator[BlockRecorder]:
+def record_blocks(training: bool = False) -> Iterator[BlockRecorder]:
     """Let blocks be recorded for the duration of the ``with`` statement (compilation of one model)."""
-    before, recorder = Block._stages_manager, BlockRecorder()
+    before, recorder = Block._stages_manager, BlockRecorder(training)
     Block._stages_manager = recorder
     try:
         yield recorder
     finally:
         Block._stages_manager = before
+
+
+def recorder() -> BlockRecorder | None:
+    """What records the model that is being exported, None outside of an export."""
+    manager = Block._stages_manager
+    return manager if isinstance(manager, BlockRecorder) else None
 
 
 def isRunningOnIpu() -> bool:
@@ -182,12 +215,40 @@ def BeginBlock(layer_to_call: _Module, user_id: str | None = None, ipu_id: int |
     if not callable(layer_to_call):
         raise Error(f"BeginBlock: {type(layer_to_call).__name__} is neither a torch.nn.Module nor a function.")
 
-    @functools.wraps(layer_to_call)
-    def begin_and_call(*args: Any, **kwargs: Any) -> Any:
-        hook.begin()
-        return layer_to_call(*args, **kwargs)
+    return _Beginning(layer_to_call, user_id, ipu_id)  # type: ignore[return-value]
 
-    return begin_and_call  # type: ignore[return-value]
+
+class _Beginning:
+    """A function with which a block begins; it can be saved, and stand for a method."""
+
+    def __init__(self, function: Callable[..., Any], user_id: str | None, ipu_id: int | None) -> None:
+        functools.update_wrapper(self, function)
+        self._hook = _BlockHook(user_id, ipu_id)
+        self._user_id, self._ipu_id = user_id, ipu_id
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._hook.begin()
+        return self._function(*args, **kwargs)
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
+
+def module_repr(module: torch.nn.Module) -> str:
+    """``repr(module)`` in which each module with which a block begins says so: ``BeginBlock(user_id=None, ipu_id=1)``
+    stands before it."""
+    require(isinstance(module, torch.nn.Module), f"module_repr takes a torch.nn.Module, got {type(module).__name__}")
+    marks = [str(hook) for hook in module._forward_pre_hooks.values() if isinstance(hook, _BlockHook)]
+    lines = module.extra_repr().splitlines()
+    for name, member in module.named_children():
+        inner = module_repr(member).replace("\n", "\n  ")
+        lines.append(f"({name}): {inner}")
+    if len(lines) > 1 or module._modules:
+        text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+    else:
+        text = f"{module._get_name()}({''.join(lines)})"
+    return " ".join([*marks, text])
 
 
 def removeBlocks(module: torch.nn.Module) -> None:

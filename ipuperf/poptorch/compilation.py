@@ -36,9 +36,11 @@ from ipuperf.schedules import (
     sharded,
 )
 
+from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
-from .export import ExportedModel, export_model
+from .export import ExportedModel, OutputSpec, export_model
+from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
@@ -65,6 +67,7 @@ class CompiledModel:
         pipeline: its stages and schedule.
         rule: the optimiser (training).
         streams: the stream of each tensor of the result, None for a constant.
+        written: the stream of each input that the program changes, by its number; None for a constant.
         kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
         compilation_time: real seconds it took to compile.
@@ -75,6 +78,7 @@ class CompiledModel:
     pipeline: Pipeline
     rule: TorchRule | None
     streams: tuple[Stream | None, ...]
+    written: Mapping[int, Stream | None]
     kept_period: int
     micro_batches: int
     compilation_time: timedelta
@@ -89,8 +93,12 @@ def compile_model(
     training: bool,
     optimiser: OptimiserSpec | None,
     name: str,
+    traced: Traced | None = None,
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
+
+    Args:
+        traced: an export of the module for such arguments, instead of another.
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -106,6 +114,9 @@ def compile_model(
         training=training,
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
+        norms=Norms(options._norm_replicas, options._Popart.strided_groups),
+        cache=options.cache_dir,
+        traced=traced,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
@@ -116,14 +127,16 @@ def compile_model(
     mode = options.resolved_output_mode(training)
     period = options.output_return_period if mode is OutputMode.EveryN else 1
     every = period if timetable.micro_batches % period == 0 else 1
-    outputs, streams = _outputs(exported, mode, every)
+    sent = _Sent(exported)
+    streams = sent.results(mode, every)
+    written = sent.written()
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
     try:
         pipeline = build_pipeline(
             exported.ir,
             parts,
             timetable,
-            outputs=outputs,
+            outputs=sent.outputs,
             training=how,
             offload=_offload(options),
             repeats=repeats,
@@ -137,7 +150,7 @@ def compile_model(
     executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
-    return CompiledModel(exported, executable, pipeline, rule, streams, period // every, count, passed)
+    return CompiledModel(exported, executable, pipeline, rule, streams, written, period // every, count, passed)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
@@ -320,33 +333,44 @@ def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batche
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def _outputs(
-    exported: ExportedModel, mode: OutputMode, every: int
-) -> tuple[list[StageOutput], tuple[Stream | None, ...]]:
-    """A stream per tensor of the result.
+class _Sent:
+    """What the IPUs send to the host: a stream for each tensor of a stage, and for each way to send it.
 
-    ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
-    update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+    Attributes:
+        outputs: for the pipeline builder.
     """
-    returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
-    graph = exported.ir.main_graph
-    outputs: list[StageOutput] = []
-    streams: list[Stream | None] = []
-    known: dict[tuple[int, int], Stream] = {}
-    for spec in exported.outputs:
+
+    def __init__(self, exported: ExportedModel) -> None:
+        self.exported = exported
+        self.outputs: list[StageOutput] = []
+        self._known: dict[tuple[int, int, str, int], Stream] = {}
+
+    def results(self, mode: OutputMode, every: int) -> tuple[Stream | None, ...]:
+        """A stream per tensor of the result.
+
+        ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+        update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+        """
+        returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
+        return tuple(self._stream(spec, returned, every) for spec in self.exported.outputs)
+
+    def written(self) -> dict[int, Stream | None]:
+        """A stream per changed input: each micro-batch changes its own samples, so all are sent."""
+        return {number: self._stream(spec, "all", 1) for number, spec in self.exported.written.items()}
+
+    def _stream(self, spec: OutputSpec, returned: str, every: int) -> Stream | None:
         if spec.constant is not None:
-            streams.append(None)
-            continue
-        key = (spec.part, spec.output)
-        if key not in known:
-            tensor = exported.parts[spec.part].graph.outputs[spec.output]
-            stream = Stream(graph.tensor_id(f"output_{len(known)}"), tensor.spec, graph, "d2h")
+            return None
+        tensor = self.exported.parts[spec.part].graph.outputs[spec.output]
+        how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
+        key = (spec.part, spec.output, how, every)
+        if key not in self._known:
+            graph = self.exported.ir.main_graph
+            stream = Stream(graph.tensor_id(f"output_{len(self._known)}"), tensor.spec, graph, "d2h")
             graph.add(stream)
-            known[key] = stream
-            how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
-            outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
-        streams.append(known[key])
-    return outputs, tuple(streams)
+            self._known[key] = stream
+            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
+        return self._known[key]
 
 
 # -- overlapped and synthetic host I/O --------------------------------------------------------------------------------
@@ -422,6 +446,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         reduction=words,
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
+        variable_loss_scale=optimiser.variable_loss_scaling,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,

@@ -6,25 +6,51 @@ raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Error(RuntimeError):
-    """Anything PopTorch itself complains about."""
+    """Anything PopTorch itself complains about.
+
+    Args:
+        message: what is wrong.
+        type: the component that complains, as upstream calls it.
+        location: where in it, the innermost place first; the text of the error tells of it.
+
+    Attributes:
+        message, type: as given. location: one line for each place, empty without any.
+    """
+
+    def __init__(self, message: str = "", *, type: str = "poptorch_py_error", location: Sequence[str] = ()) -> None:
+        self.message, self.type = message, type
+        self.location = "\n".join(f"[{depth}] {place}" for depth, place in enumerate(location))
+        super().__init__(f"'{type}': {message}\nError raised in:\n{self.location}" if location else message)
 
 
 class RecoverableError(Error):
-    """Upstream: the device must be reset. Never raised here: a simulated device does not fail."""
+    """Upstream: the device must be reset, as ``recovery_action`` says. A simulated device does not fail by itself."""
+
+    recovery_action = "FULL_RESET"
 
 
 class UnrecoverableError(Error):
-    """Upstream: the device is lost. Never raised here: a simulated device does not fail."""
+    """Upstream: the device is lost. A simulated device does not fail by itself."""
 
 
 class UnsupportedError(Error):
     """An option or op that ipuperf does not simulate; the message names it, the value seen and what is allowed."""
 
 
+class CompiledInError(Error, ValueError):
+    """A number or a type of an optimiser changed that the compiled program holds."""
+
+
 class PartitionError(Error):
     """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
+
+
+class InputError(Error, ValueError):
+    """What a function of PopTorch was given, where upstream raises ``ValueError``."""
 
 
 def require(condition: object, message: str) -> None:

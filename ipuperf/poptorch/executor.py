@@ -4,13 +4,14 @@ The numbers are computed with NumPy, the time is simulated. Differences to upstr
 there: weights are written back to the host model after each training call, at no simulated time, instead of when they
 are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
 modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
-optimiser's state stays on the IPUs: it is not in the ``state_dict`` of the optimiser. Each replica has running
-statistics of its own; those of the first are written back.
+loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
+own; those of the first are written back.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,20 +22,25 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ipuperf.ir import Stream, Variable
+from ipuperf.ir import FLOAT16, Stream, Variable
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
+from . import executable_file, optim
+from .blocks import module_repr
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
-from .enums import CommGroupType, OutputMode
+from .enums import CommGroupType, ConnectionType, OutputMode
 from .errors import Error, UnsupportedError, require
+from .executable_file import StoredModule, StoredProgram, description_of, optimiser_of
 from .export import InputSpec, OutputSpec
-from .export_structure import Signature, flatten
+from .export_structure import Signature, flatten, rebuild
+from .export_trace import Traced
 from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
+from .optimizer_state import DeviceState
 from .options import Options
 
 if TYPE_CHECKING:
@@ -70,8 +76,12 @@ class PoplarExecutor:
         self._options = Options() if options is None else options.clone()
         self._training = training
         self._optimiser: OptimiserSpec | None = None
+        self._optimizer: optim.Optimizer | None = None
         if training:
-            self._optimiser = optimiser_description(_optimizer(model, optimizer))
+            given = _optimizer(model, optimizer)
+            self._optimiser = optimiser_description(given)
+            self._optimizer = given if isinstance(given, optim.Optimizer) else None
+            self._options.Training.divide_while_running(self._optimiser.accum_dtype is FLOAT16)
         else:
             accumulation = self._options.Training.gradient_accumulation
             require(
@@ -109,13 +119,20 @@ class PoplarExecutor:
         synthetic = self._options._Popart.synthetic_data
         if not self._training:
             self._load_trained()
+        elif self._optimizer is not None and self._optimizer.device_state.pending:
+            self.copyWeightsToHost()
+            self._optimizer.device_state.write(compiled)
         results = compiled.executable.run({} if synthetic else inputs)
+        if self._optimizer is not None:
+            self._optimizer.device_state.dirty = True
         if self._training and not synthetic:
             self.copyWeightsToHost()
         found = [
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)
         ]
+        if not synthetic:
+            self._write_inputs(tensors, results)
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -150,18 +167,29 @@ class PoplarExecutor:
                     "Input %s has requires_grad=True: it is detached, because there is no backward pass to inputs.",
                     path,
                 )
+        self._finish(lambda: self._program(arguments, None))
+
+    def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
+        """Compile, tell what options do not do, and load the program."""
         for note in self._options.effects():
             tell(note)
         with _progress(self._options.show_compilation_progress_bar):
-            compiled = self._program(arguments, None)
+            compiled = compilation()
         self._compiled, self._attached = compiled, True
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
+        self._adopt_optimizer()
         if self._options.profiling_dir is not None:
             self._write_report(Path(self._options.profiling_dir))
 
     def _program(self, arguments: Mapping[str, Any], name: str | None) -> CompiledModel:
         """The program for micro-batches of these arguments."""
+        compiled = self._built(first_micro_batch(dict(arguments), self._options.samples_factor), name)
+        compiled.executable.samples_per_run = next((t.shape[0] for t in flatten(arguments)[1] if t.dim()), None)
+        return compiled
+
+    def _built(self, arguments: Mapping[str, Any], name: str | None, traced: Traced | None = None) -> CompiledModel:
+        """The program for one micro-batch, from an export if one is given."""
         kind = "training" if self._training else "inference"
         hooks = RUN.of(CompileHooks)
         call_hooks(hooks.before)
@@ -169,16 +197,15 @@ class PoplarExecutor:
             with modes_kept(self._model):
                 if not self._training:
                     self._model.eval()
-                compiled = compile_model(
+                return compile_model(
                     self._model,
                     self._options,
-                    *self._spread(first_micro_batch(dict(arguments), self._options.samples_factor)),
+                    *self._spread(arguments),
                     training=self._training,
                     optimiser=self._optimiser,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
+                    traced=traced,
                 )
-            compiled.executable.samples_per_run = next((t.shape[0] for t in flatten(arguments)[1] if t.dim()), None)
-            return compiled
         finally:
             call_hooks(hooks.after)
 
@@ -268,6 +295,29 @@ class PoplarExecutor:
         result.backward = _no_backward  # type: ignore[method-assign]
         return result
 
+    def _write_inputs(self, tensors: Sequence[torch.Tensor], results: Mapping[Stream, np.ndarray]) -> None:
+        """Give the tensors that ``forward`` changes in place their new values: each micro-batch its own samples. A
+        tensor without axes, which all share, gets what the last micro-batch made of it; of replicas that had the same
+        samples the first one counts."""
+        compiled = self._require()
+        for number, stream in compiled.written.items():
+            spec, tensor = compiled.exported.written[number], tensors[number].detach()
+            if stream is None:
+                assert spec.constant is not None
+                copies = (tensor.shape[0] // spec.shape[0], *[1] * (len(spec.shape) - 1)) if spec.shape else ()
+                tensor.copy_(spec.constant.repeat(copies))
+            elif not spec.shape:
+                tensor.copy_(spec.to_torch(results[stream][-1, -1]))
+            else:
+                tensor.copy_(spec.to_torch(self._of_groups(results[stream]).reshape(tensor.shape)))
+
+    def _of_groups(self, array: np.ndarray) -> np.ndarray:
+        """``(micro-batches, replicas, *shape)`` for one replica of each input group."""
+        size = self._options.input_group_size
+        if CommGroupType(self._options.input_group_type) is CommGroupType.Orthogonal:
+            return array[:, : array.shape[1] // size]
+        return array[:, ::size]
+
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _states(self) -> Iterator[tuple[str, torch.Tensor, Variable]]:
@@ -341,13 +391,38 @@ class PoplarExecutor:
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = rule.scalars_of(spec)
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
             changed = []
             for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]
                 changed.append(variable)
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
+        self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
+        self._adopt_optimizer(numbers=False)
+
+    # -- optimiser state ---------------------------------------------------------------------------------------------
+
+    def _adopt_optimizer(self, *, numbers: bool = True) -> None:
+        """Let the optimiser's ``state_dict`` show what is on the IPUs; load onto them what it was given before."""
+        optimizer = self._optimizer
+        offline = self._options.connection_type == ConnectionType.Never
+        if optimizer is None or self._compiled is None or offline:
+            return
+        optimizer._executor = weakref.ref(self)
+        held = optimizer.device_state
+        if held.pending:
+            held.write(self._compiled, numbers=numbers)
+        held.dirty = True
+
+    def read_optimizer_state(self, held: DeviceState) -> None:
+        """Take over the optimiser's state from the IPUs if theirs is newer."""
+        if self._compiled is None or not self._attached:
+            return
+        if held.pending or (held.states is not None and not held.dirty):
+            logger.debug("Using cached optimiser state dict")
+        else:
+            held.read(self._compiled)
 
     @property
     def rng_state(self) -> list[int]:
@@ -400,15 +475,24 @@ class PoplarExecutor:
         if self._attached:
             raise Error("Device is already attached")
         self._attached = True
+        self._require().executable.evaluator.load_variables()
         self.copyWeightsToDevice()
+        if self._optimizer is not None and self._optimizer.device_state.pending:
+            self._optimizer.device_state.write(self._require())
 
     def detachFromDevice(self) -> None:
         """Give the device back; simulated devices have no other user."""
         self._require()
         if not self._attached:
             raise Error("Device is not attached")
+        compiled = self._require()
+        if self._optimizer is not None and not self._optimizer.device_state.pending:
+            self._optimizer.device_state.read(compiled)
+        compiled.executable.evaluator.store_variables(
+            [*compiled.pipeline.state.values(), *compiled.pipeline.seeds, *compiled.pipeline.scalars.values()]
+        )
         self._attached = False
-        self._require().executable.unload()
+        compiled.executable.unload()
 
     def destroy(self) -> None:
         """Forget the compiled program."""
@@ -429,6 +513,11 @@ class PoplarExecutor:
         return self._compiled
 
     @property
+    def _executable(self) -> CompiledModel | None:
+        """:attr:`compiled_model` under the private name by which applications ask whether there is one."""
+        return self._compiled
+
+    @property
     def simulated_trace(self) -> Trace:
         """The trace of one call. ``Error`` before the compilation."""
         return self._require().executable.trace
@@ -445,7 +534,9 @@ class PoplarExecutor:
 
     def compilationTime(self) -> timedelta:
         """Real time that the compilation took."""
-        return self._require().compilation_time
+        if self._compiled is None:
+            raise Error("Please compile the model before obtaining compilation time.")
+        return self._compiled.compilation_time
 
     def getPerfCounters(self) -> Counters:
         """Seconds since the start of the call, of each slice (and replica) of each tensor, by event: ``input`` (an
@@ -477,19 +568,62 @@ class PoplarExecutor:
         outputs = [stream.id for stream in compiled.streams if stream is not None]
         return Latencies(compiled.executable, inputs, outputs, compiled.kept_period)
 
-    # -- what is not here ---------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------------------------
 
-    def compileAndExport(self, filename: str, *args: Any, **kwargs: Any) -> None:
-        """Unsupported: an executable is a Python object of this process."""
-        raise UnsupportedError(f"compileAndExport({filename!r}): executables cannot be stored; compile in the program")
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile for arguments like these and write the program into a file, see :meth:`save`."""
+        if self._compiled is None:
+            self._compile(self._arguments(args, kwargs))
+        self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled program into a file (in a folder: ``model.poptorch``).
+
+        Args:
+            export_model: also what :func:`load` needs to do without the module: options, numbers of parameters and
+                buffers, the optimiser's numbers. The state of the optimiser is not part of it.
+            save_rng_state: with ``export_model``: also the state of the random numbers.
+
+        Raises:
+            Error: not compiled, or the program has something that no file can hold.
+        """
+        exported = self._require().exported
+        self.copyWeightsToHostIfNeeded()
+        random = self.rng_state if save_rng_state else None
+        executable_file.write(
+            filename,
+            training=self._training,
+            traced=exported.traced,
+            arguments=exported.arguments,
+            leaves=[(spec.shape, spec.dtype) for spec in exported.inputs],
+            signature=exported.signature,
+            model=description_of(self._options, self._model, self._optimiser, random) if export_model else None,
+        )
 
     def loadExecutable(self, filename: str) -> None:
-        """Unsupported, see :meth:`compileAndExport`."""
-        raise UnsupportedError(f"loadExecutable({filename!r}): executables cannot be stored; compile in the program")
+        """Compile from a file that :meth:`save` or :meth:`compileAndExport` has written, without exporting the module.
 
-    def save(self, filename: str, *args: Any, **kwargs: Any) -> None:
-        """Unsupported, see :meth:`compileAndExport`."""
-        raise UnsupportedError(f"save({filename!r}): executables cannot be stored; use torch.save(model.state_dict())")
+        Raises:
+            Error: already compiled; a program of the other kind (training, inference) or of another module; a file that
+                is not ours, is damaged, or of another version.
+        """
+        if self._compiled is not None:
+            raise Error(f"loadExecutable({filename!r}): the model is already compiled")
+        stored = executable_file.read(filename)
+        kinds = {True: "training", False: "inference"}
+        if stored.training != self._training:
+            raise Error(
+                f"{filename}: holds a program for {kinds[stored.training]}, this is a model for {kinds[self._training]}"
+            )
+        self._compile_stored(stored)
+
+    def _compile_stored(self, stored: StoredProgram) -> None:
+        missing = stored.missing_in(self._model)
+        if missing:
+            raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
+        self._options._freeze()
+        arguments = rebuild(stored.arguments, stored.leaves.__getitem__)
+        self._finish(lambda: self._built(arguments, None, stored.traced))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """Unsupported: return the tensor from ``forward``."""
@@ -527,7 +661,7 @@ class PoplarExecutor:
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
-        return f"<PoplarExecutor {kind} of {type(self._model).__name__}>"
+        return f"PoplarExecutor({kind}): {module_repr(self._model)}"
 
 
 def trainingModel(
@@ -549,9 +683,31 @@ def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | N
     return PoplarExecutor(module, options, training=False)
 
 
-def load(filename: str) -> PoplarExecutor:
-    """Unsupported: executables cannot be stored."""
-    raise UnsupportedError(f"poptorch.load({filename!r}): executables cannot be stored; compile in the program")
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """The model of a file that ``compileAndExport`` or ``save`` has written with ``export_model=True``, compiled.
+
+    Its module (``model``) runs the exported ops: the user's class is not stored, see
+    :mod:`~ipuperf.poptorch.executable_file`.
+
+    Args:
+        edit_opts_fn: called with the options before the program is lowered.
+
+    Raises:
+        Error: no model in the file; not ours, damaged, or of another version.
+    """
+    stored = executable_file.read(filename)
+    if stored.model is None:
+        raise Error(f"{filename}: holds no model (export_model=False); use loadExecutable of a model of your module")
+    options: Options = stored.model["options"].clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    module = StoredModule(stored)
+    made = PoplarExecutor(module, options, training=stored.training)
+    made._optimiser = optimiser_of(stored.model["optimiser"], module)
+    made._compile_stored(stored)
+    if stored.model["random"] is not None:
+        made.rng_state = stored.model["random"]
+    return made
 
 
 def _optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer:

@@ -14,10 +14,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ipuperf.ir import Ir, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
-from .aten_lowering import ExportError, ir_dtype, to_numpy
+from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, to_numpy
 from .blocks import BlockUse
 from .enums import OverlapMode
 from .errors import Error, UnsupportedError
+from .export_cache import cached
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
 from .export_trace import Traced, trace
@@ -57,7 +58,8 @@ class OutputSpec:
     Attributes:
         part, output: output ``output`` of the graph of ``parts[part]``; -1 for a constant.
         shape: of a micro-batch.
-        dtype: PyTorch's type, to which :meth:`to_torch` converts back.
+        dtype: PyTorch's type of what comes back, which the IPU has: int32 where PyTorch has int64, float32 where it has
+            float64, as upstream.
         constant: the value when it does not depend on data.
         overlap: whether it is stored from I/O tiles while the next one is computed.
     """
@@ -83,6 +85,7 @@ class ExportedModel:
         parts: the stages, in order.
         inputs: tensor arguments, in the order of :meth:`tensors_of`.
         outputs: tensors of the result, in the order of the result's structure.
+        written: what inputs become that ``forward`` changes in place, by their number in :attr:`inputs`.
         loss: ``(part, output)`` of the loss, None for inference.
         variables: variable of each parameter and buffer that is used, by its name in the module (tied parameters have
             several names and one variable).
@@ -92,6 +95,7 @@ class ExportedModel:
         blocks: entries into blocks, in program order.
         states: the module's parameters and buffers by name.
         partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
+        traced: what was lowered.
         num_ipus: IPUs that are used, counted from 0.
     """
 
@@ -99,6 +103,7 @@ class ExportedModel:
     parts: list[StageGraph]
     inputs: list[InputSpec]
     outputs: list[OutputSpec]
+    written: dict[int, OutputSpec]
     loss: tuple[int, int] | None
     variables: dict[str, Variable]
     parameters: list[str]
@@ -107,6 +112,7 @@ class ExportedModel:
     blocks: list[BlockUse]
     states: dict[str, torch.Tensor] = field(repr=False)
     partition: Partition
+    traced: Traced = field(repr=False)
     arguments: Structure = field(repr=False)
     results: Structure = field(repr=False)
     signature: Signature = field(repr=False)
@@ -146,6 +152,9 @@ def export_model(
     training: bool = False,
     replication_factor: int = 1,
     auto_round_num_ipus: bool = False,
+    norms: Norms = PLAIN_NORMS,
+    cache: str | None = None,
+    traced: Traced | None = None,
 ) -> ExportedModel:
     """Build forward graphs for the stages of ``module``, called with one micro-batch.
 
@@ -157,6 +166,9 @@ def export_model(
         training: find the loss, and stop gradients at ``detach`` and ``no_grad``.
         replication_factor: of the program.
         auto_round_num_ipus: reserve more IPUs than are used where the system demands it.
+        norms: how norms are done.
+        cache: folder in which exports are kept (:mod:`~ipuperf.poptorch.export_cache`).
+        traced: an export of this module for these arguments, instead of another.
 
     Raises:
         ExportError: the module cannot be exported (control flow that depends on data ...).
@@ -167,9 +179,14 @@ def export_model(
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
-    traced = trace(module, signature, arguments, leaves)
+    if traced is None:
+
+        def export() -> Traced:
+            return trace(module, signature, arguments, leaves, training)
+
+        traced = cached(cache, module, arguments, leaves, training, export)
     exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
-    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders())
+    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norms)
     places = partition(
         strategy or PipelinedExecution(),
         traced.uses,
@@ -219,10 +236,10 @@ class _Exporter:
     ) -> ExportedModel:
         """Loss, results, state updates; then everything that is not used goes."""
         loss = self._loss(writer) if self.training else None
-        outputs = self._outputs(writer)
+        outputs, written = self._outputs(writer)
         self._updates(writer)
         if not writer.parts:
-            raise ExportError("the model computes nothing: its result does not depend on its inputs or parameters")
+            raise ExportError("the model computes nothing: it has no result that is a tensor")
         parts = list(writer.parts.values())
         assert [part.index for part in parts] == list(range(len(parts)))
         numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
@@ -236,6 +253,7 @@ class _Exporter:
                 for path, leaf, stream in zip(self.paths, self.leaves, self.streams, strict=True)
             ],
             outputs=outputs,
+            written=written,
             loss=loss,
             variables=self.variables,
             parameters=self._parameters(),
@@ -244,6 +262,7 @@ class _Exporter:
             blocks=self.traced.uses,
             states=self.states,
             partition=places,
+            traced=self.traced,
             arguments=arguments,
             results=self.traced.results,
             signature=signature,
@@ -324,33 +343,35 @@ class _Exporter:
 
     # -- results ---------------------------------------------------------------------------------------------------
 
-    def _outputs(self, writer: StageWriter) -> list[OutputSpec]:
+    def _outputs(self, writer: StageWriter) -> tuple[list[OutputSpec], dict[int, OutputSpec]]:
+        """Results, and the new values of inputs that are changed in place. Where everything is known beforehand, the
+        IPUs send the constants."""
         program = self.traced.program
         (result,) = [n for n in program.graph.nodes if n.op == "output"]
+        constant = bool(writer.tags)
         found: list[OutputSpec] = []
+        written: dict[int, OutputSpec] = {}
         for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
             if spec.kind == OutputKind.USER_OUTPUT:
-                found.append(self._output(writer, node))
+                found.append(self._output(writer, node, constant))
             elif spec.kind == OutputKind.USER_INPUT_MUTATION:
-                raise UnsupportedError(
-                    f"forward changes its input {self._path_of(program, spec.target)!r} in place; clone it first"
-                )
+                number = list(program.graph_signature.user_inputs).index(spec.target)
+                written[number] = self._output(writer, node, constant)
             elif spec.kind != OutputKind.BUFFER_MUTATION:
                 raise UnsupportedError(f"result {spec.arg} of kind {spec.kind.name} is unsupported")
-        return found
-
-    def _path_of(self, program: Any, placeholder: str) -> str:
-        users = list(program.graph_signature.user_inputs)
-        return self.paths[users.index(placeholder)] if placeholder in users else placeholder
+        return found, written
 
     @staticmethod
-    def _output(writer: StageWriter, node: torch.fx.Node) -> OutputSpec:
+    def _output(writer: StageWriter, node: torch.fx.Node, constant: bool) -> OutputSpec:
         value, meta = writer.values[node], node.meta["val"]
         if isinstance(value, torch.Tensor):
-            return OutputSpec(-1, -1, tuple(value.shape), value.dtype, _real(value))
+            if constant:
+                known = _real(value).to(narrowed(value.dtype))
+                return OutputSpec(-1, -1, tuple(value.shape), known.dtype, known)
+            value = Flow(to_numpy(value, node.name), name=node.name)
         part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
         mode = writer.overlapped.get(node, OverlapMode.NoOverlap)
-        return OutputSpec(part.index, part.result(value), tuple(meta.shape), meta.dtype, overlap=mode)
+        return OutputSpec(part.index, part.result(value), tuple(meta.shape), narrowed(meta.dtype), overlap=mode)
 
     def _updates(self, writer: StageWriter) -> None:
         """Buffers that take a new value after each forward."""

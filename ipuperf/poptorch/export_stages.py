@@ -17,14 +17,16 @@ from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGr
 
 from .aten import RANDOM, handler_of, name_of
 from .aten_indexing import GROUPED, scatter_all, scatter_call
-from .aten_lowering import ExportError, Lowering, ir_dtype
+from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
+from .export_bodies import BODY, Body, conditional, prune, refuse
 from .export_trace import BLOCK, GRAD, LOSS, Traced, location_of_node, tags_of
 from .partition import Partition
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
+_CONDITIONAL = "ipuperf::conditional"
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
 """Marks that are no ops: the value they mark stands for them."""
 
@@ -42,7 +44,7 @@ class Flow:
     """One value of the program.
 
     Attributes:
-        origin: the variable or stream it is, or the part that makes it.
+        origin: the variable or stream it is, or the part (or body in it) that makes it.
         tensor: the tensor of that part's graph (for variables and streams None).
         needs_grad: whether it depends on a trainable parameter.
         blocked: whether gradients stop here (``detach``, ``no_grad``).
@@ -51,7 +53,7 @@ class Flow:
         constant_if_shared: a variable that may become a constant on each of several IPUs.
     """
 
-    origin: Variable | Stream | Part | np.ndarray
+    origin: Variable | Stream | Part | Body | np.ndarray
     tensor: Tensor | None = None
     needs_grad: bool = False
     blocked: bool = False
@@ -69,6 +71,7 @@ class Part:
     graph: Graph
     training: bool
     next_key: Callable[[], int]
+    norms: Norms = PLAIN_NORMS
     sources: list[Source] = field(default_factory=list)
     images: dict[Any, Tensor] = field(default_factory=dict)
     detached: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -76,7 +79,13 @@ class Part:
     checkpoints: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lowering = Lowering(self.graph, training=self.training, seed=self.seed, next_key=self.next_key)
+        self.lowering = Lowering(
+            self.graph,
+            training=self.training,
+            seed=self.seed,
+            next_key=self.next_key,
+            norms=self.norms,
+        )
 
     def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
         if key not in self.images:
@@ -101,10 +110,12 @@ class Part:
             if home is self:
                 return self._input(origin, origin.spec, origin.name, HostInput(origin))
             return self._from(home, home.get(flow), origin, origin.name)
-        if origin is self:
-            assert flow.tensor is not None
-            return flow.tensor
+        if isinstance(origin, Body):
+            refuse(flow, self.lowering.location)
+        assert isinstance(origin, Part)
         assert flow.tensor is not None
+        if origin is self:
+            return flow.tensor
         return self._from(origin, flow.tensor, flow.tensor, flow.tensor.name)
 
     def _from(self, other: Part, tensor: Tensor, key: Any, name: str) -> Tensor:
@@ -150,27 +161,8 @@ class Part:
         marked = [t for t in self.checkpoints if t not in self.graph.inputs]
         for tensor in marked:
             self.output(tensor)
-        self._prune()
+        self.sources = prune(self.graph, self.sources)
         return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked)
-
-    def _prune(self) -> None:
-        """Remove ops, constants and inputs that no output needs."""
-        graph, needed, kept = self.graph, set(self.graph.outputs), []
-        for op in reversed(graph.ops):
-            if any(t in needed for t in op.outputs):
-                kept.append(op)
-                needed.update(op.inputs)
-                continue
-            for tensor in op.inputs:
-                tensor.consumers.remove(op)
-            for tensor in op.outputs:
-                del graph.tensors[tensor.id]
-        graph.ops = kept[::-1]
-        pairs = [(t, s) for t, s in zip(graph.inputs, self.sources, strict=True) if t in needed]
-        for tensor in [t for t in graph.tensors.values() if t.producer is None and t not in needed]:
-            del graph.tensors[tensor.id]
-        graph.inputs, self.sources = [t for t, _ in pairs], [s for _, s in pairs]
-        graph.version += 1
 
 
 class StageWriter:
@@ -181,6 +173,7 @@ class StageWriter:
         traced: what to lower.
         training: whether a loss is needed and gradients flow.
         flows: values of the placeholders, by node.
+        norms: how norms are done.
     """
 
     def __init__(
@@ -189,8 +182,10 @@ class StageWriter:
         traced: Traced,
         training: bool,
         flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
+        norms: Norms = PLAIN_NORMS,
     ) -> None:
         self.ir = ir
+        self.norms = norms
         self.traced = traced
         self.training = training
         self.values: dict[torch.fx.Node, Any] = dict(flows)
@@ -199,6 +194,7 @@ class StageWriter:
         self._known: dict[torch.fx.Node, bool] = {}
         self._places: dict[torch.fx.Node, Place] = {}
         self.parts: dict[Place, Part] = {}
+        self._bodies: dict[str, Body] = {}
         self.checkpoints: list[Flow] = []
         self.overlapped: dict[Stream | torch.fx.Node, OverlapMode] = {}  # host inputs, and nodes that are results
         self.tags = self._tags()
@@ -236,12 +232,30 @@ class StageWriter:
             if any(other.stage == place.stage for other in self.parts):
                 name += f"_ipu{place.ipu}"
             graph = self.ir.create_graph(name)
-            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norms)
         return self.parts[place]
 
     def first_part(self) -> Part:
         """The part of the lowest stage."""
         return self.parts[min(self.parts)] if self.parts else self.part(Place(0, 0))
+
+    def _site(self, node: torch.fx.Node) -> Part | Body:
+        """Where the ops of a node go: the part of its stage, or a body of a conditional there."""
+        site: Part | Body = self.part(self._places[node])
+        path = ""
+        for name in filter(None, (tags_of(node).get(BODY) or "").split("/")):
+            path += f"/{name}"
+            site = self._body(site, path, location_of_node(node))
+        return site
+
+    def _body(self, outer: Part | Body, path: str, location: str) -> Body:
+        """The body of this path, which stands in ``outer``."""
+        if path not in self._bodies:
+            name = f"{outer.graph.name}{path}".replace("/", "_cond").replace(".", "_")
+            self._bodies[path] = Body(outer, self.ir.create_graph(name))
+        if self._bodies[path].outer is not outer:
+            raise PartitionError(f"{location}: the bodies of a poptorch.cond have to be in the block it is called in")
+        return self._bodies[path]
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -275,7 +289,7 @@ class StageWriter:
             depths[node] = depth + together
             scatters, others = layers.setdefault(depths[node], ({}, []))
             if together:
-                kind = (self._places[node], tags_of(node).get(GRAD, True))
+                kind = (self._places[node], tags_of(node).get(BODY, ""), tags_of(node).get(GRAD, True))
                 scatters.setdefault(kind, []).append(node)
             else:
                 others.append(node)
@@ -299,7 +313,7 @@ class StageWriter:
         results = self._run(low, lambda: scatter_all(low, calls))
         for node, result in zip(nodes, results, strict=True):
             self._enter(node)
-            self.values[node] = self._made(node, self.part(self._places[node]), result, *self._origin(node))
+            self.values[node] = self._made(node, self._site(node), result, *self._origin(node))
 
     def _prepare(self) -> None:
         """Make the parts in the order of their stages, and find where each host input is used first."""
@@ -371,17 +385,24 @@ class StageWriter:
         name, value = name_of(node.target).removeprefix("ipuperf::"), self.values[source]
         if name_of(node.target) == _OVERLAP_OUTPUT:
             if not any(user.op == "output" for user in node.users):
-                raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host output")
+                raise Error(
+                    f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a "
+                    "tensor output to the model."
+                )
             self.overlapped[node] = OverlapMode(mode)
         elif isinstance(value, Flow) and isinstance(value.origin, Stream):
             self.overlapped[value.origin] = OverlapMode(mode)
         else:
-            raise Error(f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a host input")
+            raise Error(
+                f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a tensor input to the model."
+            )
         return value
 
     def _lowered(self, node: torch.fx.Node) -> Any:
         if name_of(node.target) in _OVERLAPS:
             return self._overlap(node)
+        if name_of(node.target) == _CONDITIONAL:
+            return self._conditional(node)
         location = location_of_node(node)
         if name_of(node.target) == "aten::detach":
             return _stopped(self._origin(node)[0][0])
@@ -397,22 +418,39 @@ class StageWriter:
         low = self._enter(node)
         args, kwargs = self._operands(node)
         result = self._run(low, lambda: handler(low, *args, **kwargs))
-        made = self._made(node, self.part(self._places[node]), result, *self._origin(node))
+        made = self._made(node, self._site(node), result, *self._origin(node))
         if low.target == "ipuperf::recomputation_checkpoint":
             self.checkpoints.append(made)
             self._mark(made)
         return made
 
+    def _conditional(self, node: torch.fx.Node) -> Any:
+        """The results of one of the two bodies of ``poptorch.cond``, which have been lowered."""
+        number, condition, *given = node.args
+        assert isinstance(condition, torch.fx.Node)
+        site, around = self._site(node), tags_of(node).get(BODY) or ""
+        bodies = []
+        for name, results in zip(("then", "else"), given, strict=True):
+            path = f"{around and '/' + around}/{number}.{name}"
+            bodies.append(self._body(site, path, location_of_node(node)))
+            for result in results:  # type: ignore[union-attr]
+                bodies[-1].add_result(self.values[result])  # type: ignore[index]
+        low = self._enter(node)
+        value = self.values[condition]
+        known = low.tensor(value) if isinstance(value, torch.Tensor) else site.get(value)
+        made = self._run(low, lambda: conditional(low, known, *bodies))
+        return self._made(node, site, made, [], False, False)
+
     def _enter(self, node: torch.fx.Node) -> Lowering:
         """The lowering of a node's part, told that the node is next."""
-        low = self.part(self._places[node]).lowering
+        low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
         return low
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:
         """The arguments of a node with values of its part in the place of nodes."""
-        part, gradients = self.part(self._places[node]), tags_of(node).get(GRAD, True)
+        part, gradients = self._site(node), tags_of(node).get(GRAD, True)
 
         def operand(value: Any) -> Any:
             return _map_flows(value, lambda f: part.operand(f, gradients))
@@ -439,19 +477,25 @@ class StageWriter:
             flow.origin.checkpoints.append(flow.tensor)
 
     def _made(
-        self, node: torch.fx.Node, part: Part, result: Any, flows: Sequence[Flow], needs_grad: bool, blocked: bool
+        self,
+        node: torch.fx.Node,
+        site: Part | Body,
+        result: Any,
+        flows: Sequence[Flow],
+        needs_grad: bool,
+        blocked: bool,
     ) -> Any:
         """Results of a handler as values; a tensor that came in is the value it was."""
 
         def flow(item: Any, index: int) -> Any:
             if not isinstance(item, Tensor):
                 return item
-            _check(node, part.lowering, item, index)
+            _check(node, site.lowering, item, index)
             for old in flows:
-                if part.get(old) is item and not (blocked and old.needs_grad and not old.blocked):
+                if site.get(old) is item and not (blocked and old.needs_grad and not old.blocked):
                     return old
             needs = needs_grad and item.dtype.is_floating_point
-            return Flow(part, item, needs, blocked)
+            return Flow(site, item, needs, blocked)
 
         if isinstance(result, (list, tuple)):
             return [flow(item, i) for i, item in enumerate(result)]

@@ -179,6 +179,11 @@ class Signature:
     def __init__(self, forward: Callable[..., Any]) -> None:
         self._signature = inspect.signature(forward)
 
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """The arguments with their kinds and defaults."""
+        return list(self._signature.parameters.values())
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name; ``TypeError`` as for a call."""
         return dict(self._signature.bind(*args, **kwargs).arguments)

@@ -30,11 +30,13 @@ import ipuperf
 
 from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
-from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
+from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
+from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
+from .export_substitutes import SUBSTITUTES, unchecked_distributions
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
 
@@ -87,8 +89,7 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the module; each call records its blocks anew."""
-        self.recorder.uses.clear()
-        self.recorder.current = BEFORE_FIRST_BLOCK
+        self.recorder.begin()
         result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
         self.results.structure, tensors, _ = flatten(result)
         return tuple(tensors)
@@ -105,8 +106,15 @@ class _Tagger(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _names_no_op(func):
             return func(*args, **(kwargs or {}))
+        if (kwargs or {}).get("generator") is not None:
+            raise UnsupportedError(
+                f"{_calling_line()}: {func.__name__}: a generator is unsupported; "
+                "poptorch.Options().randomSeed sets the seed of all random numbers"
+            )
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
+        if self.recorder.bodies:
+            tags[BODY] = "/".join(self.recorder.bodies)
         tags[LINE] = _calling_line()
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
@@ -114,7 +122,7 @@ class _Tagger(TorchFunctionMode):
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return func(*args, **(kwargs or {}))
+            return SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
 
 
 def _names_no_op(func: Any) -> bool:
@@ -126,9 +134,13 @@ def _names_no_op(func: Any) -> bool:
 
 
 def trace(
-    module: torch.nn.Module, signature: Signature, arguments: Structure, leaves: Sequence[torch.Tensor]
+    module: torch.nn.Module,
+    signature: Signature,
+    arguments: Structure,
+    leaves: Sequence[torch.Tensor],
+    training: bool = False,
 ) -> Traced:
-    """Export ``module`` called with these arguments.
+    """Export ``module`` called with these arguments, for a training program or one for inference.
 
     Raises:
         ExportError: the module cannot be exported; the message names the user's line and the reason.
@@ -136,10 +148,17 @@ def trace(
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
-    with record_blocks() as recorder:
+    with record_blocks(training) as recorder:
         flat = _Flat(module, signature, arguments, recorder)
         with ExitStack() as stack:
-            surroundings = (_quiet(), _no_fast_path(), _no_custom_functions(), _no_stacks(), _kept_annotations())
+            surroundings = (
+                _quiet(),
+                _no_fast_path(),
+                _no_custom_functions(),
+                _no_stacks(),
+                _kept_annotations(),
+                unchecked_distributions(),
+            )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
             try:

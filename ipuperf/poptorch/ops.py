@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import torch
 
 from . import aten_marks
-from .blocks import isRunningOnIpu
+from .blocks import recorder
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
-from .errors import Error, UnsupportedError, require
+from .errors import Error, InputError, UnsupportedError, require
 
 MARKS = {
     "ipuperf::identity_loss": "(x, reduction: sum | mean | none)",
@@ -113,7 +113,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
         return type(tensors[0])(recomputationCheckpoint(tensor) for tensor in tensors[0])
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise ValueError("All inputs must be tensors")
+        raise InputError("All inputs must be tensors")
     kept = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
     return kept[0] if len(kept) == 1 else kept
 
@@ -184,28 +184,41 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Call ``body(*tensors)`` ``count`` times, each time with what it gave before; the loop is unrolled in a program.
 
-    ``body`` gives as many tensors as it takes, of the same shapes and types.
+    ``body`` gives as many tensors as it takes, of the same shapes and types. Raises ``Error`` in a training program.
     """
     if not isinstance(inputs, list):
-        raise ValueError(
+        raise InputError(
             "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object is not list)"
         )
     for number, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(
+            raise InputError(
                 "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object contained in list "
                 f"at index {number} is not torch.tensor)"
             )
     require(isinstance(count, int) and count >= 0, f"for_loop: count {count!r} given, expected an int from 0")
+    _only_inference("for_loop")
     state = [tensor.clone() for tensor in inputs]
     for _ in range(count):
         given = body(*state)
         given = list(given) if isinstance(given, list | tuple) else [given]
-        before, after = ([(t.shape, t.dtype) for t in tensors] for tensors in (state, given))
+        before, after = _specs(state), _specs(given)
         if before != after:
             raise Error(f"for_loop: the body takes {before} and gives {after}; they have to be equal")
         state = given
     return state
+
+
+@torch.library.custom_op("ipuperf::conditional", mutates_args=())
+def _conditional(
+    number: int, condition: torch.Tensor, then_results: list[torch.Tensor], else_results: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    return [result.clone() for result in (then_results if bool(condition) else else_results)]
+
+
+@_conditional.register_fake
+def _(number: int, condition: torch.Tensor, then_results: Any, else_results: Any) -> list[torch.Tensor]:
+    return [torch.empty_like(result) for result in then_results]
 
 
 def cond(
@@ -215,12 +228,53 @@ def cond(
     else_body: Callable[..., Any],
     else_inputs: list[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """One of two functions, chosen by a tensor; natively only, in a program it is not supported."""
-    if isRunningOnIpu():
-        _unsupported("cond", "its path depends on data, and a program has one fixed schedule")
-    body, inputs = (then_body, then_inputs) if bool(condition) else (else_body, else_inputs)
-    given = body(*inputs)
-    return list(given) if isinstance(given, list | tuple) else [given]
+    """What ``then_body(*then_inputs)`` gives where ``condition`` (one boolean element) is true, otherwise what
+    ``else_body(*else_inputs)`` gives.
+
+    In a program both bodies are graphs, of which one is executed (:class:`ipuperf.ops.If`; its time is that of the one
+    that takes longer). They may use tensors from around them; inputs are passed by value.
+
+    Raises ``Error`` in a training program, and for bodies whose results differ in number, shape or type.
+    """
+    _check_tensor("cond", condition)
+    _only_inference("cond")
+    if condition.numel() != 1:
+        raise Error(f"cond: the condition has shape {tuple(condition.shape)}; one element is needed")
+    tracing = recorder()
+    if tracing is None:
+        return _executed(then_body, then_inputs) if bool(condition) else _executed(else_body, else_inputs)
+    known = condition.to(torch.bool)
+    number, found = tracing.conditional(), []
+    for name, body, inputs in (("then", then_body, then_inputs), ("else", else_body, else_inputs)):
+        with tracing.body(f"{number}.{name}"):
+            found.append(_executed(body, inputs))
+    if _specs(found[0]) != _specs(found[1]):
+        raise Error(
+            f"cond: then_body gives {_specs(found[0])}, else_body gives {_specs(found[1])}; they have to be equal"
+        )
+    return list(torch.ops.ipuperf.conditional(number, known, *found))
+
+
+def _executed(body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of one body of a conditional."""
+    if not isinstance(inputs, list | tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
+        raise InputError(f"cond: {inputs!r} given as inputs of a body, expected a list of tensors")
+    given = body(*(tensor.clone() for tensor in inputs))
+    given = list(given) if isinstance(given, list | tuple) else [given]
+    for tensor in given:
+        _check_tensor("cond: a body's result", tensor)
+    return given
+
+
+def _only_inference(name: str) -> None:
+    tracing = recorder()
+    if tracing is not None and tracing.training:
+        raise Error(f"poptorch.{name}() is only supported in inference models; this one is a training model")
+
+
+def _specs(tensors: Sequence[Any]) -> list[Any]:
+    """Shapes and types."""
+    return [(tuple(t.shape), t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__ for t in tensors]
 
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:

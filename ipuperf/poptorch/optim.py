@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from ipuperf.ir import FLOAT16, FLOAT32, DType
 from .errors import Error, require
 from .log import logger
 from .native_step import StepByParameter
+from .optimizer_state import DeviceState, states_of
 
 MAX_WEIGHT_NORM = 65500.0
 """Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
@@ -65,6 +66,37 @@ class Optimizer:
     variable_attrs: VariableAttributes
     loss_scaling: float
     _additional: tuple[str, ...] = ()
+    _executor: Callable[[], Any] | None = None
+
+    @property
+    def device_state(self) -> DeviceState:
+        """What the IPUs have of this optimiser, as far as the host knows."""
+        held: DeviceState = self.__dict__.setdefault("_device_state", DeviceState())
+        return held
+
+    def state_dict(self) -> dict[str, Any]:
+        """PyTorch's, with ``ipu_state`` and ``ipu_param`` (tensors by name; None: the model that has the optimiser is
+        not compiled, or for an offline target), see :mod:`~ipuperf.poptorch.optimizer_state`."""
+        found: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
+        executor = None if self._executor is None else self._executor()
+        if executor is not None:
+            executor.read_optimizer_state(self.device_state)
+        shown = (self.device_state.states, self.device_state.numbers)
+        states, numbers = (None if tensors is None else dict(tensors) for tensors in shown)
+        return {**found, "ipu_state": states, "ipu_param": numbers}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a ``state_dict`` of a PopTorch optimiser; what it says of the IPUs is on them before the next call.
+
+        Raises:
+            RuntimeError: a state of an optimiser that ran on the host.
+        """
+        states, numbers = states_of(state_dict)
+        rest = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
+        torch.optim.Optimizer.load_state_dict(self, rest)  # type: ignore[arg-type]
+        self.device_state.states, self.device_state.numbers = states, numbers
+        self.device_state.pending = states is not None or numbers is not None
+        self.device_state.dirty = False
 
     def _add(self, given: Mapping[str, Any], **additional: Any) -> None:
         """Keep the additional attributes, checked. ``given`` are the constructor's arguments, None if left out."""
@@ -384,6 +416,7 @@ class OptimiserSpec:
         kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``lamb`` or ``lars``.
         groups: the parameter groups in order.
         loss_scaling: factor on the loss.
+        variable_loss_scaling: whether it can change between runs (not with ``use_combined_accum``).
         bias_correction: Adam's correction of the first steps.
         accum_dtype: type of the gradient accumulators.
         first_order_dtype: type of the velocity, the momentum or the first moment.
@@ -397,6 +430,7 @@ class OptimiserSpec:
     kind: str
     groups: tuple[OptimiserGroup, ...]
     loss_scaling: float = 1.0
+    variable_loss_scaling: bool = False
     bias_correction: bool = True
     accum_dtype: DType = FLOAT32
     first_order_dtype: DType = FLOAT32
@@ -421,7 +455,6 @@ _ALLOWED = (
     "or subclasses that do not change step()"
 )
 _REFUSED = {
-    "nesterov": "Nesterov momentum is currently not supported.",
     "amsgrad": "Only non-amsgrad Adam/AdamW optimizers are supported.",
     "maximize": "maximize=True is not supported.",
 }
@@ -433,28 +466,32 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
     An optimiser that is not PopTorch's may describe itself (``ipu_description``), see :mod:`ipuperf.poptorch.lars`.
 
     Raises :class:`~ipuperf.poptorch.errors.Error` for a class that PopTorch does not know and ``ValueError`` for
-    ``nesterov``, ``amsgrad`` or ``maximize``, as upstream does (``maximize`` is ignored there).
+    ``amsgrad`` or ``maximize``, as upstream does (``maximize`` is ignored there).
     """
     if hasattr(optimizer, "ipu_description"):
         described: OptimiserSpec = optimizer.ipu_description()
         return described
     kind = _kind_of(optimizer)
     names = _KINDS[kind][1]
+    if getattr(optimizer, "use_combined_accum", False) and any(g.get("nesterov") for g in optimizer.param_groups):
+        raise ValueError("nesterov=True is not supported with use_combined_accum=True.")
     variant = bool(getattr(optimizer, "use_tf_variant", False))
     if kind == "rmsprop":
         _check_centered(optimizer)
     attributes: VariableAttributes | None = getattr(optimizer, "variable_attrs", None)
     marked = [] if attributes is None else [n for n in (*names, "loss_scaling") if attributes.isConstant(n)]
+    combined = bool(getattr(optimizer, "use_combined_accum", False))
     first = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
     return OptimiserSpec(
         kind=kind,
         groups=tuple(_group(group, names, variant if kind == "rmsprop" else None) for group in optimizer.param_groups),
         loss_scaling=float(getattr(optimizer, "loss_scaling", 1.0)),
+        variable_loss_scaling=attributes is not None and "loss_scaling" not in marked and not combined,
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
         accum_dtype=_type_of(optimizer, "accum_type"),
         first_order_dtype=_type_of(optimizer, first),
         second_order_dtype=_type_of(optimizer, "second_order_momentum_accum_type"),
-        use_combined_accum=bool(getattr(optimizer, "use_combined_accum", False)),
+        use_combined_accum=combined,
         max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),
         use_tf_variant=variant,
         constant=frozenset(marked),

@@ -146,9 +146,9 @@ def _reserve(used: int, auto_round: bool) -> int:
         return used
     if not auto_round:
         raise PartitionError(
-            f"The model specifies the use of {used} IPUs, however PopTorch must reserve a minimum of {reserved} in "
-            "order to allow the model to run, because PopTorch must reserve a power of 2 or a multiple of 64 IPUs. "
-            "Please reconfigure your model to use a different number of IPUs or set "
+            f"Number of IPUs: The model specifies the use of {used} IPUs, however PopTorch must reserve a minimum of "
+            f"{reserved} in order to allow the model to run, because PopTorch must reserve a power of 2 or maximum of "
+            "64 IPUs per process. Please reconfigure your model to use a different number of IPUs or set "
             "poptorch.Options().autoRoundNumIPUs(True)."
         )
     logger.warning("Reserving %d IPUs when the model uses only %d; the others stand idle.", reserved, used)

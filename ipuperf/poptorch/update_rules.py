@@ -18,7 +18,7 @@ import numpy as np
 from ipuperf.functions.updates import Adam, CombinedSgd, Lamb, Lars, RmsProp, Sgd, Step, Update, repeated
 from ipuperf.ir import FLOAT32, Tensor, Variable
 
-from .errors import Error
+from .errors import CompiledInError, Error
 from .optim import OptimiserSpec
 
 Values = Mapping[str, Any]
@@ -35,7 +35,7 @@ UPDATES: Mapping[str, Callable[[OptimiserSpec, Values], Update]] = {
     ),
 }
 
-_COMPILED_IN = ("loss_scaling", "bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
+_COMPILED_IN = ("bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
                 "use_combined_accum", "max_grad_norm", "use_tf_variant")  # fmt: skip
 """What a description says once for all groups; none of it is a scalar that the host can rewrite."""
 _FIXED_NUMBERS = ("max_weight_norm", "centered", "nesterov", "velocity_scaling")
@@ -104,6 +104,10 @@ class TorchRule:
         update = CombinedSgd(bool(options["weight_decay"]), _velocity_scaling(options), replicas)
         update.build(weight, accumulated, self._numbers_of(parameter, scalars))
 
+    def group_of(self, variable: Variable) -> int | None:
+        """Number of the variable's parameter group, None for one that is not trained."""
+        return self._group_of.get(variable)
+
     def options(self, variable: Variable) -> Values:
         """Numbers of the variable's parameter group."""
         return self.spec.groups[self._group_of[variable]].values
@@ -122,6 +126,8 @@ class TorchRule:
             )
         for name in _COMPILED_IN:
             _same(name, getattr(mine, name), getattr(spec, name))
+        if not mine.variable_loss_scaling:
+            _same("loss_scaling", mine.loss_scaling, spec.loss_scaling)
         found: dict[str, float] = {}
         for number, (old, new) in enumerate(zip(mine.groups, spec.groups, strict=True)):
             if [id(p) for p in old.parameters] != [id(p) for p in new.parameters]:
@@ -170,4 +176,6 @@ def _velocity_scaling(options: Values) -> float:
 
 def _same(name: str, old: Any, new: Any) -> None:
     if old != new:
-        raise Error(f"setOptimizer: {name} is compiled in as {old} and cannot become {new}; make a new model")
+        raise CompiledInError(
+            f"setOptimizer: {name} is already compiled in as {old} and cannot become {new}; make a new model"
+        )

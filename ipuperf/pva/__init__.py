@@ -10,8 +10,23 @@ trace does not hold is an ``AttributeError`` that says what there is instead.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from .compilation import Target
+from .operations import OperationAnalysis
 from .programs import Program, ProgramVisitor
 from .report import Report, openReport
 
-__all__ = ["Program", "ProgramVisitor", "Report", "Target", "openReport"]
+__all__ = ["OperationAnalysis", "Program", "ProgramVisitor", "Report", "Target", "openReport"]
+
+_REFUSED = {
+    "openTrace": "a trace of the host (.pvti) is not written; what the host does is report.trace.table('host_events')",
+    "BriefLoweredVariable": "report.trace.table('variables') has the tiles of each variable",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    why = f"; {found}" if (found := _REFUSED.get(name)) else ""
+    raise AttributeError(f"pva.{name} is not in ipuperf{why} (there is: {', '.join(__all__)})")

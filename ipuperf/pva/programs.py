@@ -29,7 +29,10 @@ TYPES = (
     "Repeat",
     "Call",
 )
-"""Types of programs that a trace holds. libpva has more; those never occur here."""
+"""Types of programs that a trace holds."""
+
+NEVER_HERE = ("SyncAns", "Sans", "OnEveryTileSwitch")
+"""Types of libpva's that scripts ask for and no program of a trace has: a comparison with them is False."""
 
 
 class ProgramVisitor:
@@ -69,6 +72,15 @@ class ProgramVisitor:
     def visitCall(self, program: Program) -> None:
         """A call of a function, which is a ``Sequence`` of the same name."""
 
+    def visitSyncAns(self, program: Program) -> None:
+        """A sync that libpva tells apart; never here."""
+
+    def visitSans(self, program: Program) -> None:
+        """A sync that libpva tells apart; never here."""
+
+    def visitOnEveryTileSwitch(self, program: Program) -> None:
+        """The programs that the host can start; never here, the roots of ``compilation.programs`` are those."""
+
 
 class VertexType(ReportPart):
     """``name``: of the vertices."""
@@ -106,7 +118,7 @@ class Program(ReportPart):
         children: the programs within a Sequence or Repeat. A Call has none: what it calls is the Sequence of its name.
     """
 
-    Type = Enum("Type", TYPES)  # type: ignore[misc]  # names are data
+    Type = Enum("Type", (*TYPES, *NEVER_HERE))  # type: ignore[misc]  # names are data
     ABSENT: ClassVar = {
         "vars": "which variables are live is in compilation.livenessProgramSteps",
         "controlCodeByTile": "control code by tile is tile.memory.category.controlCode.total",

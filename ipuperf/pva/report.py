@@ -34,6 +34,12 @@ class Report(ReportPart):
         poplarVersion: says ipuperf.
     """
 
+    ABSENT: ClassVar = {
+        "version": "no profile of Poplar's was read; report.trace.meta['schema_version'] is the format's of the trace",
+        "instrumentationSettings": "nothing is instrumented: every step of every IPU is known",
+        "listPrintLength": "lists here are Python's and print whole",
+    }
+
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.poplarVersion = PoplarVersion(str(trace.meta["ipuperf_version"]))
@@ -78,11 +84,17 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     raise FileNotFoundError(f"{given}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder")
 
 
-def openReport(profile: str | os.PathLike[str]) -> Report:
+def openReport(profileFilename: str | os.PathLike[str], debugInfoFilename: str | os.PathLike[str] = "") -> Report:
     """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
-    (ipuperf writes none; the trace in that folder is opened).
+    (ipuperf writes none; the trace in that folder is opened). What Poplar writes into a second file, the lines of the
+    user's program, is in the trace, so no file ``debugInfoFilename`` has to be there.
 
     Raises:
-        FileNotFoundError, TraceError: see :func:`find_trace`, and a trace that cannot be read.
+        FileNotFoundError, TraceError: see :func:`find_trace`, a trace that cannot be read, and a second file that is
+            there: it is Poplar's.
     """
-    return Report(Trace.load(find_trace(profile)))
+    if os.fspath(debugInfoFilename) and Path(debugInfoFilename).is_file():
+        raise TraceError(
+            f"{debugInfoFilename} is a file of Poplar's; the lines of the user's program are in the trace, leave it out"
+        )
+    return Report(Trace.load(find_trace(profileFilename)))

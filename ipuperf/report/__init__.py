@@ -6,12 +6,13 @@ without a display and in any thread.
 
 from __future__ import annotations
 
+from ipuperf.report.aligned import timelines_figure
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
 from ipuperf.report.chrome import to_chrome_json
 from ipuperf.report.comparison import Comparison, compare
 from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
-from ipuperf.report.folder import save_figure, write_report
+from ipuperf.report.folder import View, save_figure, write_report
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
@@ -39,6 +40,7 @@ __all__ = [
     "Comparison",
     "CriticalPath",
     "StepTime",
+    "View",
     "Waits",
     "breakdown",
     "breakdown_cycles",
@@ -63,6 +65,7 @@ __all__ = [
     "tile_memory_figure",
     "time_split_figure",
     "timeline_figure",
+    "timelines_figure",
     "to_chrome_json",
     "to_perfetto",
     "waits",

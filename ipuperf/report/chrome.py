@@ -55,7 +55,7 @@ def to_chrome_json(
 ) -> None:
     """Write the same tracks as ``to_perfetto`` as Chrome JSON, times in microseconds; gzip if the name ends in ``.gz``.
 
-    Raises ``ValueError`` if there are more than ``max_slices`` slices.
+    Raises ``ValueError`` if there are more than ``max_slices`` slices, and for a window outside of the trace.
     """
     check_limit(trace, window, max_slices)
     with replacing(path) as temporary, _open(temporary) as stream:

@@ -86,6 +86,49 @@ def _last_work(found: Waits, own: dict[tuple[int, int], np.ndarray], at: tuple[i
     return time if place < 0 or found.end[mine[place]] < time else int(found.start[mine[place]])
 
 
+PATH_PLACES: tuple[str, ...] = ("tiles", "links", "ddr", "host", "sync")
+"""Where a path runs: on the tiles of its IPU, over links, through Streaming Memory, at the host; or all meet."""
+
+_PLACE = {
+    **{"link": "links", "remote_load": "ddr", "remote_store": "ddr"},
+    **{"host_begin": "host", "host_mid": "host", "host_end": "host", "host_run": "host"},
+    **{"sync_external": "sync", "idle": "sync"},
+}
+
+
+def path_stretches(trace: Trace, path: CriticalPath) -> pd.DataFrame:
+    """The pieces of the path by where it runs: columns ipu, place (of :data:`PATH_PLACES`), start and dur in cycles,
+    in order of time; they cover the run without a gap."""
+    import pandas as pd
+
+    kinds, instances = trace.columns("steps")["kind"], trace.columns("instances")
+    places = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in kinds] + [len(PATH_PLACES) - 1])
+    lines = {
+        (line.replica, line.ipu): line
+        for line in ipu_lines(trace, np.arange(len(instances["ipu"])), _extent(path))
+        if ((path.replica == line.replica) & (path.ipu == line.ipu)).any()
+    }
+    found: list[np.ndarray] = []
+    for replica, ipu, start, end, synced in zip(
+        path.replica.tolist(), path.ipu.tolist(), path.start.tolist(), path.end.tolist(), path.sync, strict=True
+    ):
+        line = lines[replica, ipu]
+        low, high = np.searchsorted(line.edges, [start, end])
+        low = max(int(low) - (line.edges[min(int(low), len(line.edges) - 1)] > start), 0)
+        at = np.full(int(high) - low, len(kinds)) if synced else line.step[low : int(high)]
+        place = places[at]
+        edges = np.clip(line.edges[low : int(high) + 1], start, end)
+        new = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+        begins = edges[new]
+        found.append(
+            np.stack([np.full(len(new), ipu), place[new], begins, np.append(begins[1:], end) - begins], axis=1)
+        )
+    rows = np.concatenate(found) if found else np.empty((0, 4), dtype=np.int64)
+    table = pd.DataFrame(rows, columns=["ipu", "place", "start", "dur"])
+    table["place"] = np.array(PATH_PLACES, dtype=object)[rows[:, 1]]
+    return table
+
+
 def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     """Cycles of the path by what is done: columns ipu, kind, op, cycles, the largest first. They sum to the path."""
     import pandas as pd

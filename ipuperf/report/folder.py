@@ -13,6 +13,7 @@ from ipuperf.report.breakdown import breakdown
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
+from ipuperf.report.pipeline import is_pipeline, pipeline_timeline_figure, shown_window
 from ipuperf.report.staging import staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
@@ -69,6 +70,11 @@ def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
 
 
+def _pipeline(trace: Trace) -> Figure:
+    replica = int(trace.columns("instances")["replica"].min())
+    return pipeline_timeline_figure(trace, shown_window(trace, MAX_SLICES), replica)
+
+
 MAX_SLICES = 100_000
 """Slices in the timeline of a report, so that its file stays below 20 MB: some 80 bytes each, with arrows, waits and
 counters."""
@@ -93,6 +99,7 @@ class View:
         write: writes it.
         needs: table of the trace without whose rows it is left out ("": always there).
         remark: what is to be said besides of a trace.
+        of: whether it is of use for a trace that has those rows.
     """
 
     name: str
@@ -100,10 +107,15 @@ class View:
     write: Callable[[Trace, Path], None]
     needs: str = ""
     remark: Callable[[Trace], str] = lambda trace: ""
+    of: Callable[[Trace], bool] = lambda trace: True
 
-    def possible(self, trace: Trace) -> bool:
+    def there(self, trace: Trace) -> bool:
         """Whether the trace has data for it."""
         return not self.needs or any(len(column) for column in trace.columns(self.needs).values())
+
+    def possible(self, trace: Trace) -> bool:
+        """Whether it is written."""
+        return self.there(trace) and self.of(trace)
 
 
 VIEWS: tuple[View, ...] = (
@@ -113,6 +125,8 @@ VIEWS: tuple[View, ...] = (
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
     View("operations.csv", "cycles of each op on each IPU by kind of step, waiting apart", _operations),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
+    View("pipeline.png", "one weight update: forward, backward, copies and waiting of each IPU",
+         drawn(_pipeline), "instances", of=is_pipeline),
     View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
          lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),
     View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),
@@ -124,26 +138,26 @@ VIEWS: tuple[View, ...] = (
 def _index(trace: Trace, views: Sequence[View]) -> str:
     state = "**The program does not fit in memory.**\n\n" if trace.meta["oom"] else ""
     rows = "\n".join(f"| [{view.name}]({view.name}) | {view.holds}{view.remark(trace)} |" for view in views)
-    missing = [view.name for view in VIEWS if view not in views]
+    missing = [view.name for view in VIEWS if not view.there(trace)]
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
     title = f"# Report of a simulated program on {trace.meta['machine']}"
     made = f"Written by ipuperf {trace.meta['ipuperf_version']}. The figures are simulated, not measured."
     return f"{title}\n\n{state}{made}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
 
 
-def write_report(trace: Trace, directory: str | os.PathLike[str]) -> list[Path]:
+def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence[View] = ()) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
-    The files are those of :data:`VIEWS`, and index.md, which says what each holds. Files the trace has no data for are
-    left out, and the index says so. All is written into a temporary folder beside ``directory`` that is then renamed,
-    so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an earlier report that no
-    longer apply are removed.
+    The files are those of :data:`VIEWS`, those of ``also``, and index.md, which says what each holds. Files the trace
+    has no data for are left out, and the index says so. All is written into a temporary folder beside ``directory``
+    that is then renamed, so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an
+    earlier report that no longer apply are removed.
 
     Raises:
         OSError: the folder cannot be written; it then holds what it held before.
     """
     folder = Path(directory)
-    views = [view for view in VIEWS if view.possible(trace)]
+    views = [view for view in (*VIEWS, *also) if view.possible(trace)]
     with staged(folder) as temporary:
         for view in views:
             view.write(trace, temporary / view.name)

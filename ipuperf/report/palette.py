@@ -47,7 +47,10 @@ PHASE_COLOURS: dict[str, str] = {
     "io": "#e8cdb5",
     "other": "#c9b8a4",
 }
-"""Colour of what an instance is for."""
+"""Colour of what an op is for."""
+
+WAITING_COLOUR = "#ececec"
+"""Time in which an IPU waits for others."""
 
 PHASE_LETTERS: dict[str, str] = {"fwd": "F", "recompute": "R", "bwd": "B", "update": "U", "io": "", "other": ""}
 """Letter before the micro-batch number on an instance."""

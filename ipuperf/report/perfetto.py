@@ -142,8 +142,8 @@ def to_perfetto(
     then. Below the lanes of an IPU stand its waits, named by whom they belong to (:mod:`~.waiting`; for a trace of at
     most ``marks.MOST_SLICES`` slices), and the loops inside instances, one slice each with its trips.
 
-    Raises ``ValueError`` if there are more than ``max_slices`` slices (nothing is left out silently), for an unknown
-    unit or a time before 0.
+    Raises ``ValueError`` if there are more than ``max_slices`` slices (nothing is left out silently), for a window
+    outside of the trace, an unknown unit or a time before 0.
     """
     timestamps(np.empty(0, dtype=np.int64), trace.meta["clock_hz"], unit)
     check_limit(trace, window, max_slices)

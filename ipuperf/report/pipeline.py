@@ -19,8 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.instances import instance_work
+from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
-from ipuperf.trace import WAITING_KINDS, Window, check_window, merged_slices
+from ipuperf.report.window import check_inside, whole
+from ipuperf.trace import (
+    PHASES,
+    WAITING_KINDS,
+    Window,
+    fitting_window,
+    instances_in,
+    merged_slices,
+    slice_count,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +49,7 @@ PIPELINE_COLOURS: dict[str, str] = {
     "update": "#e3b75e",
     "io": "#a9bfe3",
     "link": "#55606e",
-    "waiting": "#ececec",
+    "waiting": WAITING_COLOUR,
     "other": "#c9b8a4",
 }
 """Colours of the parts: forward green and backward red as in the figures of the PopTorch tutorial on pipelines."""
@@ -54,7 +65,10 @@ _NAMES = {
     "other": "other",
 }
 _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
+_TEXT: dict[str, Any] = {"fontsize": 6.5, "color": "#202020", "clip_on": True}
 _WIDTH = 1600
+_MOST_SLICES = 2_000_000
+"""Steps that are looked at for a weight update to show, at most: some seconds."""
 _BAR, _GAP = 34, 14
 """Pixels of the bar of an IPU and of the gap below it."""
 
@@ -90,18 +104,20 @@ def _steps(trace: Trace) -> np.ndarray:
     return codes
 
 
-def _rows(trace: Trace, replica: int) -> list[_Row]:
-    """The IPUs of a replica. Raises ``ValueError`` if the trace does not have it."""
+def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row]:
+    """The IPUs of a replica, their instances that touch the window (all by default). Raises ``ValueError`` if the trace
+    does not have the replica."""
     instances, steps = trace.columns("instances"), trace.columns("steps")
     codes = _steps(trace)
     label = codes * (1 + int(steps["lane"].max(initial=0))) + steps["lane"]
     result = []
     of_replica = instances["replica"] == replica
+    near = instances_in(trace, window)
     if not of_replica.any():
         known = np.unique(instances["replica"]).tolist()
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
-        found = merged_slices(trace, label, np.flatnonzero(of_replica & (instances["ipu"] == ipu)))
+        found = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
         found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
         found = found.take(np.argsort(found.start, kind="stable"))
         part = codes[found.step]
@@ -147,6 +163,26 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
         raise ValueError(f"the IPUs do not update their weights equally often ({counts} times); give a window")
     stops = [max(times) for times in zip(*ends, strict=True)]
     return list(zip([_begin(trace), *stops[:-1]], stops, strict=True))
+
+
+def is_pipeline(trace: Trace) -> bool:
+    """Whether several IPUs of a replica work on micro-batches."""
+    instances, phase = trace.columns("instances"), instance_work(trace).phase
+    passes = np.isin(phase, [PHASES.index(name) for name in ("fwd", "recompute", "bwd")])
+    passes &= instances["replica"] == instances["replica"].min(initial=0)
+    return len(np.unique(instances["ipu"][passes])) > 1
+
+
+def shown_window(trace: Trace, most_slices: int) -> Window | None:
+    """The window of a picture that any pipeline has: None, which is one weight update, where its steps are few enough
+    to look at and all IPUs update their weights equally often; else one from the start of at most so many slices."""
+    if slice_count(trace) > _MOST_SLICES:
+        return fitting_window(trace, most_slices)
+    try:
+        _windows(trace, _rows(trace, int(trace.columns("instances")["replica"].min())))
+    except ValueError:
+        return whole(trace)
+    return None
 
 
 def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
@@ -202,7 +238,7 @@ def _extent(row: _Row, chosen: np.ndarray) -> Window | None:
 def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
     """The given window, or the second weight update (the first where there is one), or everything after the start."""
     if window is not None:
-        check_window(window)
+        check_inside(trace, window)
         return window
     found = _windows(trace, rows)
     if found:
@@ -217,7 +253,8 @@ def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0)
     (inference) all of the run but the fixed host cost at its start. Time without a step is waiting.
 
     Raises:
-        ValueError: no such replica, an empty window, or, without a window, IPUs that update unequally often.
+        ValueError: no such replica, an empty window or one outside of the trace, or, without a window, IPUs that update
+            unequally often.
     """
     rows = _rows(trace, replica)
     begin, end = _chosen(trace, rows, window)
@@ -261,34 +298,44 @@ def _micro_batches(rows: list[_Row], window: Window) -> dict[str, list[list[Wind
 
 
 def _labels(axes: Axes, rows: list[_Row], window: Window, unit: float) -> bool:
-    """Number the micro-batches where there is room and frame the first one; whether there was one to frame."""
+    """Number the micro-batches, where a bar is too narrow above it, and frame the first one; whether there was one to
+    frame."""
     from matplotlib.patches import Rectangle
 
-    framed = False
-    for part, letter in (("fwd", "F"), ("bwd", "B")):
-        for number, runs in enumerate(_micro_batches(rows, window)[part]):
-            top = number * (_BAR + _GAP) + _GAP // 2
-            for micro_batch, (begin, end) in enumerate(runs):
-                pixels = (end - begin) * _WIDTH / (window[1] - window[0])
-                left, width = (begin - window[0]) / unit, (end - begin) / unit
-                text = f"{letter}{micro_batch + 1}"
-                if pixels >= 6 * len(text) + 3:
-                    axes.text(left + width / 2, top + _BAR / 2, text, ha="center", va="center", fontsize=6.5,
-                              color="#202020", clip_on=True)  # fmt: skip
-                if micro_batch == 0:
-                    framed = True
-                    axes.add_patch(Rectangle((left, top - 2), width, _BAR + 3, fill=False, linewidth=1.6,
-                                             edgecolor="#0b6b1d" if part == "fwd" else "#a4120c"))  # fmt: skip
+    framed, scale = False, _WIDTH / (window[1] - window[0])
+    for number, row_top in enumerate(n * (_BAR + _GAP) + _GAP // 2 for n in range(len(rows))):
+        free = -np.inf  # the pixel up to which something stands above the bar
+        for begin, end, part, micro_batch in _in_order(rows, window, number):
+            left, width = (begin - window[0]) / unit, (end - begin) / unit
+            text = f"{'F' if part == 'fwd' else 'B'}{micro_batch + 1}"
+            needed, middle = 6 * len(text) + 3, ((begin + end) / 2 - window[0]) * scale
+            if (end - begin) * scale >= needed:
+                axes.text(left + width / 2, row_top + _BAR / 2, text, ha="center", va="center", **_TEXT)
+            elif middle - needed / 2 >= free:
+                free = middle + needed / 2
+                axes.text(
+                    left + width / 2, row_top - (4 if micro_batch == 0 else 1), text, ha="center", va="bottom", **_TEXT
+                )
+            if micro_batch == 0:
+                framed = True
+                axes.add_patch(Rectangle((left, row_top - 2), width, _BAR + 3, fill=False, linewidth=1.6,
+                                         edgecolor="#0b6b1d" if part == "fwd" else "#a4120c"))  # fmt: skip
     return framed
+
+
+def _in_order(rows: list[_Row], window: Window, number: int) -> list[tuple[int, int, str, int]]:
+    """Begin, end, part and micro-batch of the stretches of an IPU in order of time."""
+    found = _micro_batches(rows, window)
+    return sorted((*run, part, place) for part in found for place, run in enumerate(found[part][number]))
 
 
 def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica: int = 0) -> Figure:
     """One weight update in the manner of PopVision's execution trace: a bar per IPU, coloured by what it does.
 
     A column has the colour of the part (:data:`PIPELINE_PARTS`) that fills most of it. Where each IPU has one stage,
-    micro-batches are numbered from 1 and the first one is framed, forward in green and backward in red, as in the
-    figure of the PopTorch tutorial. ``window`` and ``replica`` as for :func:`pipeline_split`; the axis counts from the
-    begin of the window.
+    micro-batches are numbered from 1 (above a bar that is too narrow) and the first one is framed, forward in green and
+    backward in red, as in the figure of the PopTorch tutorial. ``window`` and ``replica`` as for
+    :func:`pipeline_split`; the axis counts from the begin of the window.
 
     Raises:
         ValueError: see :func:`pipeline_split`.
@@ -296,7 +343,8 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = _rows(trace, replica)
+    check_inside(trace, window)
+    rows = _rows(trace, replica, window)
     window = _chosen(trace, rows, window)
     image, present = _image(rows, window)
     length = window[1] - window[0]
@@ -304,6 +352,7 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     figure = Figure(figsize=(13, 1.5 + 0.5 * len(rows)), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.imshow(image, extent=(0, length / unit, len(image), 0), aspect="auto", interpolation="nearest")
+    axes.set_ylim(len(image), -_GAP // 2)
     framed = _labels(axes, rows, window, unit)
     axes.set_yticks([(_BAR + _GAP) * (n + 0.5) for n in range(len(rows))], [f"IPU {row.ipu}" for row in rows])
     axes.tick_params(axis="y", length=0)

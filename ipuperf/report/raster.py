@@ -20,8 +20,9 @@ class Raster:
         self.rows, self.window, self.width = rows, window, width
         self._slope = np.zeros(rows * (width + 2))
 
-    def add(self, row: np.ndarray, start: np.ndarray, dur: np.ndarray) -> None:
-        """Add slices: row index, start and duration in cycles. Parts outside the window are left out."""
+    def add(self, row: np.ndarray, start: np.ndarray, dur: np.ndarray, share: np.ndarray | float = 1.0) -> None:
+        """Add slices: row index, start and duration in cycles, and the share of that time that counts. Parts outside
+        the window are left out."""
         scale = self.width / (self.window[1] - self.window[0])
         for edge, sign in ((start, 1.0), (start + dur, -1.0)):
             # The integral over a pixel of "the slice has begun" is a ramp from 0 to 1 within the pixel of its edge.
@@ -29,8 +30,8 @@ class Raster:
             pixel = np.minimum(place.astype(np.int64), self.width)
             within = place - pixel
             at = np.asarray(row, dtype=np.int64) * (self.width + 2) + pixel
-            self._slope += sign * np.bincount(at, weights=1.0 - within, minlength=len(self._slope))
-            self._slope += sign * np.bincount(at + 1, weights=within, minlength=len(self._slope))
+            self._slope += sign * np.bincount(at, weights=(1.0 - within) * share, minlength=len(self._slope))
+            self._slope += sign * np.bincount(at + 1, weights=within * share, minlength=len(self._slope))
 
     def cover(self, row: np.ndarray, pixel: np.ndarray, fraction: np.ndarray) -> None:
         """Add to what is covered of single pixels."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS
+from ipuperf.report.instances import instance_work, step_phases
+from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
-from ipuperf.trace import KINDS, PHASES, Window, check_window, pairs, slice_batches, spent
+from ipuperf.report.window import check_inside, whole
+from ipuperf.trace import KINDS, PHASES, Slices, Window, pairs, slice_batches, slice_count, slices, spent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +28,15 @@ MAX_ROWS = 64
 
 MAX_LABELS = 600
 
+MOST_EXPANDED = 5_000_000
+"""Slices that are drawn one by one at most; of more, instances narrower than a pixel are each drawn in one go."""
+
 _AT_ONCE = 1000
 """Steps in loops drawn together, each in up to ``WIDTH`` pixels."""
+
+
+WORK: dict[str, str] = {**PHASE_COLOURS, "waiting for other IPUs": WAITING_COLOUR}
+"""What the time of an IPU is for, and its colour."""
 
 
 @dataclass(frozen=True)
@@ -67,54 +77,77 @@ def _rows(trace: Trace) -> _Rows:
     return _Rows(shown, np.where(row < MAX_ROWS, row, -1), max(len(keys) - MAX_ROWS, 0))
 
 
-def whole(trace: Trace) -> Window:
-    """Window of everything the trace holds; raises ``ValueError`` if nothing was executed."""
-    starts, ends = [], []
-    for name in ("runs", "instances"):
-        table = trace.columns(name)
-        if len(table["start"]):
-            starts.append(int(table["start"].min()))
-            ends.append(int((table["start"] + table["dur"]).max()))
-    if not starts or max(ends) <= min(starts):
-        raise ValueError("the trace has no runs and no instances: there is no timeline to draw")
-    return min(starts), max(ends)
-
-
-def instance_phases(trace: Trace) -> np.ndarray:
-    """What each instance is for: the phase on whose ops its segment spends most cycles, as an index into ``PHASES``."""
-    steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
-    other = PHASES.index("other")
-    by_op = {int(op): PHASES.index(phase) for op, phase in zip(ops["op_id"], ops["phase"], strict=True)}
-    phase = np.array([by_op.get(int(op), -1) for op in steps["op_id"]], dtype=np.int64)
-    cycles = np.zeros((len(template.segments) + 1, len(PHASES)))
-    known = phase >= 0
-    spent_on = (steps["dur"] * template.trips)[known]
-    np.add.at(cycles, (template.place(steps["segment"][known]), phase[known]), spent_on)
-    best = np.where(cycles.max(axis=1) > 0, cycles.argmax(axis=1), other)
-    return best[template.place(trace.columns("instances")["segment"])]
-
-
 def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray, np.ndarray]:
     """Fractions by kind of lane 0 and of all other lanes, each of shape (IPUs, kinds, width)."""
-    steps = trace.columns("steps")
+    lane = np.minimum(trace.columns("steps")["lane"], 1)
+    found = _covered(trace, rows, window, lane * len(KINDS) + _kind_codes(trace), 2 * len(KINDS))
+    return found[:, : len(KINDS)], found[:, len(KINDS) :]
+
+
+def kind_cover(trace: Trace, ipus: Sequence[tuple[int, int]], window: Window, width: int = WIDTH) -> np.ndarray:
+    """Shares of each of ``width`` pixels by kind of step on the compute tiles of IPUs, given as (replica, IPU): shape
+    (IPUs, kinds in the order of ``KIND_COLOURS``, pixels)."""
+    instances = trace.columns("instances")
+    row = np.full(len(instances["ipu"]), -1, dtype=np.int64)
+    for place, (replica, ipu) in enumerate(ipus):
+        row[(instances["replica"] == replica) & (instances["ipu"] == ipu)] = place
+    code = np.where(trace.columns("steps")["lane"] == 0, _kind_codes(trace), -1)
+    return _covered(trace, _Rows(list(ipus), row, 0), window, code, len(KIND_COLOURS), width)
+
+
+def _kind_codes(trace: Trace) -> np.ndarray:
+    """For each row of table ``steps`` the place of its kind in ``KIND_COLOURS``."""
     order = list(KIND_COLOURS)
-    code = np.array([order.index(kind) for kind in KINDS])
-    kind = code[[KINDS.index(name) for name in steps["kind"]]] if len(steps["kind"]) else np.empty(0, dtype=np.int64)
-    count = len(rows.keys) * len(KINDS)
-    raster = Raster(2 * count, window, WIDTH)
+    return np.array([order.index(kind) for kind in trace.columns("steps")["kind"].tolist()], dtype=np.int64)
+
+
+def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
+    """Fractions by phase of the ops on the compute tiles, waiting apart, of shape (IPUs, phases + 1, width)."""
+    phase = step_phases(trace)
+    phase = np.where(phase < 0, PHASES.index("other"), phase)
+    phase = np.where(trace.columns("steps")["lane"] == 0, phase, -1)
+    return _covered(trace, rows, window, phase, len(WORK))
+
+
+def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes: int, width: int = WIDTH) -> np.ndarray:
+    """Fractions of each pixel by ``code`` of table ``steps`` (-1: left out), of shape (IPUs, codes, width)."""
+    raster = Raster(len(rows.keys) * codes, window, width)
 
     def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
-        return np.minimum(steps["lane"][step], 1) * count + rows.of_instance[instance] * len(KINDS) + kind[step]
+        return rows.of_instance[instance] * codes + code[step]
 
-    for piece in slice_batches(trace, window, steps=trace.template.loop < 0):
-        drawn = rows.of_instance[piece.instance] >= 0
-        raster.add(target(piece.instance, piece.step)[drawn], piece.start[drawn], piece.dur[drawn])
-    instance, step = pairs(trace, np.flatnonzero(rows.of_instance >= 0), trace.template.loop >= 0)
+    drawn, plain = np.flatnonzero(rows.of_instance >= 0), (trace.template.loop < 0) & (code >= 0)
+    pieces: Iterator[Slices]
+    if slice_count(trace, window) > MOST_EXPANDED:
+        drawn = _add_narrow(raster, trace, drawn, code, rows.of_instance * codes)
+        parts = np.array_split(drawn, len(drawn) // _AT_ONCE + 1)
+        pieces = (slices(trace, window, part, plain) for part in parts)
+    else:
+        pieces = slice_batches(trace, window, steps=plain)
+    for piece in pieces:
+        shown = rows.of_instance[piece.instance] >= 0
+        raster.add(target(piece.instance, piece.step)[shown], piece.start[shown], piece.dur[shown])
+    instance, step = pairs(trace, drawn, (trace.template.loop >= 0) & (code >= 0))
     for part in np.array_split(np.arange(len(step)), len(step) // _AT_ONCE + 1):
         _add_loops(raster, trace, instance[part], step[part], target(instance[part], step[part]))
-    shape = (2, len(rows.keys), len(KINDS), WIDTH)
-    first, others = raster.fractions().reshape(shape)
-    return first, others
+    return raster.fractions().reshape(len(rows.keys), codes, width)
+
+
+def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Draw instances that are narrower than a pixel, each code evenly over its instance; the others, which are left to
+    draw. ``first`` is the target of code 0 of each row of ``instances``."""
+    pixels = raster.width / (raster.window[1] - raster.window[0])
+    instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
+    narrow = drawn[instances["dur"][drawn] * pixels < 1]
+    there = narrow[(instances["dur"][narrow] > 0) & (template.place(instances["segment"][narrow]) >= 0)]
+    start, dur, place = instances["start"][there], instances["dur"][there], template.place(instances["segment"][there])
+    of_step = template.place(steps["segment"])
+    for one in np.unique(code[code >= 0]).tolist():
+        cycles = np.where(code == one, steps["dur"] * template.trips, 0)
+        total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
+        some = total > 0
+        raster.add(first[there][some] + one, start[some], dur[some], total[some] / dur[some])
+    return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 
 def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndarray, target: np.ndarray) -> None:
@@ -135,22 +168,12 @@ def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndar
     raster.cover(target[row], pixel, (done[1] - done[0]) * pixels)
 
 
-def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
-    """Fractions by phase of the instances, of shape (IPUs, phases, width)."""
-    instances, phase = trace.columns("instances"), instance_phases(trace)
-    raster = Raster(len(rows.keys) * len(PHASES), window, WIDTH)
-    drawn = rows.of_instance >= 0
-    target = rows.of_instance * len(PHASES) + phase
-    raster.add(target[drawn], instances["start"][drawn], instances["dur"][drawn])
-    return raster.fractions().reshape(len(rows.keys), len(PHASES), WIDTH)
-
-
 def _image(work: np.ndarray, first: np.ndarray, others: np.ndarray, heights: _Heights) -> tuple[np.ndarray, int, bool]:
     """The whole picture, the pixels of one IPU row, and whether it has a strip for further lanes."""
     total = work.sum(axis=1, keepdims=True)
-    work = np.where(total >= 0.5, work / np.maximum(total, 0.5), work)  # clean edges between instances
+    work = np.where(total >= 0.5, work / np.maximum(total, 0.5), work)  # clean edges between steps
     kind_rgb = colours(list(KIND_COLOURS), KIND_COLOURS)
-    phase_rgb = colours(PHASES, PHASE_COLOURS)
+    phase_rgb = colours(list(WORK), WORK)
     overlapped = bool(others.any())
     pieces = []
     for row in range(len(first)):
@@ -163,16 +186,16 @@ def _image(work: np.ndarray, first: np.ndarray, others: np.ndarray, heights: _He
 
 
 def _labels(axes: Axes, trace: Trace, rows: _Rows, window: Window, row_height: int) -> None:
-    """Write F and B with the micro-batch number on instances wide enough to hold it."""
-    instances, phase = trace.columns("instances"), instance_phases(trace)
+    """Write F and B with the micro-batch number on the work of instances that is wide enough to hold it."""
+    instances, work = trace.columns("instances"), instance_work(trace)
     per_us = 1e6 / trace.meta["clock_hz"]
-    start = np.clip(instances["start"], *window)
-    stop = np.clip(instances["start"] + instances["dur"], *window)
+    start = np.clip(work.start, *window)
+    stop = np.clip(work.start + work.dur, *window)
     pixels = (stop - start) * WIDTH / (window[1] - window[0])
     wide = np.flatnonzero((pixels >= 26) & (rows.of_instance >= 0))
     for row in wide[np.argsort(-pixels[wide], kind="stable")][:MAX_LABELS]:
         number = int(instances["micro_batch"][row])
-        text = PHASE_LETTERS[PHASES[phase[row]]] + (str(number) if number >= 0 else "")
+        text = PHASE_LETTERS[PHASES[work.phase[row]]] + (str(number) if number >= 0 else "")
         if text and pixels[row] >= 9 * len(text) + 6:
             y = rows.of_instance[row] * row_height + _TALL.work / 2
             middle = (start[row] + stop[row]) / 2 * per_us
@@ -184,9 +207,9 @@ def _legend(figure: Figure, first: np.ndarray, others: np.ndarray, work: np.ndar
 
     seen = (first.sum(axis=(0, 2)) + others.sum(axis=(0, 2))) > 0
     entries: dict[str, str] = {}
-    for phase, present in zip(PHASES, work.sum(axis=(0, 2)) > 0, strict=True):
+    for phase, present in zip(WORK, work.sum(axis=(0, 2)) > 0, strict=True):
         if present:
-            entries[phase] = PHASE_COLOURS[phase]
+            entries[phase] = WORK[phase]
     for kind, present in zip(KIND_COLOURS, seen, strict=True):
         if present:
             entries.setdefault(KIND_LABELS[kind], KIND_COLOURS[kind])
@@ -199,20 +222,18 @@ def _legend(figure: Figure, first: np.ndarray, others: np.ndarray, work: np.ndar
 def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     """Timeline of all stored IPUs within ``window`` (cycles, half open; everything by default).
 
-    Each IPU has a strip of its micro-batches (forward, backward, update; numbered where there is room) and a BSP strip
-    of what the time is spent on: a column is split in proportion to the kinds of step within its pixel, white is no
-    step. A third, thin strip shows lanes other than the compute tiles, if there are any. Time is in microseconds below
-    and in cycles above. Slices are turned into pixels first, so the size of the trace does not matter.
+    Each IPU has a strip of what its work is for (forward, backward, update; micro-batches numbered where there is room;
+    waiting for other IPUs apart) and a BSP strip of what the time is spent on: a column is split in proportion to the
+    kinds of step within its pixel, white is no step. A third, thin strip shows lanes other than the compute tiles, if
+    there are any. Time is in microseconds below and in cycles above. Slices are turned into pixels first, so the size
+    of the trace does not matter.
 
     Raises ``ValueError`` if the trace holds nothing that was executed, or the window is empty.
     """
     from matplotlib.figure import Figure
 
     window = whole(trace) if window is None else window
-    check_window(window)
-    begin, end = whole(trace)
-    if window[0] >= end or window[1] <= begin:
-        raise ValueError(f"timeline: window {window!r} lies outside of the trace, cycles {begin:,} to {end:,}")
+    check_inside(trace, window)
     rows = _rows(trace)
     first, others = _kind_strips(trace, rows, window)
     work = _work_strip(trace, rows, window)

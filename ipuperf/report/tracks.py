@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.instances import InstanceWork, instance_work
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
-from ipuperf.report.timeline import instance_phases
 from ipuperf.report.waiting import OWNERS, Waits
+from ipuperf.report.window import check_inside
 from ipuperf.trace import PHASES, Window, slice_count, slices
 from ipuperf.trace.columns import lookup
 
@@ -59,7 +60,9 @@ class CounterTrack:
 
 
 def check_limit(trace: Trace, window: Window | None, max_slices: int) -> None:
-    """Raise ``ValueError`` with the remedy if the window holds more than ``max_slices`` slices."""
+    """Raise ``ValueError`` for a window outside of the trace, and with the remedy if it holds more than ``max_slices``
+    slices."""
+    check_inside(trace, window)
     count = slice_count(trace, window)
     if count > max_slices:
         raise ValueError(
@@ -124,15 +127,16 @@ def _step_describer(trace: Trace) -> Callable[[int], Description]:
     return describe
 
 
-def _instance_describer(trace: Trace) -> Callable[[int], Description]:
-    instances, phases = trace.columns("instances"), instance_phases(trace)
+def _instance_describer(trace: Trace, work: InstanceWork) -> Callable[[int], Description]:
+    instances = trace.columns("instances")
 
     def describe(row: int) -> Description:
-        phase = PHASES[phases[row]]
+        phase = PHASES[work.phase[row]]
         micro_batch = int(instances["micro_batch"][row])
-        keys = ("segment", "iteration", "parent", "dur")
-        args: dict[str, int | float | str] = {key: int(instances[key][row]) for key in keys}
-        args["run"], args["cycles"] = args.pop("parent"), args.pop("dur")
+        args: dict[str, int | float | str] = {key: int(instances[key][row]) for key in ("segment", "iteration")}
+        args["run"], args["cycles"] = int(instances["parent"][row]), int(work.dur[row])
+        if work.waiting[row]:
+            args["waiting_cycles"] = int(work.waiting[row])
         if micro_batch < 0:
             return phase, "instance", args
         args["micro_batch"] = micro_batch
@@ -229,17 +233,19 @@ def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | No
 
 
 def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTrack]:
-    """All tracks of slices that touch the window: per IPU its instances, its lanes (with the arrows of copies), whom it
-    waits for and the loops inside instances, then the channels of the host."""
-    instances, describe_instance = trace.columns("instances"), _instance_describer(trace)
+    """All tracks of slices that touch the window: per IPU the work of its instances, its lanes (with the arrows of
+    copies), whom it waits for and the loops inside instances, then the channels of the host."""
+    instances, work = trace.columns("instances"), instance_work(trace)
+    describe_instance = _instance_describer(trace, work)
     known, waiting = arrows(trace, window), run_waits(trace, window)
     pairs = np.unique(np.stack([instances["replica"], instances["ipu"]], axis=1), axis=0)
     for replica, ipu in pairs.tolist():
         group = ipu_group(trace, replica, ipu)
         rows = np.flatnonzero((instances["replica"] == replica) & (instances["ipu"] == ipu))
         near = rows[_touching(instances["start"][rows], instances["dur"][rows], window)]
-        start, dur = instances["start"][near], instances["dur"][near]
-        yield from _packed(group, "micro-batches", start, dur, near, describe_instance)
+        own = rows[work.dur[rows] > 0]
+        own = own[_touching(work.start[own], work.dur[own], window)]
+        yield from _packed(group, "micro-batches", work.start[own], work.dur[own], own, describe_instance)
         for lane, track in _lane_tracks(trace, group, rows, window):
             yield track if lane else _with_arrows(trace, track, ipu, known)
         yield from _waiting(group, waiting, replica, ipu, window)

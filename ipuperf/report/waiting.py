@@ -184,7 +184,8 @@ def ipu_lines(trace: Trace, rows: np.ndarray, window: Window) -> list[IpuLine]:
         start, end = np.clip(found.start, *window), np.clip(found.start + found.dur, *window)
         there = start < end
         start, end, step = start[there], end[there], found.step[there]
-        edges = np.unique(np.concatenate([start, end, window]))
+        edges = np.sort(np.concatenate([start, end, window]))
+        edges = edges[np.append(True, edges[1:] != edges[:-1])]
         does, at = np.full(len(edges) - 1, _WAITS), np.full(len(edges) - 1, -1)
         for lane in np.unique(steps["lane"][step])[::-1].tolist():
             chosen = np.flatnonzero(steps["lane"][step] == lane)

@@ -7,10 +7,9 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,17 @@ from ipuperf.ir import Ir, Stream
 from ipuperf.ops.float8 import needed_architecture
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
+from ipuperf.runtime.live import RunLine, simulating
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
+    from ipuperf.report import View
     from ipuperf.trace import Trace
+
+    from .origin import Origin
 
 
 def choose_machine(
@@ -110,6 +113,7 @@ class Executable:
         self.name = name
         self.report_name = report_name
         self.runs = 0
+        self._line = RunLine(name)
         self.samples_per_run: int | None = None
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
@@ -133,7 +137,7 @@ class Executable:
         for name, kept in vars(Executable).items():
             if isinstance(kept, cached_property):
                 other.__dict__.pop(name, None)
-        other.machine, other.runs = machine, 0
+        other.machine, other.runs, other._line = machine, 0, RunLine(self.name)
         if lowered_alike:
             other.device_program = self.device_program
         return other
@@ -168,7 +172,7 @@ class Executable:
         from ipuperf.simulation import simulate
 
         program = self.device_program
-        with self.ir.deep_calls(), _shown(self.name) as progress:
+        with self.ir.deep_calls(), simulating(self.name) as progress:
             return simulate(program, self.machine, progress=progress, **self.host_options)
 
     @cached_property
@@ -222,6 +226,8 @@ class Executable:
     def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
         """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances, by more
         in the first run after the program was loaded."""
+        if self.settings.before_run is not None:
+            self.settings.before_run(self)
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
@@ -230,26 +236,16 @@ class Executable:
             write_auto_report(self)
         clock = active_clock()
         if clock is not None:
-            clock.advance(self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds))
+            seconds = self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds)
+            clock.advance(seconds)
+            self._line.ran(seconds, self.samples_per_run, outputs)
         self._loaded = True
         return outputs
 
     def unload(self) -> None:
         """The device is given up, so the next run is a first one again."""
         self._loaded = False
-
-
-@contextmanager
-def _shown(name: str) -> Iterator[Callable[[int], object] | None]:
-    """Who is told how far the simulation of a program is: on a terminal a line that shows the simulated cycles
-    after two seconds and goes away at the end, elsewhere nobody."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(desc=f"simulating {name}", unit=" cycles", unit_scale=True, delay=2, leave=False) as line:
-        yield lambda now: line.update(now - line.n)
+        self._line.close()
 
 
 def write_reports(
@@ -281,7 +277,21 @@ def write_reports(
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
         folder = Path(settings.report_directory) / f"{number}-{stem}"
         if executable.is_compiled or not compiled:
-            write_report(executable.trace, folder)
+            origin = settings.origin
+            also = [] if origin is None else [_started(replace(origin, session=number))]
+            write_report(executable.trace, folder, also)
             folders.append(folder)
             written(folder)
     return folders
+
+
+def _started(origin: Origin) -> View:
+    """The file of a report that says how its program was started."""
+    from ipuperf.report import View
+
+    from .origin import ORIGIN
+
+    def write(trace: Trace, path: Path) -> None:
+        path.write_text(origin.text(), encoding="utf-8")
+
+    return View(ORIGIN, "how the program was started", write)

@@ -22,13 +22,19 @@ from typing import Any
 
 FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
 _PACKAGE = "ipuperf"
-_STAND_INS = {"test_util": "ipuperf.popart.test_util"}
-"""Modules beside PopART that a program gets where it has none of its own."""
+_STAND_INS = {
+    "test_util": "ipuperf.popart.test_util",
+    "examples_utils": "ipuperf.cppimport.examples_utils",
+    "horovod": "ipuperf.popdist.horovod",
+}
+"""Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
 _IN_FRONT = frozenset({"cppimport"})
 """Names whose stand-in hands on to the real package what is not the IPU's, so that both may be there."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart and poptorch are here",
+    "horovod": "Horovod is not installed; for one process horovod.torch is here",
+    "examples_utils": "it is not installed; its load_lib is here, for its parsing see docs/applications.md",
 }
 
 
@@ -68,21 +74,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
-        top, dot, rest = fullname.partition(".")
-        if top not in self.targets:
-            return None
-        name = self.targets[top] + dot + rest
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            is_package = hasattr(loaded, "__path__")
-        else:
-            found = importlib.util.find_spec(name)
-            if found is None:
-                return None
-            is_package = found.submodule_search_locations is not None
-        return importlib.machinery.ModuleSpec(
-            fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
-        )
+        return _alias_spec(fullname, self.targets)
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
@@ -94,6 +86,25 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         )
         if version:
             yield _Distribution(name, version)
+
+
+def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machinery.ModuleSpec | None:
+    """A spec that leads from ``fullname`` to the module that stands for it, or ``None`` if there is none."""
+    top, dot, rest = fullname.partition(".")
+    if top not in targets:
+        return None
+    name = targets[top] + dot + rest
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        is_package = hasattr(loaded, "__path__")
+    else:
+        found = importlib.util.find_spec(name)
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+    return importlib.machinery.ModuleSpec(
+        fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
+    )
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -113,14 +124,13 @@ class _Distribution(importlib.metadata.Distribution):
 
 class _LastFinder(importlib.abc.MetaPathFinder):
     """Stands last in ``sys.meta_path``: finds stand-ins for modules that nothing else found, and says what there is of
-    PopART where a part of it is asked for that is not here."""
+    PopART and the stand-ins where a part is asked for that is not here."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname in _STAND_INS and "popart" in installed_names():
-            name = _STAND_INS[fullname]
-            return importlib.machinery.ModuleSpec(fullname, _AliasLoader(name), origin=f"ipuperf: {name}")
+        if "popart" in installed_names() and (spec := _alias_spec(fullname, _STAND_INS)) is not None:
+            return spec
         package, dot, _ = fullname.partition(".")
         if dot and package in _IN_PART:
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)
@@ -184,7 +194,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
-                del sys.modules[name]
+                _take_out(name)
     if not finder.targets:
         sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
 

@@ -48,6 +48,16 @@ class RunContext:
             yield found
 
     @contextmanager
+    def afresh(self) -> Iterator[None]:
+        """Nothing kept by any front end and no clock within the block, as in a process of its own."""
+        kept, clocks = self._kept, self.clocks
+        self._kept, self.clocks = {}, []
+        try:
+            yield
+        finally:
+            self._kept, self.clocks = kept, clocks
+
+    @contextmanager
     def entered(self, stack: list[T], value: T) -> Iterator[T]:
         """``value`` on top of ``stack``, one of this context, within the block."""
         depth = len(stack)

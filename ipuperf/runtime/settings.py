@@ -6,6 +6,7 @@ The command line (or a notebook) sets them with :func:`use_settings`; a program 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
     from .executable import Executable
+    from .origin import Origin
 
 AUTO = "auto"
 AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64")
@@ -36,12 +38,16 @@ class RunSettings:
             None: nowhere.
         strict_memory: a program that does not fit into In-Processor-Memory is an error.
         executables: every executable made under these settings, in order of creation.
+        origin: how the program was started, for the folders of reports; None: nobody said.
+        before_run: told each executable before each of its runs; what it raises ends the program.
     """
 
     machine: str | Machine = AUTO
     report_directory: Path | None = None
     strict_memory: bool = False
     executables: list[Executable] = field(default_factory=list)
+    origin: Origin | None = None
+    before_run: Callable[[Executable], None] | None = None
 
 
 def current_settings() -> RunSettings:

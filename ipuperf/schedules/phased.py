@@ -109,7 +109,7 @@ def phased_serial(
     separate_backward_phase: bool = False,
     inference: bool = False,
 ) -> Timetable:
-    """``SerialPhasedExecution``: every phase on one group of IPUs, the stages of a phase side by side.
+    """``SerialPhasedExecution``: phase by phase on one group of IPUs, the stages of a phase side by side.
 
     Stash is 0 on chip: activations, weights, optimiser state and accumulators are off chip by default. Any M.
 
@@ -117,23 +117,18 @@ def phased_serial(
         phases: forward phases.
         micro_batches: M, run one after the other.
         stages_per_phase: IPUs of the group (0..n-1), if ``ipus`` is not given.
-        ipus: per phase the IPUs of its stages; all have to come from the same group as phase 0.
+        ipus: per phase the IPUs of its stages, of which the group is made.
         liveness, separate_backward_phase: see :func:`phase_numbers`.
         inference: forward phases only.
 
     Raises:
-        ScheduleError: counts below 1, or a phase on other IPUs than phase 0.
+        ScheduleError: counts below 1, or two stages of a phase on one IPU.
     """
     name = "phased_serial"
     check_counts(name, phases, micro_batches, "phases")
     check_counts(name, stages_per_phase, micro_batches, "stages per phase")
     group = tuple(range(stages_per_phase))
     groups = check_devices(name, phases, ipus if ipus is not None else [group] * phases, concurrent=True)
-    for phase, used in enumerate(groups):
-        if not set(used) <= set(groups[0]):
-            raise ScheduleError(
-                f"{name}: phase {phase} is on IPUs {list(used)}; allowed are the IPUs of phase 0: {list(groups[0])}"
-            )
     return _phased(name, micro_batches, groups, phase_numbers(phases, liveness, separate_backward_phase), inference)
 
 

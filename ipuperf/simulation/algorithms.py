@@ -112,21 +112,40 @@ def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
     return found
 
 
-def collective_sync(machine: Machine, placement: Sequence[Sequence[int]]) -> int:
-    """Cycles of the syncs before each round of a collective between replicas that are placed so.
+@dataclass(frozen=True)
+class CollectiveSyncs:
+    """Cycles of the syncs before each round of a collective.
 
-    A copy between replicas is synchronised globally: all tiles of all IPUs of all replicas meet (Poplar's
-    ``SyncType::GLOBAL``). On one IPU-Machine that takes as long as an external sync, on several
-    :attr:`~ipuperf.machine.IpuMachine.global_sync_cycles`. On a torus such copies of replicas of several IPUs are made
-    one pair of IPUs after the other, because all at once could block the links that they pass through
-    (``splitExchangesToAvoidDeadlock`` of PopLibs' ``ReplicatedCollectives``): so many exchanges, each with its sync,
-    wherever the tensor lies (an assumption: the parts on other IPUs are empty).
+    Attributes:
+        near, far: where all members are IPUs of one IPU-Machine, and where they are not.
+        ipus_per_machine: IPU ``i`` of the machine is one of IPU-Machine ``i // ipus_per_machine``.
     """
-    per_machine = machine.ipu_machine.ipus
-    sync = machine.chip.external_sync_cycles
-    if len({ipu // per_machine for ipus in placement for ipu in ipus}) > 1:
-        sync = max(sync, machine.ipu_machine.global_sync_cycles)
-    return sync * (max(1, len(placement[0]) // 2) if machine.wiring == "torus" else 1)
+
+    near: int
+    far: int
+    ipus_per_machine: int
+
+    def before(self, members: Ring) -> int:
+        """Those before a round among these IPUs."""
+        return self.far if len({ipu // self.ipus_per_machine for ipu in members}) > 1 else self.near
+
+
+def collective_syncs(machine: Machine, placement: Sequence[Sequence[int]]) -> CollectiveSyncs:
+    """The syncs of a program whose replicas are placed so.
+
+    A copy between replicas is synchronised globally (Poplar's ``SyncType::GLOBAL``). On one IPU-Machine that takes as
+    long as an external sync, on several :attr:`~ipuperf.machine.IpuMachine.global_sync_cycles`, which was fitted to
+    collectives of all replicas and has in it what a round between machines needs besides. So a group on one
+    IPU-Machine pays the former, as if the others were not asked: PopLibs puts the signal itself at 15 ns a hop
+    (``lib/poplibs_test/Util.cpp``), less than the external sync on up to 64 IPUs. On a torus copies of replicas of
+    several IPUs are made one pair of IPUs after the other, because all at once could block the links that they pass
+    through (``splitExchangesToAvoidDeadlock`` of PopLibs' ``ReplicatedCollectives``): so many exchanges, each with its
+    sync, wherever the tensor lies (an assumption: the parts on other IPUs are empty).
+    """
+    pairs = max(1, len(placement[0]) // 2) if machine.wiring == "torus" else 1
+    near = machine.chip.external_sync_cycles
+    far = max(near, machine.ipu_machine.global_sync_cycles)
+    return CollectiveSyncs(near * pairs, far * pairs, machine.ipu_machine.ipus)
 
 
 @dataclass
@@ -135,12 +154,12 @@ class Planner:
 
     Args:
         clock_hz: tile clock.
-        sync: cycles of the syncs before a round.
+        syncs: before each round.
     """
 
     topology: Topology
     clock_hz: int
-    sync: int
+    syncs: CollectiveSyncs
     _plans: dict[tuple[object, ...], CollectivePlan] = field(default_factory=dict, repr=False)
 
     def plan(self, step: Collective, members: Ring) -> CollectivePlan:
@@ -173,7 +192,8 @@ class Planner:
                 load[link.resource] = load.get(link.resource, 0) + item.chunk(step.bytes)
                 rate[link.resource] = link.bandwidth_bytes_per_s
         moving = max(-(-moved * self.clock_hz // rate[name]) for name, moved in load.items())
-        return item.times * (self.sync + latency + moving + reduce_cycles(item, step, len(members)))
+        sync = self.syncs.before(members)
+        return item.times * (sync + latency + moving + reduce_cycles(item, step, len(members)))
 
     def _candidates(self, step: Collective, members: Ring) -> list[CollectivePlan]:
         ring = self.topology.ring(members)

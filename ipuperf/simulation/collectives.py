@@ -1,7 +1,7 @@
 """Collectives as rounds of sends over the links; :mod:`.algorithms` says which rounds.
 
 A round ends for a member when everything it sends and receives has arrived; in a reducing round it then computes.
-Between rounds all members meet in a sync of all replicas (:func:`.algorithms.collective_sync`): the next round begins
+Before each round all members meet in a sync (:func:`.algorithms.collective_syncs`): the next round begins
 for all of them ``sync`` cycles after the slowest. After the last round nobody waits.
 
 **Closed form.** Without other traffic, when ring neighbours are joined by one hop of latency l and the narrowest hop of
@@ -74,11 +74,11 @@ class CollectiveRun:
         self._events = world.events
         self._network = world.network
         self._topology = world.topology
-        self._sync = world.delays.collective_sync
         self._key = key
         self._step = step
         self._members = {guest.party.ipu: guest for guest in members}
         self._finished = finished
+        self._sync = world.delays.collective_syncs.before(tuple(self._members))
         self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._members)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}

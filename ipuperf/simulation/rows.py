@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.trace import Words
 
 from .folding import Unfolding
@@ -240,8 +241,22 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
 
 def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
-    names = ("op_id", "name", "type", "graph", "phase", "flops", "line")
+    names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
     return {name: [getattr(op, name) for op in program.ops] for name in names}
+
+
+def plan_rows(program: DeviceProgram) -> Columns:
+    """Table ``plans``: of each product the plan that was taken and the cheapest other one, which is searched now (see
+    :func:`~ipuperf.lowering.planner.alternatives.next_best`)."""
+    rows = [
+        (op_id, number, rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
+        for op_id, plans in sorted(program.plans.items())
+        for number, taken in enumerate(plans)
+        for rank, plan in enumerate([taken, next_best(taken)])
+        if plan is not None
+    ]
+    names = ("op_id", "product", "rank", "cycles", "tiles", "temp_bytes", "vertex", "plan")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
 
 
 def link_rows(links: Sequence[Link]) -> Columns:

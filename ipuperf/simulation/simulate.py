@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ipuperf.ir import ALL_DTYPES
 from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
 
-from .algorithms import collective_sync
+from .algorithms import collective_syncs
 from .errors import SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
@@ -20,7 +21,7 @@ from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
-from .rows import ExecutedRows, host_rows, link_rows, op_rows, program_rows, transfer_rows
+from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows, transfer_rows
 from .tiles import Tiles
 from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
@@ -124,7 +125,7 @@ def _build(
     streams = _streams(program, tree)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
-        collective_sync=collective_sync(machine, program.placement),
+        collective_syncs=collective_syncs(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
         run=chip.cycles(host.start_seconds(options.front_end)),
@@ -243,6 +244,7 @@ def _trace(
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
+        "plans": lambda: plan_rows(program),
         "programs": lambda: program_rows(programs, first),
         "steps": done.steps(machine.chip.tiles, program.io_tiles),
         "loops": done.loops(),
@@ -268,6 +270,10 @@ def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_dept
         "clock_hz": machine.chip.clock_hz,
         "tiles_per_ipu": machine.chip.tiles,
         "bytes_per_tile": machine.chip.bytes_per_tile,
+        "peak_flops_per_cycle": {
+            name: machine.chip.peak_flops_per_cycle(ALL_DTYPES[name].size)
+            for name in sorted({op.dtype for op in program.ops if op.dtype})
+        },
         "num_ipus": -(-placed // program.replicas) * program.replicas,
         "replicas": program.replicas,
         "fidelity": fidelity,

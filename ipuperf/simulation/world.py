@@ -10,6 +10,7 @@ from .instructions import require_countable
 if TYPE_CHECKING:
     from ipuperf.machine import Topology
 
+    from .algorithms import CollectiveSyncs
     from .event_loop import EventLoop
     from .host import HostServer
     from .network import Network
@@ -22,7 +23,7 @@ class Delays:
     stream copy, start of a run."""
 
     external_sync: int
-    collective_sync: int
+    collective_syncs: CollectiveSyncs
     remote: int
     stream: int
     run: int

@@ -131,17 +131,20 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
 def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Row of ``instances`` and row of ``steps`` for every step (of those ``wanted``, a mask) of the given instances."""
     template = trace.template
+    order, first, count = template.order, template.first, template.count
+    if wanted is not None:
+        kept = wanted[order]
+        before = np.append(0, np.cumsum(kept))
+        order, first, count = order[kept], before[first], before[first + count] - before[first]
     place = template.place(trace.columns("instances")["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
-    counts = template.count[place] if len(place) else np.empty(0, dtype=np.int64)
+    counts = count[place] if len(place) else np.empty(0, dtype=np.int64)
     _require_few(counts)
     total = int(counts.sum())
     instance = np.repeat(rows, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    step = template.order[np.repeat(template.first[place], counts) + within] if total else np.empty(0, dtype=np.int64)
-    if wanted is None:
-        return instance, step
-    return instance[wanted[step]], step[wanted[step]]
+    step = order[np.repeat(first[place], counts) + within] if total else np.empty(0, dtype=np.int64)
+    return instance, step
 
 
 def _require_few(counts: np.ndarray | int) -> None:

@@ -17,6 +17,7 @@ META_KEYS: dict[str, str] = {
     "clock_hz": "tile clock in Hz, the unit of every time (required)",
     "tiles_per_ipu": "tiles of one IPU (required)",
     "bytes_per_tile": "In-Processor-Memory of one tile in bytes (required)",
+    "peak_flops_per_cycle": "floating-point operations of an IPU per cycle at most, by type; none unless given",
     "num_ipus": "IPUs of the whole system, all replicas together (required)",
     "replicas": "number of replicas, 1 unless given",
     "warnings": "list of strings a reader must see",
@@ -56,6 +57,7 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
         "replicas": 1,
         "warnings": [],
         "assumptions": [],
+        "peak_flops_per_cycle": {},
         "oom": oom,
     }
     result.update({str(key): plain(value, str(key)) for key, value in meta.items()})
@@ -79,6 +81,9 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
     for key in ("warnings", "assumptions"):
         if not isinstance(result[key], list) or not all(isinstance(item, str) for item in result[key]):
             raise TraceError(f"trace meta {key}: {result[key]!r}, expected a list of strings")
+    peak = result["peak_flops_per_cycle"]
+    if not isinstance(peak, dict) or not all(type(each) is int and each > 0 for each in peak.values()):
+        raise TraceError(f"trace meta peak_flops_per_cycle: {peak!r}, expected positive whole numbers by type")
     if not isinstance(result["oom"], bool):
         raise TraceError(f"trace meta oom: {result['oom']!r}, expected true or false")
     return result

@@ -51,8 +51,9 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
     in the given rows of table ``instances``.
 
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step that most of the cycles are; cycles, waiting_cycles,
-    share and flops as in :func:`operations`; and the cycles of each kind under its name. Cycles of a kind add up to
-    those of :meth:`Trace.totals`.
+    share and flops as in :func:`operations`; imbalance_cycles, the part of its compute that the average tile waits for
+    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. Cycles of a kind
+    add up to those of :meth:`Trace.totals`.
     """
     costs = _costs(trace, rows)
     frame = op_facts(trace, costs.op_id)
@@ -60,6 +61,7 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
     frame["kind"] = _main_kind(costs.cycles)
     _put(frame, costs.cycles)
     frame["flops"] = costs.flops
+    frame["imbalance_cycles"], frame["bytes"] = np.rint(costs.imbalance).astype(np.int64), costs.bytes
     for code, kind in enumerate(KINDS):
         frame[kind] = costs.cycles[:, code]
     keys = ["cycles", "waiting_cycles", "op", "ipu"]
@@ -68,7 +70,7 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
 
 def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
     """What is known of ops: columns op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes its
-    name stands in within its graph) and line (of the user's program)."""
+    name stands in within its graph, which is its layer where there are none) and line (of the user's program)."""
     import pandas as pd
 
     ops = trace.columns("ops")
@@ -77,7 +79,9 @@ def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
         return lookup(op_ids, ops["op_id"], ops[column], default)
 
     names, graphs = fact("name", ""), fact("graph", "")
-    layers = [name.removeprefix(f"{graph}/").rpartition("/")[0] for name, graph in zip(names, graphs, strict=True)]
+    layers = [
+        name.removeprefix(f"{graph}/").rpartition("/")[0] or graph for name, graph in zip(names, graphs, strict=True)
+    ]
     return pd.DataFrame(
         {
             "op": np.where(op_ids == NO_OP, NO_OP_NAME, names),
@@ -118,12 +122,15 @@ def _main_kind(cycles: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Costs:
-    """One row for each pair of op and IPU with executed steps: cycles by kind (a column each) and flops."""
+    """One row for each pair of op and IPU with executed steps: cycles by kind (a column each), flops, cycles of
+    compute beyond the average tile's, bytes received and sent."""
 
     op_id: np.ndarray
     ipu: np.ndarray
     cycles: np.ndarray
     flops: np.ndarray
+    imbalance: np.ndarray
+    bytes: np.ndarray
 
 
 def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
@@ -135,7 +142,7 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
     known = place >= 0
     if not known.any():
         nothing = np.empty(0, dtype=np.int64)
-        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing)
+        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing, nothing, nothing)
     (ipu, segment), times = np.unique(np.stack([instances["ipu"][known], place[known]]), axis=1, return_counts=True)
     counts = template.count[segment]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -147,7 +154,13 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
     flops = np.zeros(keys.shape[1], dtype=done.dtype)
     np.add.at(cycles, (row, code_of(steps["kind"][step], KINDS)), spent)
     np.add.at(flops, row, done)
-    return _Costs(keys[0], keys[1], cycles, flops)
+    computes = steps["kind"][step] == "compute"
+    wide = np.where(computes, np.maximum(steps["dur"][step] - steps["dur_mean"][step], 0.0), 0.0)
+    imbalance = np.bincount(row, weights=wide * runs.astype(np.float64), minlength=keys.shape[1])
+    moved = product(steps["bytes_in"][step] + steps["bytes_out"][step], runs)
+    carried = np.zeros(keys.shape[1], dtype=moved.dtype)
+    np.add.at(carried, row, moved)
+    return _Costs(keys[0], keys[1], cycles, flops, imbalance, carried)
 
 
 def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:

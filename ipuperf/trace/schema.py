@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (
@@ -136,6 +136,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         Column("phase", "str", "", "what the op is for", PHASES),
         Column("flops", "i8", "flop", "floating point operations of one execution on one replica"),
         Column("line", "str", "", "file:line of the user's program that made the op, empty when unknown"),
+        Column("dtype", "str", "", "type the op computes with: of its first float operand or result, empty for none"),
     ),
     _table(
         "programs",
@@ -199,6 +200,18 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         _TILE_TO,
         Column("cycles", "i8", "cycles", "cycles of each tile of the run"),
         Column("bytes", "i8", "bytes", "bytes of each tile of the run"),
+    ),
+    _table(
+        "plans",
+        "How each matrix product and convolution is split over the tiles, and the cheapest other way.",
+        _OP_ID,
+        Column("product", "i4", "index", "which product of the op"),
+        Column("rank", "i4", "index", "0 the plan that was taken, 1 the cheapest with another vertex or form"),
+        Column("cycles", "i8", "cycles", "what the planner expects of one execution"),
+        Column("tiles", "i4", "tiles", "tiles used"),
+        Column("temp_bytes", "i8", "bytes", "temporary memory on a tile"),
+        Column("vertex", "str", "", "vertex that multiplies"),
+        Column("plan", "str", "", "form, splits and terms in one line"),
     ),
 )
 

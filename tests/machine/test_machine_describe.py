@@ -40,7 +40,7 @@ def test_describe_shows_every_figure_with_its_source(name):
 
 def test_every_link_of_a_small_machine_is_shown_and_many_are_folded():
     pod4 = describe(load_machine("pod4"))
-    assert "pod4/ipu0->ipu1       ipu_link  6      81.6 GB/s" in pod4
+    assert "pod4/ipu0->ipu1      ipu_link  6      81.6 GB/s" in pod4
     assert "pod4/gateway0->ipu3" in pod4
     assert "64 like pod64/ipu0->ipu1" in describe(load_machine("pod64"))
 

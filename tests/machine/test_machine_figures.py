@@ -90,6 +90,9 @@ def test_peak_flops_follow_from_amp_units(machine, f16_tera, f32_tera):
     flops = 2 * chip.tiles * chip.clock_hz
     assert 4 * chip.amp_units_f16_f16 * flops / 1e12 == pytest.approx(f16_tera, rel=1e-3)
     assert chip.amp_units_f32_f32 * flops / 1e12 == pytest.approx(f32_tera, rel=2e-3)
+    assert chip.peak_flops_per_cycle(2) * chip.clock_hz / 1e12 == pytest.approx(f16_tera, rel=1e-3)
+    assert chip.peak_flops_per_cycle(4) * chip.clock_hz / 1e12 == pytest.approx(f32_tera, rel=2e-3)
+    assert chip.peak_flops_per_cycle(1) == 2 * chip.peak_flops_per_cycle(2)
     assert chip.amp_units_f16_f32 == 8
     assert chip.weight_load_bytes_per_cycle == 8
 

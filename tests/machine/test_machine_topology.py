@@ -185,8 +185,10 @@ def test_ring_of_wrong_ipus():
 
 def test_ways_to_host_and_streaming_memory():
     topology = POD16.topology
-    assert names(topology.host_route(5, to_host=True)) == ["ipu5->gateway1", "gateway1->host0"]
-    assert names(topology.host_route(5, to_host=False)) == ["host0->gateway1", "gateway1->ipu5"]
+    assert names(topology.host_route(5, to_host=True)) == ["ipu5->nic1", "nic1->host0"]
+    assert names(topology.host_route(5, to_host=False)) == ["host0->nic1", "nic1->ipu5"]
+    alone, shared = topology.host_route(5, to_host=False)[::-1]
+    assert (alone.bandwidth_bytes_per_s, shared.bandwidth_bytes_per_s) == (5_647_000_000, 12_500_000_000)
     assert names(topology.remote_route(15, load=True)) == ["ddr3->gateway3", "gateway3->ipu15"]
     assert names(topology.remote_route(15, load=False)) == ["ipu15->gateway3", "gateway3->ddr3"]
     load, store = topology.remote_route(12, load=True)[0], topology.remote_route(15, load=False)[-1]

@@ -63,6 +63,8 @@ def tensor_for(graph: ir.Graph, array: np.ndarray, name: str) -> ir.Tensor:
 class Bench:
     """Builds one-op graphs, evaluates them and their gradients."""
 
+    values = staticmethod(evaluate)
+
     def op(self, op_class: type[ops.Op], *arrays: np.ndarray, outputs: int = 1, **attributes: Any) -> ops.Op:
         """An op over inputs shaped as ``arrays`` (with replica axis)."""
         graph = ir.Ir().create_graph("test")
@@ -82,9 +84,10 @@ class Bench:
         arrays: Sequence[np.ndarray],
         seed: int = 0,
         required: Sequence[int] | None = None,
+        replicas: int = 1,
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """(output, output gradient used, input gradients) of ``build(graph, *tensors)``."""
-        graph = ir.Ir().create_graph("test")
+        graph = ir.Ir(replicas).create_graph("test")
         tensors = [tensor_for(graph, a, f"x{i}") for i, a in enumerate(arrays)]
         output = graph.add_output(build(graph, *tensors))
         wanted = [t for t in tensors if t.dtype.is_floating_point]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ipuperf import ir, ops
-from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ShapeError, TensorSpec
+from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ReplicaGrouping, ShapeError, TensorSpec
 from ipuperf.ops import normalisation
-from ipuperf.ops.work import Reduction, Vertices
+from ipuperf.ops.work import GroupCollective, Reduction, Vertices
 
 sys.path.insert(0, str(Path(__file__).parent))
 import normcases as norms
@@ -136,6 +136,89 @@ def test_batch_norm_training(bench, rng, shape):
         np.testing.assert_allclose(saved[r], 1 / np.sqrt(arrays[0][r].var(axes) + 1e-3))
 
 
+def test_batch_norm_over_replicas(bench, rng):
+    """Pairs of replicas share the statistics: what PyTorch gives for the samples of both together, gradients included;
+    those of scale and bias are each replica's own."""
+    torch = pytest.importorskip("torch")
+    arrays = [np.concatenate([a, b]) for a, b in zip(*(batch_arrays(rng, (3, 4, 5)) for _ in "ab"), strict=True)]
+    for array in arrays[1:]:
+        array[:] = np.repeat(array[::2], 2, axis=0)
+    group = ReplicaGrouping(4, 1, 2)
+
+    def forward(g, tensors):
+        names = ["y", "mean", "variance", "saved_mean", "saved_inverse"]
+        return g.create(ops.BatchNormalization, tensors, names, epsilon=1e-3, momentum=0.3, group=group)
+
+    def build(g, *tensors):
+        return forward(g, tensors).outputs[0]
+
+    y, grad, found = bench.gradients(build, arrays, required=[0, 1, 2], replicas=4)
+    graph = ir.Ir(4).create_graph("running")
+    tensors = [graph.add_input(TensorSpec(a.shape[1:], ir.dtype_of(a)), f"x{i}") for i, a in enumerate(arrays)]
+    op = forward(graph, tensors)
+    values = bench.values(graph, dict(zip(tensors, arrays, strict=True)))
+    mean, variance = (values[t] for t in op.outputs[1:3])
+    for pair in (slice(0, 2), slice(2, 4)):
+        x = torch.tensor(arrays[0][pair].reshape(6, 4, 5), requires_grad=True)
+        scale, bias = (torch.tensor(a[pair.start], requires_grad=True) for a in arrays[1:3])
+        new_mean, new_variance = (torch.tensor(a[pair.start]) for a in arrays[3:])
+        expected = torch.nn.functional.batch_norm(x, new_mean, new_variance, scale, bias, True, 0.3, 1e-3)
+        expected.backward(torch.tensor(grad[pair].reshape(6, 4, 5)))
+        np.testing.assert_allclose(y[pair].reshape(6, 4, 5), expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(found[0][pair].reshape(6, 4, 5), x.grad.numpy(), rtol=1e-8, atol=1e-10)
+        for mine, leaf in zip(found[1:3], (scale, bias), strict=True):
+            np.testing.assert_allclose(mine[pair].sum(0), leaf.grad.numpy(), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(mean[pair], np.broadcast_to(new_mean.numpy(), (2, 4)))
+        np.testing.assert_allclose(variance[pair], np.broadcast_to(new_variance.numpy(), (2, 4)))
+
+
+def test_batch_norm_over_replicas_reduces_two_sums_at_once():
+    graph, (x, scale) = graph_with(((2, 6, 3), FLOAT16), ((6,), FLOAT16), replicas=4)
+    attributes = {"group": ReplicaGrouping(4, 1, 2)}
+    forward = graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("abcde"), **attributes)
+    saved = list(forward.outputs[3:])
+    backward = graph.create(ops.BatchNormalizationGrad, [x, scale, *saved, x], list("fgh"), frozen=False, **attributes)
+    for op, size in ((forward, 6 * (2 + 4)), (backward, 2 * 6 * 2)):
+        (found,) = (work for work in op.work() if isinstance(work, GroupCollective))
+        assert (found.kind, found.elements, found.bytes) == ("all_reduce", 12, size)
+        assert not op.movable()
+    with pytest.raises(IrError, match="the group is over 2 replicas, the program has 4"):
+        graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("ijklm"), group=ReplicaGrouping(2))
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (2, 6, 5), (2, 6, 3, 2)])
+def test_group_norm_of_strided_groups(bench, rng, shape):
+    """Two groups of channels 0, 2, 4 and 1, 3, 5: PyTorch's group norm of the channels in that order."""
+    torch = pytest.importorskip("torch")
+    order = [0, 2, 4, 1, 3, 5]
+    arrays = [rng.standard_normal((2, *shape)), *parameters(rng, 6)]
+
+    def build(g, *tensors):
+        names = ["y", "mean", "inverse"]
+        return g.create(ops.GroupNormalization, tensors, names, num_groups=2, epsilon=1e-3, strided=True).outputs[0]
+
+    y, grad, found = bench.gradients(build, arrays)
+    for r in range(2):
+        x, scale, bias = (torch.tensor(a[r], requires_grad=True) for a in arrays)
+        turned = torch.nn.functional.group_norm(x[:, order], 2, scale[order], bias[order], 1e-3)
+        expected = turned[:, np.argsort(order)]
+        expected.backward(torch.tensor(grad[r]))
+        np.testing.assert_allclose(y[r], expected.detach().numpy(), rtol=1e-9, atol=1e-11)
+        for mine, leaf in zip(found, (x, scale, bias), strict=True):
+            np.testing.assert_allclose(mine[r], leaf.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_strided_groups_are_broadcast_along_vectors(bench):
+    x, one = np.zeros((1, 4, 32, 14, 14), np.float16), np.zeros((1, 32), np.float16)
+    plain, strided = (
+        bench.op(ops.GroupNormalization, x, one, one, outputs=3, num_groups=16, strided=strided).work()
+        for strided in (False, True)
+    )
+    names = [[work.vertex.partition("<")[0] for work in works] for works in (plain, strided)]
+    assert names[0][2:4] == ["popops::BroadcastVectorOuterByRow", "popops::BroadcastVectorOuterByRowInPlace"]
+    assert names[1][2:4] == ["popops::BroadcastVectorInner1D", "popops::BroadcastVectorInner1DInPlace"]
+
+
 def test_batch_norm_inference(bench, rng):
     torch = pytest.importorskip("torch")
     arrays = batch_arrays(rng, (3, 4, 5))
@@ -203,8 +286,8 @@ def test_group_norm_work_by_hand(mk2, bench):
     ]  # fmt: skip
 
 
-def graph_with(*specs):
-    graph = ir.Ir().create_graph("g")
+def graph_with(*specs, replicas=1):
+    graph = ir.Ir(replicas).create_graph("g")
     return graph, [graph.add_input(TensorSpec(shape, dtype), f"x{i}") for i, (shape, dtype) in enumerate(specs)]
 
 

@@ -157,6 +157,7 @@ def case_module() -> type:
 def compare_with_torch(functions: dict[str, Any], *tensors: Any, rtol: float = 2e-4, atol: float = 2e-5) -> Any:
     """Compare values and gradients of all functions (in one export) with PyTorch's; the exported model."""
     torch = pytest.importorskip("torch")
+    from ipuperf.poptorch.aten_lowering import narrowed
     from ipuperf.poptorch.export import export_model
 
     case = case_module()(functions, list(tensors))
@@ -168,7 +169,7 @@ def compare_with_torch(functions: dict[str, Any], *tensors: Any, rtol: float = 2
     for name, wanted in results.items():
         for (mine, spec), tensor in zip(found[name], wanted, strict=True):
             assert mine.shape == tuple(tensor.shape), name
-            assert spec.dtype == tensor.dtype, name
+            assert spec.dtype == narrowed(tensor.dtype), name
             np.testing.assert_allclose(mine, tensor.detach().numpy(), rtol=rtol, atol=atol, err_msg=name)
     if loss.requires_grad:
         loss.backward()

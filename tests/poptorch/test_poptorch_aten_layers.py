@@ -11,6 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from ipuperf import poptorch  # noqa: E402
+from ipuperf.ir import ReplicaGrouping  # noqa: E402
+from ipuperf.poptorch.aten_lowering import Norms  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -141,3 +144,24 @@ ATTENTION = {
 
 def test_attention(check_all: Any) -> None:
     check_all(ATTENTION, noise(2, 2, 6, 4), noise(2, 2, 6, 4) * 0.5, noise(2, 2, 6, 4) + 1)
+
+
+def test_groups_of_strided_channels(stages: Any) -> None:
+    """``groupNormStridedChannelGrouping``: groups of channels 0, 2 and 1, 3 instead of 0, 1 and 2, 3."""
+    module, x, order = torch.nn.GroupNorm(2, 4), noise(3, 4, 5), [0, 2, 1, 3]
+    outcome = stages(export_model(module, (x,), norms=Norms(strided_groups=True)), [x])
+    expected = module(x[:, order])[:, order].detach().numpy()
+    np.testing.assert_allclose(outcome.outputs[0], expected, rtol=1e-4, atol=1e-5)
+    options = poptorch.Options()
+    assert not options._Popart.strided_groups
+    options._Popart.set("groupNormStridedChannelGrouping", True)
+    assert options._Popart.strided_groups
+    with pytest.raises(AssertionError, match="'groupNormStridedChannelGrouping', 1.: expected True or False"):
+        options._Popart.set("groupNormStridedChannelGrouping", 1)
+
+
+def test_batch_norms_over_replicas_name_their_group() -> None:
+    module = torch.nn.BatchNorm1d(4)
+    exported = export_model(module, (noise(3, 4),), training=False, replication_factor=4, norms=Norms(replicas=2))
+    (op,) = (op for part in exported.parts for op in part.graph.ops if op.type == "BatchNormalization")
+    assert op.group == ReplicaGrouping(4, 1, 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 
 import pytest
 
@@ -31,6 +33,45 @@ def test_natively_every_mark_is_a_no_op() -> None:
     with poptorch.Block("b"):
         assert layer(torch.ones(1, 2)).shape == (1, 2)
     assert poptorch.Block._stages_manager is None
+
+
+def beginning(x):  # type: ignore[no-untyped-def]
+    return x + 1
+
+
+class Decorated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 2
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return self.inner(x)
+
+    @lambda f: poptorch.BeginBlock(f, "inner", ipu_id=0)
+    def inner(self, x):  # type: ignore[no-untyped-def]
+        return x + self.step
+
+
+def test_functions_that_begin_a_block_are_functions() -> None:
+    marked = poptorch.BeginBlock(beginning, "a", 2)
+    for function in (marked, pickle.loads(pickle.dumps(marked)), copy.deepcopy(marked)):
+        assert (function._user_id, function._ipu_id, function(1)) == ("a", 2, 2)
+    assert Decorated()(torch.ones(1)).item() == 3
+    with record_blocks() as recorder:
+        marked(1)
+    assert recorder.uses == [("a", 2)]
+
+
+def test_blocks_are_told_of_modules_and_their_copies() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU()))
+    assert poptorch.module_repr(model) == repr(model)
+    poptorch.BeginBlock(model[0], ipu_id=1)
+    poptorch.BeginBlock(model[1], "b", 2)
+    text = poptorch.module_repr(model)
+    assert "(0): BeginBlock(user_id=None, ipu_id=1) Linear(in_features=2" in text
+    assert "(1): BeginBlock(user_id=b, ipu_id=2) Sequential(\n    (0): ReLU()" in text
+    assert [poptorch.module_repr(copied) for copied in (copy.copy(model), copy.deepcopy(model))] == [text, text]
+    assert text in repr(poptorch.inferenceModel(model))
 
 
 def test_leaving_a_block_leaves_none_active_even_inside_another() -> None:

@@ -239,15 +239,6 @@ def test_data_flows_to_later_stages_only() -> None:
         export_model(Loss(function), loss_arguments(), strategy=strategy)
 
 
-def test_changing_an_input_in_place_is_refused() -> None:
-    class Model(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.add_(1)
-
-    with pytest.raises(poptorch.UnsupportedError, match="forward changes its input 'x' in place; clone it first"):
-        export_model(Model(), (noise(3),))
-
-
 def test_unsupported_strings_and_state_are_restored() -> None:
     before = torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()
     assert_refused(lambda x, y: torch.fft.fft(x), "aten::.*fft.* is unsupported|complex")

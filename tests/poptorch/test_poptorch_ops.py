@@ -70,8 +70,9 @@ def test_loops_and_conditions() -> None:
         poptorch.for_loop(1, lambda x: x, [start[0], 2])  # type: ignore[list-item]
     arguments = (lambda x: x + 1, start, lambda x: x - 1, start)
     assert poptorch.cond(torch.tensor(False), *arguments)[0].item() == 0
-    with record_blocks(), pytest.raises(poptorch.UnsupportedError, match="poptorch.cond"):
-        poptorch.cond(torch.tensor(True), *arguments)
+    for call in (lambda: poptorch.cond(torch.tensor(True), *arguments), lambda: poptorch.for_loop(1, abs, start)):
+        with record_blocks(training=True), pytest.raises(poptorch.Error, match="only supported in inference"):
+            call()
 
 
 def test_dynamic_indices() -> None:

@@ -174,7 +174,11 @@ def test_others_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), ValueError, "Nesterov momentum"),
+        (
+            lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, dampening=0, use_combined_accum=True),
+            ValueError,
+            "nesterov=True is not supported with use_combined_accum",
+        ),
         (lambda p: optim.AdamW(p, amsgrad=True), ValueError, "non-amsgrad"),
         (lambda p: optim.Adam(p, maximize=True), ValueError, "maximize=True"),
         (lambda p: optim.Adam(p, accum_type=torch.int8), AssertionError, "accum_type is torch.int8"),

@@ -141,7 +141,7 @@ def test_neutral_values_of_unsupported_options_are_accepted() -> None:
 
 
 def test_what_is_without_effect_is_told_once_and_the_last_value_counts() -> None:
-    options = poptorch.Options().enableExecutableCaching("/tmp/cache").useIpuId(3)
+    options = poptorch.Options().useOfflineIpuTarget(2).useIpuId(3)
     options.Precision.enableStochasticRounding(True)
     options._Popart.set("outlineSequenceBreakCost", 10.0)
     options._Popart.set("autoRecomputation", 3)
@@ -150,7 +150,7 @@ def test_what_is_without_effect_is_told_once_and_the_last_value_counts() -> None
     options.TensorLocations.setWeightLocation(settings)
     notes = options.effects()
     for named in (
-        "enableExecutableCaching('/tmp/cache')",
+        "useOfflineIpuTarget(2)",
         "useIpuId(3)",
         "Precision.enableStochasticRounding(True)",
         "_Popart.set('outlineSequenceBreakCost', 10.0)",

@@ -197,7 +197,7 @@ def phased():
             r"Unsupported output mode for overlapped IO.*poptorch\.OutputMode\.Sum\. It is Final",
         ),
         (WrongInput(), options, r"test_poptorch_overlap\.py:\d+.*set_overlap_for_input applied on a node which is not"),
-        (WrongOutput(), options, r"set_overlap_for_output applied on a node which is not a host output"),
+        (WrongOutput(), options, r"set_overlap_for_output applied on a node which is not a tensor output to the model"),
         (Two(), phased, "overlapped I/O with ParallelPhasedExecution is not supported; allowed: poptorch.Sharded"),
     ],
 )

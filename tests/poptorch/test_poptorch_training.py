@@ -145,6 +145,39 @@ def test_loss_scaling_leaves_the_numbers(kind: Any) -> None:
     np.testing.assert_allclose(plain, scaled, rtol=1e-6)
 
 
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
+def test_a_loss_scale_changes_between_calls(kind: Any, half: bool) -> None:
+    """The weights are those without it; the gradients that float16 carries are those with it."""
+    ours, theirs = twins(Network)
+    mine = kind(ours.parameters(), lr=0.05, loss_scaling=2.0)
+    native = (torch.optim.SGD if kind is optim.SGD else torch.optim.AdamW)(theirs.parameters(), lr=0.05)
+    for group in native.param_groups:
+        group["weight_decay"] = mine.param_groups[0]["weight_decay"]
+    model = poptorch.trainingModel(ours.half() if half else ours, options(), mine)
+    for call, scale in enumerate((2.0, 256.0, 1.0)):
+        mine.loss_scaling = scale
+        model.setOptimizer(mine)
+        x, y = batch(6, seed=call)
+        model(x.half() if half else x, y.half() if half and y.is_floating_point() else y)
+        accumulate(theirs, native, (x, y), iterations=1, accumulation=6)
+    tolerance = {"rtol": 0, "atol": 5e-3} if half and kind is optim.SGD else {"rtol": 0, "atol": 5e-2 if half else 1e-5}
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.float(), other, **tolerance)
+    assert {name for name, _ in model.compiled_model.pipeline.scalars} >= {"loss_scale", "gradient_scale"}
+
+
+def test_a_loss_scale_that_is_marked_constant_stays() -> None:
+    module, _ = twins(Network)
+    mine = optim.SGD(module.parameters(), lr=0.05, loss_scaling=2.0)
+    mine.variable_attrs.markAsConstant("loss_scaling")
+    model = poptorch.trainingModel(module, options(), mine)
+    model(*batch(6))
+    mine.loss_scaling = 4.0
+    with pytest.raises(poptorch.Error, match=r"loss_scaling is already compiled in as 2.0 and cannot become 4.0"):
+        model.setOptimizer(mine)
+
+
 def test_the_combined_variant_has_the_same_numbers() -> None:
     plain = scalar_weights(lambda p: optim.SGD(p, lr=0.1, momentum=0.9))
     combined = scalar_weights(
@@ -224,7 +257,7 @@ REFUSED = {
     ),
     "loss scaling": (
         lambda p: optim.AdamW(p, lr=0.01, eps=1e-3, weight_decay=0.1, loss_scaling=8.0),
-        "loss_scaling is compiled in as 1.0 and cannot become 8.0",
+        "loss_scaling is already compiled in as 1.0 and cannot become 8.0",
     ),
     "bias correction": (
         lambda p: optim.AdamW(p, lr=0.01, eps=1e-3, weight_decay=0.1, bias_correction=False),

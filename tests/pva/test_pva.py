@@ -186,6 +186,9 @@ def test_a_visitor_goes_through_the_tree(report: pva.Report, trace: Trace) -> No
         ("execution.steps[0].ipus[0].activeCycles.cyclesTo.min", "slowest"),
         ("poplarVersion.major", "no Poplar"),
         ("execution.blocks", "every execution"),
+        ("version.major", "schema_version"),
+        ("instrumentationSettings.compute", "nothing is instrumented"),
+        ("listPrintLength(5)", "lists here are Python's"),
     ],
 )
 def test_what_is_not_there_says_what_is(report: pva.Report, ask: str, says: str) -> None:
@@ -193,12 +196,74 @@ def test_what_is_not_there_says_what_is(report: pva.Report, ask: str, says: str)
         eval(f"report.{ask}", {"report": report})
 
 
+def test_operations_know_their_lines_and_programs(report: pva.Report, trace: Trace) -> None:
+    ops, programs = trace.table("ops"), trace.table("programs")
+    analysis = pva.OperationAnalysis(report)
+    assert [operation.name for operation in analysis.operations] == ops["type"].tolist()
+    for operation, row in zip(analysis.operations, ops.itertuples(), strict=True):
+        context = operation.debugContext
+        assert (context.name, context.layer) == (row.name, row.graph)
+        assert f"{context.location.fileName}:{context.location.lineNumber}" == row.line
+        own = programs[programs["op_id"] == row.op_id]
+        assert [program.name for program in operation.programs()] == own["name"].tolist()
+    (matmul,) = [operation for operation in analysis.operations if operation.name == "MatMul"]
+    assert Path(matmul.debugContext.location.fileName).name == Path(__file__).name
+    steps = [step for step in report.execution.steps if step.program in matmul.programs()]
+    assert len(steps) == (trace.expand()["op"] == matmul.debugContext.name).sum() > 0
+    with pytest.raises(AttributeError, match="told apart by their names"):
+        _ = matmul.debugContext.id
+
+
+class Intervals(pva.ProgramVisitor):
+    """Compute and transfers of the host, as public scripts for overlapped I/O collect them."""
+
+    def __init__(self, ipu) -> None:
+        self.at = (ipu.activeCycles.cyclesFrom.max, ipu.activeCycles.cyclesTo.max)
+        self.found: list[tuple[str, int, int]] = []
+        super().__init__()
+
+    def visitOnTileExecute(self, _: pva.Program) -> None:
+        self.found.append(("compute", *self.at))
+
+    def visitStreamCopyMid(self, _: pva.Program) -> None:
+        self.found.append(("host_mid", *self.at))
+
+
+def test_intervals_of_compute_and_transfers_are_those_of_the_slices(report: pva.Report, trace: Trace) -> None:
+    found = []
+    for step in report.execution.runs[0].steps:
+        visitor = Intervals(step.ipus[0])
+        step.program.accept(visitor)
+        found += [interval for interval in visitor.found if interval[1] < interval[2]]
+    slices = trace.expand().query("ipu == 0 and kind in ('compute', 'host_mid') and dur > 0")
+    expected = zip(slices["kind"], slices["start"], slices["start"] + slices["dur"], strict=True)
+    assert sorted(found) == sorted(expected)
+
+
+def test_types_that_never_occur_compare_unequal(report: pva.Report) -> None:
+    never = (pva.Program.Type.SyncAns, pva.Program.Type.Sans, pva.Program.Type.OnEveryTileSwitch)
+    assert not [program for program in report.compilation.programs if program.type in never]
+    for kind in pva.Program.Type:
+        assert callable(getattr(pva.ProgramVisitor(), f"visit{kind.name}"))
+
+
+def test_a_name_of_libpva_that_is_not_here_says_so() -> None:
+    with pytest.raises(AttributeError, match=r"pva.openTrace is not in ipuperf; .*host_events.*there is: .*openReport"):
+        _ = pva.openTrace
+    with pytest.raises(AttributeError, match=r"pva.Nothing is not in ipuperf \(there is: "):
+        _ = pva.Nothing
+
+
 def test_where_a_report_is_looked_for(trace: Trace, tmp_path: Path) -> None:
     one = tmp_path / "training" / "0-session"
     one.mkdir(parents=True)
     trace.save(one / "trace.ipt")
+    assert pva.openReport(str(one / "profile.pop"), str(tmp_path / "debug.cbor")).trace == trace
     for path in (one, one / "trace.ipt", one / "profile.pop", tmp_path / "training" / "profile.pop"):
         assert pva.openReport(path).trace == trace
+    (tmp_path / "debug.cbor").write_bytes(b"cbor")
+    with pytest.raises(TraceError, match=r"debug.cbor is a file of Poplar's.* leave it out"):
+        pva.openReport(one, tmp_path / "debug.cbor")
     with pytest.raises(FileNotFoundError, match=r"profile.pop: .* has no trace.ipt of ipuperf, and none stands below"):
         pva.openReport(tmp_path / "profile.pop")
     (tmp_path / "training" / "1-session").mkdir()

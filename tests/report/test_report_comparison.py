@@ -160,12 +160,17 @@ def test_the_page_shows_the_bars_curves_and_sentences(trace, slower, comparison)
         shown = {part: int(cycles) for run, part, cycles in bars if int(run) == number}
         assert {k: v for k, v in shown.items() if v} == {k: v for k, v in step_time(one).parts.items() if v}
         live = one.table("liveness")
-        peak = (live["always_live"] + live["not_always_live"]).max()
-        assert f"peak {peak:,} B" in page
-    assert page.count("<path") == 4
+        fullest = live.loc[(live["always_live"] + live["not_always_live"]).idxmax(), "ipu"]
+        own = live[live["ipu"] == fullest]
+        assert f"not always live, peak {own['not_always_live'].max():,} B" in page
+        assert f"always live (dashed) {own['always_live'].max():,} B" in page
+    assert page.count('<path class="curve"') == 4
     for sentence in comparison.sentences():
         assert sentence in page
-    heights = [[float(y) for y in re.findall(r"V([\d.]+)", line)] for line in re.findall(r'<path d="([^"]*)"', page)]
+    heights = [
+        [float(y) for y in re.findall(r"V([\d.]+)", line)]
+        for line in re.findall(r'<path class="curve" d="([^"]*)"', page)
+    ]
     assert np.min(heights) == pytest.approx(20.0), "the highest peak is at the top of the picture"
 
 

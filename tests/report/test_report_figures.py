@@ -10,8 +10,20 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from ipuperf.report import liveness_figure, save_figure, tile_memory_figure, time_split_figure, timeline_figure
+from ipuperf.report import (
+    liveness_figure,
+    save_figure,
+    tile_memory_figure,
+    time_split_figure,
+    timeline,
+    timeline_figure,
+)
+from ipuperf.report.instances import instance_work
 from ipuperf.report.memory import MAX_POINTS
+from ipuperf.report.palette import PHASE_COLOURS, WAITING_COLOUR
+from ipuperf.report.timeline import kind_cover
+from ipuperf.report.tracks import slice_tracks
+from ipuperf.trace import PHASES
 
 
 def words(figure: Figure) -> str:
@@ -51,6 +63,50 @@ def test_a_window_of_one_phase_has_its_colours_only(trace):
     assert "F0" in words(figure)
     with pytest.raises(ValueError, match="start < stop"):
         timeline_figure(trace, (5, 5))
+
+
+def waiting_program(synthetic):
+    """IPU 0 waits in a copy of phase bwd for 800 of 1000 cycles, IPU 1 does nothing else."""
+    build = synthetic.Builder()
+    build.add("ops", 0, "copy", "IpuCopy", "main", "bwd", 0, "", "")
+    build.add("ops", 1, "layer", "MatMul", "main", "fwd", 0, "", "float32")
+    build.add("steps", 0, 0, -1, 0, "sync_external", 0, 800, 800.0, 1, 0, 0, 0, 0, 0, -1)
+    build.add("steps", 0, 1, -1, 1, "compute", 800, 200, 200.0, 1, 0, 0, 0, 0, 0, -1)
+    build.add("steps", 1, 0, -1, 0, "sync_external", 0, 1000, 1000.0, 1, 0, 0, 0, 0, 0, -1)
+    for ipu in (0, 1):
+        build.add("instances", ipu, ipu, ipu, 0, 3, 0, 0, 1000, -1)
+    return build.trace(num_ipus=2)
+
+
+def test_waiting_is_no_pass_of_a_micro_batch(synthetic):
+    one = waiting_program(synthetic)
+    figure = timeline_figure(one)
+    image = np.asarray(figure.axes[0].images[0].get_array())
+    strip = [to_hex(pixel / 255) for pixel in image[2]]  # what the work of IPU 0 is for
+    assert set(strip) == {PHASE_COLOURS["fwd"], WAITING_COLOUR}
+    assert strip.count(PHASE_COLOURS["fwd"]) == pytest.approx(0.2 * len(strip), abs=1)
+    assert PHASE_COLOURS["bwd"] not in seen(figure)
+    (label,) = [text for text in figure.axes[0].texts if text.get_text()]
+    assert (label.get_text(), label.get_position()[0]) == ("F3", pytest.approx(900e6 / one.meta["clock_hz"]))
+    assert "waiting for other IPUs" in words(figure)
+    work = instance_work(one)
+    assert [PHASES[phase] for phase in work.phase] == ["fwd", "other"]
+    assert (work.start.tolist()[0], work.dur.tolist(), work.waiting.tolist()) == (800, [200, 0], [800, 1000])
+    micro_batches = [track for track in slice_tracks(one) if track.name == "micro-batches"]
+    assert [(track.start.tolist(), track.dur.tolist()) for track in micro_batches] == [([800], [200])]
+    name, _, args = micro_batches[0].describe(int(micro_batches[0].key[0]))
+    assert (name, args["cycles"], args["waiting_cycles"]) == ("fwd mb 3", 200, 800)
+
+
+def test_instances_narrower_than_a_pixel_are_drawn_in_one_go_and_look_the_same(synthetic, monkeypatch):
+    one = synthetic.pipeline_trace(runs=6)
+    ipus, window = [(0, 0), (0, 3)], (0, int(one.summary()["total_cycles"]))
+    exact = kind_cover(one, ipus, window, width=40)
+    monkeypatch.setattr(timeline, "MOST_EXPANDED", 1_000)
+    coarse = kind_cover(one, ipus, window, width=40)
+    np.testing.assert_allclose(coarse.sum(axis=2), exact.sum(axis=2), rtol=1e-9)
+    assert np.abs(np.cumsum(coarse - exact, axis=2)).max() <= 1  # nothing is drawn more than a pixel away
+    assert (coarse != exact).any()
 
 
 def test_many_ipus_are_cut_and_it_is_said(synthetic):

@@ -137,6 +137,12 @@ def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monke
     assert "no data for it: liveness.png, tile_memory.png" in index
 
 
+def test_one_ipu_has_no_picture_of_a_pipeline_and_nothing_is_said_to_be_missing(synthetic, tmp_path):
+    names = [path.name for path in write_report(synthetic.pipeline_trace(ipus=1), tmp_path)]
+    assert "pipeline.png" not in names
+    assert "pipeline.png" not in (tmp_path / "index.md").read_text()
+
+
 def test_a_row_of_the_table_is_all_that_a_view_needs(synthetic, tmp_path, monkeypatch):
     def write(trace, path):
         path.write_text("\n".join(trace.table("links")["name"].unique()), encoding="utf-8")

@@ -5,21 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
-import subprocess
 import zlib
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
 
 import ipuperf.report.page as module
 from ipuperf.report import critical_path, path_cycles, report_page, step_time, summary_text, why_text
+from ipuperf.report.critical_path import path_stretches
+from ipuperf.report.page.op_facts import bounds
+from ipuperf.testing.browser import Browser, Page, find_browser
 from ipuperf.trace import KINDS
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "operations", "links", "critical-path")
 
 
@@ -56,19 +55,103 @@ def test_facts_of_time_are_those_of_the_tables(page, trace):
     assert sum(facts["time"]["path_cycles"]["cycles"]) == time.total
 
 
-def test_every_slice_of_the_time_line_is_there(page, trace):
+def unfolded(line: dict, row: dict) -> list[tuple[int, int, str, str]]:
+    """The slices of a row of the time line: start, dur, kind and op."""
+    templates, found = line["segments"], []
+    loops = templates["loops"]
+    for start, segment in zip(np.cumsum(row["start"]).tolist(), row["segment"], strict=True):
+        low, high = templates["first"][segment : segment + 2]
+        for step, begin in zip(range(low, high), np.cumsum(templates["rel"][low:high]).tolist(), strict=True):
+            if templates["lane"][step] != row["lane"]:
+                continue
+            loop, trips = templates["loop"][step], []
+            while loop >= 0:
+                trips.append(range(0, loops["count"][loop] * loops["period"][loop], loops["period"][loop]))
+                loop = loops["parent"][loop]
+            about = (templates["dur"][step], KINDS[templates["kind"][step]], line["ops"][templates["op"][step]])
+            found += [(start + begin + sum(later), *about) for later in product(*trips)]
+    return sorted(found)
+
+
+def check_slices(page: str, trace) -> None:
     line = facts_of(page)["timeline"]
     slices = trace.expand()
     slices = slices[slices["dur"] > 0]
-    assert sum(len(row["start"]) for row in line["rows"]) == len(slices)
+    counted = 0
     for row in line["rows"]:
         own = slices[
             (slices["ipu"] == row["ipu"]) & (slices["replica"] == row["replica"]) & (slices["lane"] == row["lane"])
         ]
-        assert np.cumsum(row["start"]).tolist() == own["start"].tolist()
-        assert row["dur"] == own["dur"].tolist()
-        assert [KINDS[line["steps"]["kind"][step]] for step in row["step"]] == own["kind"].tolist()
-        assert [line["ops"][line["steps"]["op"][step]] for step in row["step"]] == own["op"].tolist()
+        expected = own[["start", "dur", "kind", "op"]].astype({"kind": str, "op": str})
+        assert unfolded(line, row) == sorted(expected.itertuples(index=False, name=None))
+        counted += len(own)
+    assert counted == len(slices)
+
+
+def test_every_slice_of_the_time_line_is_there(page, trace):
+    check_slices(page, trace)
+
+
+def looped(synthetic):
+    """Two loops, one in the other, on two lanes: 3 x (a step, 4 x (two steps)), and a step of 10^12 trips after."""
+    build = synthetic.Builder()
+    build.add("ops", 0, "main/Add.1", "Add", "main", "fwd", 5, "model.py:12", "float16")
+    build.add("loops", 0, -1, 3, 100)
+    build.add("loops", 1, 0, 4, 20)
+    step = ("compute", 10, 5.0, 1472, 3, 0, 0, 7)
+    for seq, (begin, loop) in enumerate([(5, -1), (20, 0), (35, 1), (46, 1), (400, -1)]):
+        build.add("steps", 0, seq, -1, 0 if seq else -1, step[0], begin, *step[1:], 0, loop)
+    build.add("instances", 0, 0, 0, 0, -1, -1, 1000, 500, 0)
+    build.add("instances", 1, 0, 0, 0, -1, -1, 2000, 500, 0)
+    build.add("runs", 0, "run", 1000, 1600)
+    return build
+
+
+def test_loops_stay_loops(synthetic):
+    trace = looped(synthetic).trace()
+    page = report_page(trace)
+    check_slices(page, trace)
+    templates = facts_of(page)["timeline"]["segments"]
+    assert len(templates["dur"]) == 5
+    assert templates["loops"] == {"parent": [-1, 0], "count": [3, 4], "period": [100, 20]}
+
+
+def test_operations_say_what_bounds_them_and_their_share_of_the_peak(synthetic):
+    trace = looped(synthetic).trace(peak_flops_per_cycle={"float16": 2})
+    facts = facts_of(report_page(trace))["operations"]
+    row = facts["op"].index("main/Add.1")
+    executions = 2 * (3 + 3 * 4 * 2 + 1)
+    assert facts["cycles"][row] == 10 * executions
+    assert facts["imbalance_cycles"][row] == 5 * executions
+    assert facts["flops"][row] == 7 * executions
+    assert facts["able"][row] == 2 * 10 * executions
+    assert facts["bound"][row] == "compute"  # of two equal parts the first
+
+
+def test_what_bounds_an_op_is_its_largest_part(trace):
+    table = trace.operations_by_ipu()
+    found = bounds(table)
+    for row, bound in zip(table.to_dict("records"), found, strict=True):
+        parts = {
+            "compute": row["compute"] - row["imbalance_cycles"],
+            "slowest tile": row["imbalance_cycles"],
+            "exchange": row["exchange"],
+            "sync": row["sync"],
+            "IPU-Links": row["link"],
+            "Streaming Memory": row["remote_load"] + row["remote_store"],
+            "host exchange": row["host_mid"],
+        }
+        assert sum(parts.values()) == row["cycles"]
+        assert bound == (max(parts, key=parts.get) if row["cycles"] else "waiting")
+
+
+def test_a_page_has_the_plans(synthetic):
+    build = looped(synthetic)
+    build.add("plans", 0, 0, 0, 100, 7, 64, "Amp", "the plan")
+    build.add("plans", 0, 0, 1, 120, 8, 65, "Slic", "the other")
+    plans = facts_of(report_page(build.trace()))["operations"]["plans"]
+    assert plans["by_op"] == {"main/Add.1": [[0, 0, 0], [0, 1, 1]]}
+    assert plans["distinct"] == [[100, 7, 64, "Amp", "the plan"], [120, 8, 65, "Slic", "the other"]]
 
 
 def test_facts_of_memory_are_those_of_the_tables(page, trace):
@@ -80,12 +163,14 @@ def test_facts_of_memory_are_those_of_the_tables(page, trace):
         assert found == own[own > 0].to_dict()
     live = trace.table("liveness")
     assert facts["liveness"]["2"]["other"] == live[live["ipu"] == 2]["not_always_live"].tolist()
+    for row in facts["links"]["used"]:
+        assert 0 <= row["shared"] <= row["busy_cycles"]
     assert facts["variables"]["listed"][0]["bytes"] == trace.table("variables")["bytes"].max()
 
 
 def test_a_long_trace_is_shown_in_part_and_too_much_is_an_error(trace, monkeypatch):
     whole = len(report_page(trace))
-    monkeypatch.setattr(module, "_MOST_SLICES", 500)
+    monkeypatch.setattr(module, "_MOST_SLICES", 50)
     facts = facts_of(report_page(trace))
     begin, end = facts["timeline"]["window"]
     assert 0 <= begin < end < facts["total_cycles"]
@@ -115,7 +200,18 @@ def test_the_critical_path_covers_the_run_and_follows_the_blame(trace, synthetic
         table = path.table()
         assert (table["start"] + table["dur"]).tolist()[:-1] == table["start"].tolist()[1:]
         assert table["dur"].sum() == trace.table("runs")["dur"][run]
-        assert path_cycles(trace, path)["cycles"].sum() == table["dur"].sum()
+        cycles = path_cycles(trace, path)
+        assert cycles["cycles"].sum() == table["dur"].sum()
+        stretches = path_stretches(trace, path)
+        assert (stretches["start"] + stretches["dur"]).tolist()[:-1] == stretches["start"].tolist()[1:]
+        assert stretches["dur"].sum() == table["dur"].sum()
+        place = {"link": "links", "sync_external": "sync", "idle": "sync"}
+        named = [
+            place.get(kind, {"remote": "ddr", "host": "host"}.get(kind.split("_")[0], "tiles"))
+            for kind in cycles["kind"]
+        ]
+        by_place = cycles["cycles"].groupby([cycles["ipu"], np.array(named)]).sum()
+        assert stretches.groupby(["ipu", "place"])["dur"].sum().to_dict() == by_place.to_dict()
 
 
 def test_why_names_the_bound_and_the_waits(trace):
@@ -130,100 +226,192 @@ def test_why_names_the_bound_and_the_waits(trace):
 # -- in a browser --------------------------------------------------------------------------------------------------
 
 
-def browse(page: str, folder: Path, view: str, script: str = "") -> str:
-    """The page's document after ``script`` ran in a headless browser; errors on its console fail."""
-    run = """<script>
-    const waited = setInterval(() => {
-      if (document.documentElement.dataset.ready !== "yes") return;
-      clearInterval(waited);
-      try { %s } catch (error) { document.documentElement.dataset.failed = error.message; }
-    }, 5);
-    </script></body>"""
-    file = folder / "page.html"
-    file.write_text(page.replace("</body>", run % script), encoding="utf-8")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]
-    options += [
-        "--window-size=1300,850",
-        "--virtual-time-budget=5000",
-        f"--user-data-dir={folder / 'browser'}",
-        "--dump-dom",
-    ]
-    done = subprocess.run(
-        [str(BROWSER), *options, f"{file.as_uri()}#{view}"], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "CONSOLE" not in done.stderr, done.stderr
-    assert 'data-ready="yes"' in done.stdout
-    assert "data-failed" not in done.stdout, done.stdout[:300]
-    return done.stdout
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of this module."""
+    if find_browser() is None:
+        pytest.skip("no Chromium is installed")
+    with Browser() as found:
+        yield found
 
 
-def data(document: str, element: str) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def file(page, tmp_path_factory):
+    target = tmp_path_factory.mktemp("page") / "page.html"
+    target.write_text(page, encoding="utf-8")
+    return target
+
+
+@pytest.fixture(scope="module")
+def shown(browser, file) -> Iterator[Page]:
+    """The page, once; no test may leave an error on its console or a request."""
+    found = browser.open(file)
+    yield found
+    assert found.problems == []
+    assert found.requests == []
+
+
+def view(shown: Page, name: str) -> None:
+    shown.run(f"document.querySelectorAll('#tabs button')[{VIEWS.index(name)}].click()")
+    assert shown.run(f"!document.getElementById('view-{VIEWS.index(name)}').hidden")
+    assert shown.run("location.hash") == f"#{name}"
+
+
+def data(shown: Page, element: str) -> dict[str, str]:
     """The data attributes of an element by its id."""
-    (tag,) = re.findall(rf'<[^>]*id="{element}"[^>]*>', document)
-    return dict(re.findall(r'data-([a-z]+)="([^"]*)"', tag))
+    found: dict[str, str] = shown.run(f"({{...document.getElementById('{element}').dataset}})")
+    return found
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 class TestBrowser:
     """Clicks through the views; the figures that are shown are those of the tables."""
 
-    def test_the_summary_shows_the_parts_of_the_run(self, page, trace, tmp_path):
-        document = browse(page, tmp_path, "summary", "document.getElementById('theme').click()")
-        shown = dict(re.findall(r'data-part="([^"]*)" data-cycles="(\d+)"', document))
-        assert {name: int(cycles) for name, cycles in shown.items()} == {
-            k: v for k, v in step_time(trace).parts.items() if v
-        }
-        assert 'data-theme="dark"' in document
+    def test_the_summary_shows_the_parts_of_the_run(self, shown, trace):
+        view(shown, "summary")
+        parts = shown.run("[...document.querySelectorAll('[data-part]')].map(e => [e.dataset.part, +e.dataset.cycles])")
+        assert dict(parts) == {name: cycles for name, cycles in step_time(trace).parts.items() if cycles}
+        before = shown.run("document.documentElement.dataset.theme")
+        shown.press("t")
+        assert shown.run("document.documentElement.dataset.theme") != before
+        shown.press("t", "c", "c")
 
-    def test_the_time_line_zooms_moves_and_finds(self, page, trace, tmp_path):
-        script = """
-        const key = (k) => document.dispatchEvent(new KeyboardEvent("keydown", {key: k}));
-        const box = document.getElementById("timeline-window"), out = document.documentElement.dataset;
-        out.all = box.dataset.from + " " + box.dataset.to;
-        key("w"); key("w"); out.near = String(box.dataset.to - box.dataset.from);
-        key("d"); key("0"); out.back = box.dataset.from + " " + box.dataset.to;
-        const input = document.getElementById("timeline-search");
-        input.value = "adam2/load"; input.dispatchEvent(new Event("input")); key("n");
-        const begin = performance.now(); for (let i = 0; i < 20; i++) { key("s"); key("w"); }
-        out.drawn = String((performance.now() - begin) / 40);
-        """
-        document = browse(page, tmp_path, "timeline", script)
-        out = dict(re.findall(r'data-([a-z]+)="([^"]*)"', document[: document.index("<head>")]))
+    def test_the_time_line_zooms_moves_and_finds(self, shown, trace):
+        view(shown, "timeline")
         slices = trace.expand()
         begin, end = slices["start"].min(), (slices["start"] + slices["dur"]).max()
-        assert out["all"] == out["back"] == f"{begin} {end}"
-        assert float(out["near"]) == pytest.approx(0.49 * (end - begin))
-        found = re.search(r'id="timeline-facts">([^<]*)<', document).group(1)
+        window = data(shown, "timeline-window")
+        assert (float(window["from"]), float(window["to"])) == (begin, end)
+        shown.press("w", "w")
+        window = data(shown, "timeline-window")
+        assert float(window["to"]) - float(window["from"]) == pytest.approx(0.49 * (end - begin))
+        shown.press("d", "0")
+        shown.wheel(600, 200, -120)
+        shown.wait("+document.getElementById('timeline-window').dataset.from > 0 || true")
+        shown.press("0", "/")
+        shown.run("document.getElementById('timeline-search').value = 'adam2/load'")
+        shown.run("document.getElementById('timeline-search').dispatchEvent(new Event('input'))")
+        shown.press("Escape", "n")
+        found = shown.run("document.getElementById('timeline-facts').textContent")
         first = slices.query("op == 'adam2/Load'").iloc[0]
         assert found.startswith("adam2/Load - remote load")
         assert f"{first.start:,} to {first.start + first.dur:,}: {first.dur:,}" in found
-        assert float(out["drawn"]) < 33, "milliseconds for a frame"
+        shown.run("document.getElementById('timeline-search').value = ''")
+        shown.run("document.getElementById('timeline-search').dispatchEvent(new Event('input'))")
+        shown.press("0")
 
-    def test_liveness_and_memory_show_the_tables(self, page, trace, tmp_path):
-        script = "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
-        shown = data(browse(page, tmp_path, "liveness", script), "liveness-facts")
+    def test_a_click_says_what_a_slice_is(self, shown, trace):
+        view(shown, "timeline")
+        slices = trace.expand()
+        box = shown.run(
+            "(b => [b.left, b.top, b.width])(document.getElementById('timeline-canvas').getBoundingClientRect())"
+        )
+        shown.click(box[0] + 118 + (box[2] - 118) * 0.3, box[1] + 30)
+        found = shown.run("document.getElementById('timeline-facts').textContent")
+        begin, end = slices["start"].min(), (slices["start"] + slices["dur"]).max()
+        cycle = begin + 0.3 * (end - begin)
+        mine = slices[slices["ipu"] == 0]
+        near = mine[(mine["start"] <= cycle + 400) & (mine["start"] + mine["dur"] >= cycle - 400)]
+        told = [f"{row.start:,} to {row.start + row.dur:,}: {row.dur:,}" for row in near.itertuples()]
+        assert any(text in found for text in told)
+
+    def test_flows_and_passes_are_there(self, shown, trace):
+        view(shown, "timeline")
+        shown.press("0", "p")
+        shown.wait("document.getElementById('timeline-grid').getAttribute('aria-pressed') === 'true'")
+        copies = trace.table("transfers").query("kind == 'p2p'")["transfer"].nunique()
+        assert int(data(shown, "timeline-window")["flows"]) == copies > 0
+        rows = shown.run(
+            "facts.timeline.rows.map(r => [r.ipu, r.stage ?? -1, r.passes.code.filter(c => c === 0).length])"
+        )
+        assert [ipu for ipu, *_ in rows] == [0, 1, 2, 3]
+        assert {passes for *_, passes in rows} == {16}  # 8 micro-batches, 2 runs
+        shown.press("p")
+
+    def test_many_turns_of_the_wheel_are_one_frame(self, shown):
+        view(shown, "timeline")
+        drawn = shown.run(f"{ZOOM}({{turns: 50, frames: 3}})")
+        assert 3 <= drawn <= 5
+
+    def test_liveness_and_memory_show_the_tables(self, shown, trace):
+        view(shown, "liveness")
+        shown.press("ArrowRight")
+        found = data(shown, "liveness-facts")
         live = trace.table("liveness").query("ipu == 0").set_index("step")
-        row = live.loc[int(shown["step"])]
-        assert (int(shown["other"]), int(shown["always"])) == (row.not_always_live, row.always_live)
-        assert int(shown["step"]) == (live.always_live + live.not_always_live).idxmax() + 1
-        shown = data(browse(page, tmp_path, "memory"), "memory-facts")
+        row = live.loc[int(found["step"])]
+        assert (int(found["other"]), int(found["always"])) == (row.not_always_live, row.always_live)
+        assert int(found["step"]) == (live.always_live + live.not_always_live).idxmax() + 1
+        view(shown, "memory")
+        found = data(shown, "memory-facts")
         tiles = trace.table("tile_memory").query("ipu == 0").groupby("tile")["bytes"].sum()
-        assert (int(shown["most"]), int(shown["tile"]), int(shown["total"])) == (
+        assert (int(found["most"]), int(found["tile"]), int(found["total"])) == (
             tiles.max(),
             tiles.idxmax(),
             tiles.sum(),
         )
+        shown.run("document.querySelector('#memory-variables tbody tr').click()")
+        variables = trace.table("variables").query("ipu == 0 and location == 'tile'").groupby("name")["bytes"].sum()
+        found = data(shown, "memory-facts")
+        assert variables[found["variable"]] == int(found["bytes"]) == variables.max()
 
-    def test_operations_are_filtered_and_grouped(self, page, trace, tmp_path):
-        script = """const box = document.getElementById("operations-filter");
-        box.value = "matmul"; box.dispatchEvent(new Event("input"));"""
+    def test_operations_are_filtered_grouped_and_sorted(self, shown, trace):
+        view(shown, "operations")
         operations = trace.operations_by_ipu()
-        shown = data(browse(page, tmp_path, "operations", script), "operations-note")
-        assert int(shown["cycles"]) == operations[operations["type"] == "MatMul"]["cycles"].sum()
+        typed = """(box => { box.value = 'matmul'; box.dispatchEvent(new Event('input')); })
+        (document.getElementById('operations-filter'))"""
+        shown.run(typed)
+        mine = operations[operations["type"] == "MatMul"]
+        assert int(data(shown, "operations-note")["cycles"]) == mine["cycles"].sum()
+        assert int(data(shown, "operations-note")["rows"]) == len(mine)
+        for column in ("layer", "type", "line", "phase", "ipu"):
+            shown.run(f"(s => {{ s.value = '{column}'; s.dispatchEvent(new Event('change')); }})"
+                      "(document.getElementById('operations-group'))")  # fmt: skip
+            cells = shown.run(
+                "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[2].textContent)"
+            )
+            expected = mine.groupby(column)["cycles"].sum().sort_values(ascending=False)
+            assert [int(cell.replace(",", "")) for cell in cells] == expected.tolist()
+        shown.run("document.querySelector('#operations-table th').click()")
+        names = shown.run(
+            "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[0].textContent)"
+        )
+        assert names == sorted(names)
 
-    @pytest.mark.parametrize("view", ["bsp", "links", "critical-path"])
-    def test_every_other_view_opens(self, page, trace, tmp_path, view):
-        document = browse(page, tmp_path, view, "document.getElementById('palette').click()")
-        assert f'id="view-{VIEWS.index(view)}"' in document
-        if view == "critical-path":
-            assert int(data(document, "path-table")["cycles"]) == step_time(trace).total
+    def test_bsp_shows_the_spread_of_phases(self, shown, trace):
+        view(shown, "bsp")
+        shown.run("document.getElementById('bsp-worst').click()")
+        found = data(shown, "bsp-facts")
+        slices = trace.expand().query("ipu == 0")
+        slices = slices[(slices["start"] >= int(found["from"])) & (slices["dur"] > 0)].head(40)
+        assert int(found["cycles"]) == slices[slices["kind"] == "compute"]["dur"].sum()
+        assert float(found["mean"]) == pytest.approx(0.75 * int(found["cycles"]))
+
+    def test_links_and_critical_path_open(self, shown, trace):
+        view(shown, "links")
+        carried = shown.run("[...document.querySelectorAll('#view-6 table')][0].rows.length - 1")
+        used = trace.table("transfers")["link_id"].nunique()
+        assert carried == used
+        view(shown, "critical-path")
+        assert int(data(shown, "path-table")["cycles"]) == step_time(trace).total
+
+    def test_without_javascript_the_summary_is_there(self, browser, file, trace):
+        bare = browser.open(file, scripts=False)
+        seen = bare.call("DOM.getDocument", depth=-1)["root"]
+        html = bare.call("DOM.getOuterHTML", nodeId=seen["nodeId"])["outerHTML"]
+        assert summary_text(trace).splitlines()[1].strip() in html
+        assert "Without JavaScript only the summary is here" in html
+        assert re.search(r'<details id="text"[^>]* open', html)
+        assert bare.problems == []
+        bare.close()
+
+
+ZOOM = """(async ({turns, frames}) => {
+  const canvas = document.getElementById("timeline-canvas"), said = document.getElementById("timeline-window").dataset;
+  await new Promise(requestAnimationFrame);
+  const before = Number(said.frames);
+  for (let frame = 0; frame < frames; frame++) {
+    for (let turn = 0; turn < turns; turn++)
+      canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: turn % 2 ? 1 : -1, clientX: 600, cancelable: true}));
+    await new Promise(requestAnimationFrame);
+  }
+  return Number(said.frames) - before;
+})"""

@@ -245,7 +245,7 @@ def test_waits_are_named_by_whom_they_belong_to(trace, tmp_path):
 
 def test_slices_name_the_line_that_made_them_and_loops_their_trips(synthetic, tmp_path):
     build = synthetic.Builder()
-    build.add("ops", 0, "main/Add.1", "Add", "main", "fwd", 5, "model.py:12")
+    build.add("ops", 0, "main/Add.1", "Add", "main", "fwd", 5, "model.py:12", "")
     build.add("steps", 0, 0, -1, 0, "compute", 0, 10, 10.0, 1, 0, 0, 0, 0, 0, 0)
     build.add("loops", 0, -1, 1000, 20)
     build.add("instances", 0, 0, 0, 0, -1, -1, 100, 20_000, 0)

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from ipuperf.report import PIPELINE_PARTS, pipeline_split, pipeline_timeline_figure, save_figure, weight_update_windows
-from ipuperf.report.pipeline import PIPELINE_COLOURS
+from ipuperf.report.pipeline import PIPELINE_COLOURS, is_pipeline
 
 #: (op, type, graph, phase)
 OPS = (
@@ -49,7 +49,7 @@ def handmade(synthetic, updates: int, begin: int = 100, work=(FIRST, SECOND)):
     """``updates`` weight updates after a host cost of ``begin`` cycles."""
     build = synthetic.Builder()
     for number, (name, type_, graph, phase) in enumerate(OPS):
-        build.add("ops", number, name, type_, graph, phase, 0, "")
+        build.add("ops", number, name, type_, graph, phase, 0, "", "")
     for ipu, steps in enumerate(work):
         assert sum(dur for *_, dur in steps) == LENGTH
         for segment, rows in ((2 * ipu, [("", "host_run", begin)]), (2 * ipu + 1, steps)):
@@ -130,6 +130,24 @@ def test_the_figure_has_a_bar_per_ipu_in_the_colours_of_its_parts(synthetic, tmp
     assert axes.get_xlim() == (0, LENGTH)
     save_figure(figure, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_bars_too_narrow_for_their_number_have_it_above(synthetic):
+    axes = pipeline_timeline_figure(handmade(synthetic, 3), window=(0, 20_000)).axes[0]
+    found = [(text.get_text(), text.get_position()[1]) for text in axes.texts]
+    rows = [7, 55]  # where the bars of the IPUs begin
+    for row in rows:
+        (forward,) = {y for name, y in found if name == "F2" and abs(y - row) < 20}
+        assert forward < row
+    assert {y for name, y in found if name == "B2"} == {rows[0] - 1, rows[1] + 17}  # 13 and 19 pixels wide
+
+
+def test_a_pipeline_is_several_ipus_that_work_on_micro_batches(synthetic, trace):
+    assert is_pipeline(handmade(synthetic, 2))
+    assert is_pipeline(trace)
+    assert not is_pipeline(synthetic.pipeline_trace(ipus=1))
+    idle = (("load", "host_end", 40), ("", "sync_external", 460))
+    assert not is_pipeline(handmade(synthetic, 1, work=(FIRST, idle)))
 
 
 def test_the_made_up_program(trace):

@@ -17,7 +17,7 @@ def program(synthetic, rows, length, transfers=()):
     for op, number in OPS.items():
         if number >= 0:
             phase = op if op in ("fwd", "bwd", "update") else "io"
-            build.add("ops", number, op, op, "main", phase, 0, "")
+            build.add("ops", number, op, op, "main", phase, 0, "", "")
     build.add("runs", 0, "run", 0, length)
     for ipu, steps in enumerate(rows):
         for seq, (op, kind, start, end) in enumerate(steps):

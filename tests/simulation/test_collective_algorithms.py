@@ -17,7 +17,7 @@ from ipuperf.lowering import Collective
 from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, METHODS, RING_PAIR
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
-from ipuperf.simulation.algorithms import Planner, dimensions
+from ipuperf.simulation.algorithms import CollectiveSyncs, Planner, dimensions
 from ipuperf.trace import check
 
 
@@ -50,7 +50,7 @@ def run(machine, kind, nbytes, members, method="auto", reduce=0):
 
 def plan(topology, kind, nbytes, members, method="auto", reduce=0, sync=600):
     step = Collective(0, "c", kind, nbytes, (tuple(range(len(members))),), reduce, method)
-    planner = Planner(topology, CLOCK, sync)
+    planner = Planner(topology, CLOCK, CollectiveSyncs(sync, sync, 4))
     found = planner.plan(step, tuple(members))
     return found, planner.estimate(found, step, tuple(members))
 

@@ -11,7 +11,7 @@ import pytest
 from ipuperf.lowering import ExternalSync
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
-from ipuperf.simulation.algorithms import collective_sync
+from ipuperf.simulation.algorithms import collective_syncs
 from ipuperf.trace import check
 
 
@@ -76,7 +76,8 @@ def test_wrong_participants(ipus, problem):
 
 
 def test_syncs_of_a_round():
-    """One machine: an external sync. Several: the global one; on a torus one for each pair of IPUs of a replica."""
+    """Members on one machine: an external sync. On several: the global one; on a torus one for each pair of IPUs of a
+    replica."""
 
     def replicas(count, ipus):
         return tuple(tuple(range(ipus * r, ipus * (r + 1))) for r in range(count))
@@ -85,9 +86,9 @@ def test_syncs_of_a_round():
     wide = pod16.ipu_machine.global_sync_cycles
     assert wide == pod64.ipu_machine.global_sync_cycles > pod4.chip.external_sync_cycles == 600
     assert pod4.ipu_machine.global_sync_cycles == 0
-    assert collective_sync(pod4, replicas(4, 1)) == 600
-    assert collective_sync(pod16, replicas(2, 2)) == 600  # on the first machine
-    assert collective_sync(pod16, replicas(4, 4)) == wide
-    assert collective_sync(pod64, replicas(64, 1)) == wide
-    assert collective_sync(pod64, replicas(16, 4)) == 2 * wide
-    assert collective_sync(pod64, replicas(8, 8)) == 4 * wide
+    syncs = collective_syncs(pod16, replicas(4, 4))
+    assert (syncs.before((0, 3)), syncs.before((4, 5, 7)), syncs.before((3, 4))) == (600, 600, wide)
+    assert collective_syncs(pod4, replicas(4, 1)).before((0, 1, 2, 3)) == 600
+    for count, ipus, pairs in ((64, 1, 1), (16, 4, 2), (8, 8, 4)):
+        syncs = collective_syncs(pod64, replicas(count, ipus))
+        assert (syncs.before((0, 2)), syncs.before((0, 63))) == (600 * pairs, wide * pairs)

@@ -237,5 +237,5 @@ def test_transfers_have_one_row_per_link():
     trace = simulate(s.program(s.seq(s.d2h(100))), s.machine())
     names = trace.columns("links")["name"]
     moved = trace.columns("transfers")
-    assert [names[i] for i in moved["link_id"]] == ["pod4/ipu0->gateway0", "pod4/gateway0->host0"]
+    assert [names[i] for i in moved["link_id"]] == ["pod4/ipu0->nic0", "pod4/nic0->host0"]
     assert list(moved["transfer"]) == [0, 0]

@@ -45,7 +45,8 @@ def add_segment(build: Builder, segment: int, ipu: int, phase: str, steps: list[
         op_id = op_names.get(name, -1)
         if name and op_id < 0:
             op_id = len(op_names)
-            build.add("ops", op_id, name, name.rsplit("/", 1)[-1], "main", phase, 1000 * dur, f"model.py:{op_id + 1}")
+            kind_of = name.rsplit("/", 1)[-1]
+            build.add("ops", op_id, name, kind_of, "main", phase, 1000 * dur, f"model.py:{op_id + 1}", "float16")
         program = len(build.rows["programs"])
         build.add("programs", program, -1, program, types.get(kind, "StreamCopyMid"), f"{name}/{kind}", op_id, ipu)
         moved = 0 if kind in ("compute", "sync", "sync_external", "idle") else 8 * dur

@@ -17,7 +17,7 @@ def runs(**changes):
 
 def test_tables_are_those_of_the_contract():
     assert list(TABLES) == [
-        *("ops", "programs", "steps", "loops", "instances", "tile_runs"),
+        *("ops", "programs", "steps", "loops", "instances", "tile_runs", "plans"),
         *("tile_memory", "variables", "live_intervals", "liveness"),
         *("links", "transfers", "counters", "host_events", "runs"),
     ]
@@ -86,6 +86,7 @@ def test_tables_that_are_refused(tables, words):
 
 def test_op_ids_are_not_negative():
     ops = {"op_id": [-1], "name": ["a"], "type": ["a"], "graph": ["g"], "phase": ["fwd"], "flops": [1], "line": [""]}
+    ops["dtype"] = [""]
     with pytest.raises(TraceError, match="-1 is negative"):
         Trace(META, {**EMPTY, "ops": ops})
 

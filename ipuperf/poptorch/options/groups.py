@@ -141,6 +141,12 @@ class _TrainingOptions(OptionsDict):
         self._ledger.record(option, mean_reduction_strategy)
         return self
 
+    def divide_while_running(self, half: bool) -> None:
+        """Upstream's choice with accumulators of float16: means are taken while gradients are accumulated. It is shown
+        by the options and changes nothing that is computed here, as when a program sets it."""
+        if half and self.accumulation_and_replication_reduction_type is ReductionType.Mean:
+            self.set(meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Running)
+
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
         """Upstream: adapt the loss scale to the gradients. True is not supported."""
         require_bool("setAutomaticLossScaling", enabled)

@@ -101,6 +101,12 @@ class _PopartOptions(Freezable):
         return max(int(self.options.get(key, 1)) for key in BUFFERING_DEPTHS)
 
     @property
+    def strided_groups(self) -> bool:
+        """Whether groups of group norms are of every so-many-th channel (``groupNormStridedChannelGrouping``), not of
+        consecutive ones as PyTorch's are."""
+        return bool(self.options.get("groupNormStridedChannelGrouping", False))
+
+    @property
     def synthetic_data(self) -> bool:
         """Whether there is no host I/O (every ``syntheticDataMode`` but 0 is done as 2, normally distributed)."""
         return bool(self.options.get("syntheticDataMode", 0))
@@ -140,6 +146,9 @@ class _PopartOptions(Freezable):
 _COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
 
 
+_FLAGS = ("explicitRecomputation", "enableOutlining", "groupNormStridedChannelGrouping")
+
+
 def _check_value(key: str, value: Any) -> None:
     choices = {
         "autoRecomputation": RECOMPUTATION_TYPES,
@@ -151,7 +160,7 @@ def _check_value(key: str, value: Any) -> None:
         require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
     if key.startswith(COLLECTIVES):
         require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
-    if key.startswith(COLLECTIVES) or key in ("explicitRecomputation", "enableOutlining"):
+    if key.startswith(COLLECTIVES) or key in _FLAGS:
         require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
     if key == "outlineThreshold":
         real = number or isinstance(value, float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ class Options(OptionsDict):
         self._source_location_excludes: list[str] = []
         self._updatable_named_buffers: tuple[str, ...] = ()
         self._host_processes = 1
+        self._norm_replicas = 1  # PopTorch has no such option: for programs of TensorFlow that are written down for it
         super().__init__(
             replication_factor=1,
             broadcast_buffers=True,
@@ -68,6 +70,8 @@ class Options(OptionsDict):
             sync_pattern=SyncPattern.Full.value,
             available_memory_proportion={},
         )
+        if os.environ.get("POPTORCH_CACHE_DIR"):
+            self.enableExecutableCaching(os.environ["POPTORCH_CACHE_DIR"])
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
@@ -283,7 +287,11 @@ class Options(OptionsDict):
         return self._put("useIpuId", ipu_id=ipu_id)
 
     def enableExecutableCaching(self, path: str | None) -> Options:
-        """Keep compiled programs in a folder. Without effect."""
+        """Keep exports of models in a folder, from which later compilations, in other processes too, begin; None:
+        nowhere. Default: what the environment variable ``POPTORCH_CACHE_DIR`` says."""
+        require(
+            path is None or isinstance(path, str), f"enableExecutableCaching: {path!r} given, expected a path or None"
+        )
         self._ledger.record("enableExecutableCaching", path)
         self._popart.store("enableEngineCaching", path is not None)
         if path is not None:
@@ -346,6 +354,11 @@ class Options(OptionsDict):
         self.checkIsFrozen()
         self._ledger.record("maxRepeatLogs", max_lines)
         return self
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Folder of kept exports, None for none."""
+        return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
 
     # -- for the executor --------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The report as one HTML file: opens offline, holds everything it shows, and asks nobody for anything.
 
-``page.js`` draws what :mod:`~ipuperf.report.page.facts` takes from the trace; it is plain JavaScript with type
-comments, needs no build step, and reads the facts from a compressed block in the page itself. Without JavaScript the
+``page.js`` and ``timeline.js`` draw what :mod:`~ipuperf.report.page.facts` takes from the trace: plain JavaScript with
+type comments, no build step, the facts in a compressed block of the page itself. Without JavaScript the
 summary is there as text.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 5_000_000
 """Size of a page at most; of a longer trace less of the time line is in it, and the page says so."""
 
-_MOST_SLICES = 400_000
-"""Slices of the time line to begin with."""
+_MOST_SLICES = 3_000_000
+"""Executions of segments and transfers on the time line to begin with."""
 
 
 def report_page(trace: Trace, title: str | None = None) -> str:
@@ -57,7 +57,7 @@ def _page(trace: Trace, title: str | None, slices: int) -> str:
         "title": html.escape(name),
         "summary": html.escape(summary_text(trace)),
         "style": _asset("page.css"),
-        "script": _asset("page.js"),
+        "script": _asset("timeline.js") + _asset("page.js"),
         "facts": packed,
     }
     page = _asset("page.html")

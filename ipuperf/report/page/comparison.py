@@ -1,4 +1,5 @@
-"""A comparison of runs as one HTML file: time parts side by side, liveness overlaid, every figure in a table.
+"""A comparison of runs as one HTML file: time parts side by side, timelines aligned, liveness overlaid, and every
+figure in a table.
 
 All of it is HTML and SVG as it stands; the few lines of JavaScript filter the tables and change the theme.
 """
@@ -12,26 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.aligned import aligned
 from ipuperf.report.comparison import COMPARED
 from ipuperf.report.comparison_text import label, number
-from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS
+from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS, KIND_COLOURS, KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS
 from ipuperf.report.text import duration
 
 if TYPE_CHECKING:
+    from ipuperf.report.aligned import Bar
     from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
 """Rows of a table at most, those that differ most; the page says how many there are."""
 
 _WIDTH, _HEIGHT, _LEFT = 1200, 300, 70
+_BAR, _PITCH, _BETWEEN = 13, 16, 8
+_SPAN = _WIDTH - _LEFT - 10
 _POINTS = 2_000
 
 
 def comparison_page(comparison: Comparison) -> str:
     """The page as text."""
     title = "Comparison of " + ", ".join(run.name for run in comparison.runs)
-    parts = [_lead(comparison), _cards(comparison), _bars(comparison), _liveness(comparison)]
+    parts = [_lead(comparison), _cards(comparison), _bars(comparison), _timelines(comparison), _liveness(comparison)]
     parts += [_table(comparison, group) for group in COMPARED]
     page = (files(__package__ or "") / "comparison.html").read_text(encoding="utf-8")
     values = {"title": html.escape(title), "style": _style(), "body": "\n".join(parts)}
@@ -91,29 +96,75 @@ def _bar(run: ComparedRun, place: int, part: str, most: float) -> str:
     )
 
 
+def _timelines(comparison: Comparison) -> str:
+    """What the compute tiles of each IPU do, from the start of each run, on one scale of seconds."""
+    found = aligned({run.name: run.trace for run in comparison.runs})
+    drawn, y, previous = [], 4.0, None
+    for bar in found.bars:
+        y += _BETWEEN if previous not in (None, bar.ipu) else 0
+        previous = bar.ipu
+        drawn.append(_timeline(bar, found.names[bar.run], y))
+        y += _PITCH
+    axis = "".join(
+        f'<text x="{_LEFT + _SPAN * tick / 4:.0f}" y="{y + 12:.0f}" text-anchor="{anchor}">'
+        f"{duration(found.seconds * tick / 4)}</text>"
+        for tick, anchor in enumerate(("start", "middle", "middle", "middle", "end"))
+    )
+    entries = {KIND_LABELS[kind]: KIND_COLOURS[kind] for kind in found.kinds}
+    names = [f'<span><i style="background:{colour}"></i>{text}</span>' for text, colour in entries.items()]
+    hidden = [f"{count} of {name}" for name, count in zip(found.names, found.left_out, strict=True) if count]
+    remark = f"; IPUs not shown: {', '.join(hidden)}" if hidden else ""
+    return (
+        f"<h2>Timelines, aligned at the start of each run{html.escape(remark)}</h2>\n"
+        f'<svg viewBox="0 0 {_WIDTH} {y + 18:.0f}" role="img" aria-label="timelines of the runs">{"".join(drawn)}{axis}'
+        f'</svg>\n<div class="legend">{"".join(names)}</div>'
+    )
+
+
+def _timeline(bar: Bar, name: str, y: float) -> str:
+    """One IPU of a run: each pixel in the colour of the kind that fills most of it, the run's own colour before it."""
+    cycles = ", ".join(f"{KIND_LABELS[kind]} {count:,}" for kind, count in bar.cycles.items())
+    title = html.escape(f"IPU {bar.ipu} of {name}, cycles: {cycles}")
+    facts = "".join(f' data-{kind.replace("_", "-")}="{count}"' for kind, count in bar.cycles.items())
+    filled = np.vstack([bar.cover, np.maximum(1.0 - bar.cover.sum(axis=0), 0.0)]).argmax(axis=0)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1, [len(filled)]])
+    scale, paths = _SPAN / len(filled), dict.fromkeys(KIND_COLOURS, "")
+    for kind, left, right in zip(filled[edges[:-1]].tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if kind < len(KIND_COLOURS):
+            width = (right - left) * scale
+            paths[list(KIND_COLOURS)[kind]] += f"M{_LEFT + left * scale:.1f} {y:.0f}h{width:.1f}v{_BAR}h-{width:.1f}z"
+    shown = "".join(f'<path class="kind" fill="{KIND_COLOURS[kind]}" d="{d}"/>' for kind, d in paths.items() if d)
+    return (
+        f'<g class="timeline" data-run="{bar.run}" data-ipu="{bar.ipu}" data-seconds="{bar.seconds!r}"{facts}>'
+        f'<title>{title}</title><text x="4" y="{y + _BAR - 3:.0f}">IPU {bar.ipu}</text>'
+        f'<rect x="{_LEFT - 9}" y="{y:.0f}" width="5" height="{_BAR}" fill="{_colour(bar.run)}"/>{shown}</g>'
+    )
+
+
 def _liveness(comparison: Comparison) -> str:
-    """Live bytes of the IPU with the highest peak of each run, over its share of the program's steps."""
+    """Live bytes by program step of the IPU with the highest peak of each run: not always live, and always."""
     curves = [(place, run, _curve(run)) for place, run in enumerate(comparison.runs)]
     known = [(place, run, curve) for place, run, curve in curves if curve is not None]
     if not known:
         return ""
-    most = max(int((always + other).max()) for _, _, (_, always, other) in known) or 1
+    most = max(int(max(always.max(), other.max())) for _, _, (_, always, other) in known) or 1
+    steps = max(len(always) for _, _, (_, always, _) in known)
     drawn, names = [], []
     for place, run, (ipu, always, other) in known:
-        total = always + other
-        drawn.append(_path(total, most, _colour(place), ""))
-        drawn.append(_path(always, most, COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)], "6 4"))
+        dashed = COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)]
+        drawn.append(_path(other, most, steps, _colour(place), ""))
+        drawn.append(_path(always, most, steps, dashed, "6 4"))
         for colour, what, value in (
-            (_colour(place), "live, peak", int(total.max())),
-            (COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)], "always live (dashed)", int(always.max())),
+            (_colour(place), "not always live, peak", int(other.max())),
+            (dashed, "always live (dashed)", int(always.max())),
         ):
-            text = f"{run.name} (IPU {ipu}, {len(total):,} steps), {what} {value:,} B"
+            text = f"{run.name} (IPU {ipu}, {len(other):,} steps), {what} {value:,} B"
             names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
     axis = "".join(
         f'<text x="4" y="{_y(most * tick / 4, most):.1f}">{most * tick / 4 / 1e6:,.3g} MB</text>' for tick in range(5)
     )
     return (
-        "<h2>Liveness, from the first to the last program step of each run</h2>\n"
+        f"<h2>Liveness by program step, 0 to {steps:,}</h2>\n"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{axis}'
         f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
     )
@@ -134,15 +185,16 @@ def _y(value: float, most: float) -> float:
     return _HEIGHT - 10 - (_HEIGHT - 30) * value / most
 
 
-def _path(values: np.ndarray, most: int, colour: str, dashes: str) -> str:
-    """A curve over the whole width; of many points the largest of each stretch."""
+def _path(values: np.ndarray, most: int, steps: int, colour: str, dashes: str) -> str:
+    """A curve over its share of the width, which is ``steps``; of many points the largest of each stretch."""
+    span = _SPAN * len(values) / steps
     if len(values) > _POINTS:
         edges = np.linspace(0, len(values), _POINTS + 1).astype(np.int64)[:-1]
         values = np.maximum.reduceat(values, edges)
-    x = _LEFT + (_WIDTH - _LEFT - 10) * np.arange(len(values) + 1) / len(values)
+    x = _LEFT + span * np.arange(len(values) + 1) / len(values)
     begin, *more = (f"H{right:.1f}V{_y(value, most):.1f}" for right, value in zip(x, values.tolist(), strict=False))
     line = f"M{x[0]:.1f} {begin.rpartition('V')[2]}{''.join(more)}H{x[-1]:.1f}"
-    return f'<path d="{line}" style="stroke:{colour}" stroke-dasharray="{dashes}"/>'
+    return f'<path class="curve" d="{line}" style="stroke:{colour}" stroke-dasharray="{dashes}"/>'
 
 
 def _table(comparison: Comparison, group: str) -> str:

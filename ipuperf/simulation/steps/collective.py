@@ -25,7 +25,7 @@ class CollectiveKind(SharedKind[Collective]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_sync)
+        self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
         self._arriving: Gathering[CollectiveKey] = Gathering()
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 

@@ -1,0 +1,95 @@
+"""Bits of whole numbers. Vertices: PopLibs' unary and binary operations of the same names
+(``lib/popops/popopsCycleEstimators.hpp``); they have no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ipuperf.ir import DTypeError, GradientBuilder, Tensor, TensorSpec
+
+from . import vertices
+from .elementwise import Binary
+from .unary import Unary
+from .work import Work
+
+
+class _Bitwise(Binary):
+    """Base: two operands of one integer type."""
+
+    def infer(self) -> list[TensorSpec]:
+        """As other binary ops, for whole numbers only."""
+        specs = super().infer()
+        if not specs[0].dtype.is_integer:
+            raise DTypeError(f"{self.where()}: operands are {specs[0].dtype.name}; a whole-number type is needed")
+        return specs
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """None flows back."""
+        return [None, None]
+
+
+class BitwiseAnd(_Bitwise):
+    """Bits that both have."""
+
+    type = "BitwiseAnd"
+    ufunc = np.bitwise_and
+    vertex = "BITWISE_AND"
+
+
+class BitwiseOr(_Bitwise):
+    """Bits that one of them has."""
+
+    type = "BitwiseOr"
+    ufunc = np.bitwise_or
+    vertex = "BITWISE_OR"
+
+
+class BitwiseXor(_Bitwise):
+    """Bits that only one of them has."""
+
+    type = "BitwiseXor"
+    ufunc = np.bitwise_xor
+    vertex = "BITWISE_XOR"
+
+
+class ShiftLeft(_Bitwise):
+    """``lhs`` times two to the power of ``rhs``, without what is beyond the type."""
+
+    type = "ShiftLeft"
+    ufunc = np.left_shift
+    vertex = "SHIFT_LEFT"
+
+
+class ShiftRight(_Bitwise):
+    """``lhs`` over two to the power of ``rhs``, rounded down: the sign stays."""
+
+    type = "ShiftRight"
+    ufunc = np.right_shift
+    vertex = "SHIFT_RIGHT_SIGN_EXTEND"
+
+
+class BitwiseNot(Unary):
+    """Every bit the other one."""
+
+    type = "BitwiseNot"
+    ufunc = np.invert
+    vertex = "BITWISE_NOT"
+    allowed = "any"
+
+    def infer(self) -> list[TensorSpec]:
+        """As the operand, for whole numbers only."""
+        specs = super().infer()
+        if not specs[0].dtype.is_integer:
+            raise DTypeError(f"{self.where()}: the operand is {specs[0].dtype.name}; a whole-number type is needed")
+        return specs
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """None flows back."""
+        return [None]
+
+    def work(self) -> list[Work]:
+        """One unary compute set."""
+        spec = self.inputs[0].spec
+        return [vertices.unary(self.vertex, spec.dtype, spec.elements)]

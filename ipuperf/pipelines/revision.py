@@ -1,0 +1,54 @@
+"""Pipelines as they are asked for, and a change of them before they are built.
+
+``build_pipeline`` is the one place where all front ends ask for pipelines; within :func:`revising` a function changes
+what they ask for, so that a question "what if" needs no front end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ipuperf.ir import Ir
+from ipuperf.schedules import Timetable
+
+from .model import HostIo, Offload, StageGraph, StageOutput, Training
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Those arguments of :func:`~.build.build_pipeline` that can be revised, and how its stages copy and repeat."""
+
+    ir: Ir
+    parts: Sequence[StageGraph]
+    timetable: Timetable
+    outputs: Sequence[StageOutput]
+    training: Training | None
+    offload: Offload
+    host_io: HostIo
+    copies: str
+    repeats: int
+
+
+Revision: TypeAlias = Callable[[BuildRequest], BuildRequest]
+
+_REVISION: ContextVar[Revision | None] = ContextVar("revision of pipelines", default=None)
+
+
+@contextmanager
+def revising(revise: Revision | None) -> Iterator[None]:
+    """Within, pipelines are built as ``revise`` changes them; None: as they are asked for."""
+    token = _REVISION.set(revise)
+    try:
+        yield
+    finally:
+        _REVISION.reset(token)
+
+
+def revised(asked: BuildRequest) -> BuildRequest:
+    """What is to be built."""
+    revise = _REVISION.get()
+    return asked if revise is None else revise(asked)

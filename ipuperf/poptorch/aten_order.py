@@ -1,0 +1,146 @@
+"""Aten ops that order elements or find where they stand in an order: sorts, medians, modes, buckets, histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ipuperf.functions import arithmetic as f
+from ipuperf.functions import reductions, selection
+from ipuperf.functions.arranging import axis_of, broadcast, cut, flipped, moved, picked, reshaped
+from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
+
+from .aten_lowering import Handler, Lowering, Value
+
+
+def _ordered(low: Lowering, value: Value, count: int | None, dim: int, largest: bool) -> list[Tensor]:
+    """The first ``count`` (None: all) elements of an axis in order, and their positions; of equal ones the first comes
+    first."""
+    x = low.tensor(value)
+    shape, axis = x.shape, axis_of(dim, len(x.shape))
+    whole = x if shape else reshaped(x, (1,))
+    count = whole.shape[axis] if count is None else count
+    if not count or not x.spec.elements:
+        return [x, low.constant(np.zeros(shape), INT32)]
+    keys = low.tensor(whole, INT32) if x.dtype == BOOL else whole
+    values, places = selection.topk(keys, count, axis, largest, True)
+    results = [low.tensor(values, x.dtype), places]
+    return results if shape else [reshaped(t, ()) for t in results]
+
+
+def topk(low: Lowering, value: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
+    """The largest or smallest elements of an axis, in order, and their positions."""
+    return _ordered(low, value, k, dim, largest)
+
+
+def sort(
+    low: Lowering, value: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> list[Tensor]:
+    """All elements of an axis in order, and their positions; always stable."""
+    return _ordered(low, value, None, dim, descending)
+
+
+def kthvalue(low: Lowering, value: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
+    """The k-th smallest element of an axis, and its position."""
+    values, places = _ordered(low, value, k, dim, False)
+    axis = axis_of(dim, len(values.shape))
+    return [reshaped(cut(t, axis, k - 1, k) if t.shape else t, low.shape) for t in (values, places)]
+
+
+def median(low: Lowering, value: Value) -> Tensor:
+    """The lower median of all elements."""
+    x = low.tensor(value)
+    return reductions.median_with_position(reshaped(x, (-1,)), 0)[0] if x.shape else x
+
+
+def median_along(low: Lowering, value: Value, dim: int, keepdim: bool = False) -> list[Tensor]:
+    """The lower median of an axis, and its position."""
+    x = low.tensor(value)
+    found = reductions.median_with_position(x if x.shape else reshaped(x, (1,)), axis_of(dim, len(x.shape)))
+    return [reshaped(t, low.shape) for t in found]
+
+
+def mode(low: Lowering, value: Value, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
+    """The most frequent element of an axis (the smallest of several), and its last position: every element is compared
+    with every other."""
+    x = low.tensor(value)
+    if not x.shape:
+        return [x, low.constant(0, INT32)]
+    axis, last = axis_of(dim, len(x.shape)), len(x.shape) - 1
+    ordered = selection.topk(x, x.shape[axis], axis, False, True)[0]
+    lines = moved(ordered, [axis], [last])
+    same = f.equal(reshaped(lines, (*lines.shape, 1)), reshaped(lines, (*lines.shape[:-1], 1, lines.shape[-1])))
+    counts = reductions.sum(f.cast(same, INT32), last + 1)
+    found = picked(lines, reductions.argmax(counts, last, True), last)
+    here = f.cast(f.equal(moved(x, [axis], [last]), found), INT32)
+    position = x.shape[axis] - 1 - reductions.argmax(flipped(here, [last]), last, True)
+    return [reshaped(found, low.shape), reshaped(position, low.shape)]
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+
+
+def _below(low: Lowering, values: Value, limits: Tensor, right: bool) -> Tensor:
+    """How many of the last axis of ``limits`` are below each value (``right``: or equal), which has a last axis of 1:
+    every value is compared with every limit."""
+    passed = f.greater_equal(values, limits) if right else f.greater(values, limits)
+    return reductions.sum(f.cast(passed, INT32), -1)
+
+
+def bucketize(
+    low: Lowering, value: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """The interval between rising boundaries in which each element lies."""
+    kind = low.promoted(value, boundaries)
+    x, limits = low.tensors([value, boundaries], kind)
+    if not limits.spec.elements:
+        return broadcast(low.constant(0, low.dtype), low.shape)
+    return low.tensor(_below(low, reshaped(x, (*x.shape, 1)), limits, right), low.dtype)
+
+
+def searchsorted(
+    low: Lowering,
+    sequence: Value,
+    value: Value,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value = None,
+) -> Tensor:
+    """As :func:`bucketize`; a sequence with more axes has its own line for each line of values."""
+    if sorter is not None:
+        raise low.unsupported("sorter is unsupported; sort the sequence before")
+    kind = low.promoted(value, sequence)
+    x, limits = low.tensors([value, sequence], kind)
+    if len(limits.shape) > 1:
+        limits = reshaped(limits, (*limits.shape[:-1], 1, limits.shape[-1]))
+    return low.tensor(_below(low, reshaped(x, (*x.shape, 1)), limits, right or side == "right"), low.dtype)
+
+
+def histc(low: Lowering, value: Value, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Numbers of elements in ``bins`` equal intervals between two limits (both 0: the least and largest element); the
+    last one holds the upper limit, others do not count."""
+    x = reshaped(low.tensor(value, FLOAT32), (-1,))
+    bounds = (min, max) if min or max else (reductions.min(x), reductions.max(x))
+    start, width = bounds[0], (bounds[1] - bounds[0]) * (1 / bins)
+    place = f.floor((x - start) / width)
+    inside = f.logical_and(f.greater_equal(x, start), f.less_equal(x, bounds[1]))
+    place = f.where(inside, f.minimum(place, float(bins - 1)), -1.0)
+    each = f.equal(reshaped(place, (1, -1)), low.constant(np.arange(bins).reshape(-1, 1), FLOAT32))
+    return low.tensor(reductions.sum(f.cast(each, INT32), 1), low.dtype)
+
+
+#: Handlers by aten name (with overload where it matters).
+HANDLERS: Mapping[str, Handler] = {
+    "bucketize": bucketize,
+    "histc": histc,
+    "kthvalue": kthvalue,
+    "median": median,
+    "median.dim": median_along,
+    "mode": mode,
+    "searchsorted": searchsorted,
+    "sort": sort,
+    "topk": topk,
+}

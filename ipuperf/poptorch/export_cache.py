@@ -1,0 +1,85 @@
+"""Exports that are kept on disk by their content: ``Options.enableExecutableCaching`` and ``POPTORCH_CACHE_DIR``.
+
+An export is the greatest part of a compilation. It depends on the module's code, its attributes, the shapes of its
+arguments and the versions of PyTorch and ipuperf (:mod:`~ipuperf.poptorch.content`), not on the strategy, the
+accumulation, the replicas, the optimiser or the machine: programs that differ in these are lowered from one file. A
+file of another version or a damaged one is written anew. Several processes may use one folder: files appear whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import archive
+from .codec import NotStorable
+from .content import UnknownContent, digest_of
+from .export_store import restored, stored
+from .export_trace import Traced
+from .log import logger
+
+_KIND = "export"
+
+
+def cached(
+    folder: str | None,
+    module: torch.nn.Module,
+    arguments: Any,
+    tensors: Sequence[torch.Tensor],
+    training: bool,
+    trace: Callable[[], Traced],
+) -> Traced:
+    """``trace()``, or what it gave for the same content, in this process or another.
+
+    Args:
+        folder: where exports are kept; None: nowhere. It is made where it does not exist.
+        arguments: structure of the arguments.
+        tensors: those in it, of which only shapes and types count.
+        training: whether the export is that of a training program.
+    """
+    if folder is None:
+        return trace()
+    try:
+        kinds = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
+        path = Path(folder, f"{digest_of(module, arguments, kinds, training)}.poptorch")
+    except UnknownContent as error:
+        logger.warning("The export of %s is not kept in %s: it depends on %s", type(module).__name__, folder, error)
+        return trace()
+    found = _read(path)
+    if found is None:
+        found = trace()
+        _write(path, found)
+    return found
+
+
+def _read(path: Path) -> Traced | None:
+    try:
+        content, tensors = archive.read(path, _KIND)
+        found = restored(content, tensors)
+    except FileNotFoundError:
+        return None
+    except archive.FileError as error:
+        logger.info("%s; it is written anew", error)
+        return None
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        logger.info("%s cannot be read (%s: %s); it is written anew", path, type(error).__name__, error)
+        return None
+    logger.debug("The export was loaded from %s", path)
+    return found
+
+
+def _write(path: Path, traced: Traced) -> None:
+    tensors: list[torch.Tensor] = []
+    try:
+        content = stored(traced, tensors)
+    except NotStorable as error:
+        logger.info("The export is not kept in %s: it has %s", path.parent, error)
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        archive.write(path, _KIND, content, tensors)
+    except OSError as error:
+        logger.warning("The export cannot be kept in %s: %s", path.parent, error)

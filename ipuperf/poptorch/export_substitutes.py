@@ -1,0 +1,80 @@
+"""Functions of PyTorch that an export cannot follow, written with others that it can.
+
+The length of a result would depend on data (``bincount``), the check of an argument would read it (the validation of
+distributions), a name is a keyword of Python (``random_``'s ``from``), or what the function does with ``out=`` is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .errors import Error, UnsupportedError
+
+
+def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
+    """``x.random_(...)`` by ``randint``."""
+    given = [*bounds, *(named[key] for key in ("from", "to") if named.get(key) is not None)]
+    if len(given) == 2:
+        low, high = given
+    elif x.is_floating_point():
+        low, high = 0, given[0] if given else 1 + 2 ** (11 if x.element_size() == 2 else 24)
+    else:
+        low, high = 0, given[0] if given else torch.iinfo(x.dtype if x.element_size() < 8 else torch.int32).max
+    return x.copy_(torch.randint(low, high, x.shape, dtype=x.dtype))
+
+
+def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """Counts of the numbers below ``minlength``, which is needed, as it says the length; others are not counted."""
+    if minlength <= 0:
+        raise UnsupportedError("bincount: minlength must be given: the length of the result would depend on values")
+    found = x.reshape(1, -1) == torch.arange(minlength, dtype=x.dtype).reshape(-1, 1)
+    if weights is None:
+        return found.sum(1)
+    kind = weights.dtype if weights.is_floating_point() else torch.float32
+    return torch.where(found, weights.reshape(1, -1).to(kind), torch.zeros((), dtype=kind)).sum(1)
+
+
+def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """``one_hot``, which needs the number of classes."""
+    if not isinstance(num_classes, int) or num_classes < 0:
+        raise Error("OneHot num classes must be specified and must be constant.")
+    return torch.nn.functional.one_hot(x, num_classes)
+
+
+def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``cumsum`` or ``cumprod``: with ``out=`` it is computed in the type of that tensor."""
+
+    def run(x: torch.Tensor, dim: int, *, dtype: Any = None, out: torch.Tensor | None = None) -> torch.Tensor:
+        if out is None:
+            return function(x, dim, dtype=dtype)
+        return out.copy_(function(x, dim, dtype=dtype or out.dtype))
+
+    return run
+
+
+SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
+    torch.Tensor.bincount: _bincount,
+    torch.Tensor.random_: _random,
+    torch.bincount: _bincount,
+    torch.cumprod: _running(torch.cumprod),
+    torch.cumsum: _running(torch.cumsum),
+    torch.nn.functional.one_hot: _one_hot,
+}
+"""What stands for a function while a module is exported."""
+
+
+@contextmanager
+def unchecked_distributions() -> Iterator[None]:
+    """Parameters of ``torch.distributions`` are not validated, which would need their values; a distribution that asks
+    for it itself still is."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)

@@ -1,0 +1,86 @@
+"""The operations of a user's program: libpva's ``OperationAnalysis``, from the table ``ops``.
+
+Poplar keeps what is known of an operation (layer, file, line) in a file of its own, ``debug.cbor``; a trace holds it.
+Names: graphcore/poptorch ``tests/profiling_test.py``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from .absent import ReportPart
+from .programs import Program
+
+if TYPE_CHECKING:
+    from .report import Report
+
+
+class Location(ReportPart):
+    """``fileName`` and ``lineNumber`` of the line that made an operation; "" and 0 where it is not known."""
+
+    def __init__(self, line: str) -> None:
+        name, _, number = line.rpartition(":")
+        self.fileName, self.lineNumber = (name, int(number)) if number.isdigit() else (line, 0)
+
+
+class DebugContext(ReportPart):
+    """``name``, ``layer`` (the graph that holds the operation) and ``location``."""
+
+    ABSENT: ClassVar = {
+        "json": "name, layer and location have what is known",
+        "parents": "layer is the graph that holds the operation",
+        "id": "operations are told apart by their names",
+    }
+
+    def __init__(self, name: str, layer: str, line: str) -> None:
+        self.name = name
+        self.layer = layer
+        self.location = Location(line)
+
+
+class AnalysedOperation(ReportPart):
+    """``name`` (its type), ``debugContext``; ``replacedDebugContext``: always empty; ``programs()`` that it became."""
+
+    ABSENT: ClassVar = {
+        **dict.fromkeys(
+            ("firstStepIndex", "lastStepIndex"), "programs() compare equal to step.program of execution.steps"
+        ),
+        "vars": "report.trace.table('variables') has the variables with their op_id",
+    }
+
+    def __init__(self, name: str, context: DebugContext, programs: list[Program]) -> None:
+        self.name = name
+        self.debugContext = context
+        self.replacedDebugContext: tuple[DebugContext, ...] = ()
+        self._programs = programs
+
+    def programs(self) -> list[Program]:
+        """In the order of the table."""
+        return list(self._programs)
+
+
+class OperationAnalysis(ReportPart):
+    """The operations of a report."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @cached_property
+    def operations(self) -> list[AnalysedOperation]:
+        """Every op, in the order of the table ``ops``."""
+        ops, by_op = self._report.trace.columns("ops"), self._programs_by_op
+        columns = (ops[name].tolist() for name in ("op_id", "type", "name", "graph", "line"))
+        return [
+            AnalysedOperation(str(kind), DebugContext(str(name), str(graph), str(line)), by_op.get(op, []))
+            for op, kind, name, graph, line in zip(*columns, strict=True)
+        ]
+
+    @cached_property
+    def _programs_by_op(self) -> dict[int, list[Program]]:
+        found: dict[int, list[Program]] = {}
+        every = self._report.compilation.programs
+        for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), every, strict=True):
+            if op >= 0:
+                found.setdefault(op, []).append(program)
+        return found

@@ -1,0 +1,168 @@
+"""The last runs of several traces as bars below each other, on one scale of seconds from the start of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.report.breakdown import critical_ipu, run_instances
+from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS
+from ipuperf.report.raster import colours, stacked
+from ipuperf.report.timeline import WIDTH, kind_cover
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ipuperf.trace import Trace
+
+MOST_IPUS = 4
+"""IPUs shown of each run at most: the one that sets its pace, then the others in order."""
+
+_BAR, _GAP = 20, 4
+"""Pixels of a bar, and of the gap below it; below the last run of an IPU the gap is wider."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The compute tiles of one IPU in the last run of a trace.
+
+    Attributes:
+        run: place of the trace in the order given.
+        ipu, replica: which IPU.
+        seconds: how long the run takes.
+        cover: shares of each pixel by kind of step, in the order of ``KIND_COLOURS``, shape (kinds, pixels).
+        cycles: by kind, of the kinds that occur.
+    """
+
+    run: int
+    ipu: int
+    replica: int
+    seconds: float
+    cover: np.ndarray
+    cycles: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Bars of all runs, those of one IPU below each other.
+
+    Attributes:
+        names: of the runs, in the order given.
+        seconds: what the width of all bars stands for, the longest run.
+        bars: those of the IPU that sets the pace of the first run come first.
+        left_out: IPUs of each run that have no bar.
+    """
+
+    names: tuple[str, ...]
+    seconds: float
+    bars: tuple[Bar, ...]
+    left_out: tuple[int, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds that occur, in the order of ``KIND_COLOURS``."""
+        return [kind for kind in KIND_COLOURS if any(kind in bar.cycles for bar in self.bars)]
+
+
+def aligned(traces: Mapping[str, Trace]) -> Aligned:
+    """The bars of the last runs of traces, by name.
+
+    Raises:
+        ValueError: no traces, or one in which nothing was executed.
+    """
+    if not traces:
+        raise ValueError("aligned timelines: no traces given")
+    windows = [run_instances(trace)[0] for trace in traces.values()]
+    lengths = [float(trace.seconds(end - begin)) for trace, (begin, end) in zip(traces.values(), windows, strict=True)]
+    longest, bars, left_out, first = max(lengths), [], [], None
+    for place, (trace, window) in enumerate(zip(traces.values(), windows, strict=True)):
+        chosen, others = _ipus(trace)
+        first = chosen[0][1] if first is None else first
+        left_out.append(others)
+        bars += _bars(trace, place, window, lengths[place], longest, chosen)
+    bars.sort(key=lambda bar: (bar.ipu != first, bar.ipu, bar.run))
+    return Aligned(tuple(traces), longest, tuple(bars), tuple(left_out))
+
+
+def _ipus(trace: Trace) -> tuple[list[tuple[int, int]], int]:
+    """(replica, IPU) of those that are shown, and how many are not: those of the replica of the IPU that sets the
+    pace, as replicas are alike."""
+    rows = run_instances(trace)[1]
+    instances = trace.columns("instances")
+    replica, pace = critical_ipu(trace, rows)
+    pairs = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]], axis=1), axis=0)
+    alike = [ipu for other, ipu in pairs.tolist() if other == replica]
+    shown = [pace, *(ipu for ipu in alike if ipu != pace)][:MOST_IPUS]
+    return [(replica, ipu) for ipu in shown], len(pairs) - len(shown)
+
+
+def _bars(
+    trace: Trace, run: int, window: tuple[int, int], seconds: float, longest: float, chosen: list[tuple[int, int]]
+) -> list[Bar]:
+    begin, end = window
+    scale = begin, begin + max(round((end - begin) * longest / seconds) if seconds else 0, 1)
+    cover = kind_cover(trace, chosen, scale)
+    return [
+        Bar(run, ipu, replica, seconds, shares, _cycles(trace, replica, ipu))
+        for (replica, ipu), shares in zip(chosen, cover, strict=True)
+    ]
+
+
+def _cycles(trace: Trace, replica: int, ipu: int) -> dict[str, int]:
+    """Cycles of the last run on the compute tiles of an IPU by kind."""
+    steps, instances, template = trace.columns("steps"), trace.columns("instances"), trace.template
+    rows = run_instances(trace)[1]
+    rows = rows[(instances["replica"][rows] == replica) & (instances["ipu"][rows] == ipu)]
+    own = template.place(instances["segment"][rows])
+    times = np.bincount(own[own >= 0], minlength=len(template.segments))[template.place(steps["segment"])]
+    cycles = np.where(steps["lane"] == 0, steps["dur"] * template.trips * times, 0)
+    found = {kind: int(cycles[steps["kind"] == kind].sum()) for kind in KIND_COLOURS}
+    return {kind: count for kind, count in found.items() if count}
+
+
+def timelines_figure(traces: Mapping[str, Trace]) -> Figure:
+    """The last runs of traces, by name, one below the other: what the compute tiles of each IPU do, from the start of
+    the run, on one scale of milliseconds.
+
+    The bars of an IPU stand together, a bar for each run; a column is split in proportion to the kinds of step within
+    its pixel, and white is no step. At most :data:`MOST_IPUS` IPUs of a replica are shown; the title says so.
+
+    Raises:
+        ValueError: no traces, or one in which nothing was executed.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    found = aligned(traces)
+    rgb, pieces, ticks, labels, height = colours(list(KIND_COLOURS), KIND_COLOURS), [], [], [], 0
+    for place, bar in enumerate(found.bars):
+        last = place + 1 == len(found.bars) or found.bars[place + 1].ipu != bar.ipu
+        gap = 3 * _GAP if last else _GAP
+        pieces += [stacked(bar.cover, rgb, _BAR), np.full((gap, WIDTH, 3), 255, dtype=np.uint8)]
+        ticks.append(height + _BAR / 2)
+        labels.append(f"IPU {bar.ipu}, {found.names[bar.run]}")
+        height += _BAR + gap
+    figure = Figure(figsize=(13, 1.6 + 0.3 * len(found.bars)), layout="constrained")
+    axes: Any = figure.add_subplot()
+    axes.imshow(
+        np.concatenate(pieces), extent=(0, 1e3 * found.seconds, height, 0), aspect="auto", interpolation="nearest"
+    )
+    axes.set_yticks(ticks, labels, fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("ms from the start of the run")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(f"The last runs, aligned at their start{_remark(found)}", fontsize=10, loc="left")
+    entries = {KIND_LABELS[kind]: KIND_COLOURS[kind] for kind in found.kinds}
+    handles = [Patch(facecolor=colour, edgecolor="#999999", label=text) for text, colour in entries.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), fontsize=8, frameon=False)
+    return figure
+
+
+def _remark(found: Aligned) -> str:
+    """What is not shown, for a title."""
+    hidden = [f"{count} of {name}" for name, count in zip(found.names, found.left_out, strict=True) if count]
+    return f" (IPUs not shown: {', '.join(hidden)})" if hidden else ""

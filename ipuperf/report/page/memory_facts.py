@@ -1,0 +1,128 @@
+"""Memory on a page: tiles by category, live bytes by step and over time, and the largest variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.report.live import live_memory
+from ipuperf.report.page.encoding import grouped, runs_of, thinned
+from ipuperf.report.palette import CATEGORY_COLOURS
+from ipuperf.trace.columns import lookup
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace, Window
+
+SHOWN_VARIABLES = 2_000
+"""Variables listed at most, the largest ones."""
+_PIECES = 1_500
+"""Ranges of tiles listed of a variable at most."""
+_POINTS = 4_000
+"""Points of a curve at most."""
+
+
+def tile_memory(trace: Trace) -> dict[str, Any]:
+    """By IPU and category the bytes of each tile, as values and how often they come in a row."""
+    memory = trace.columns("tile_memory")
+    result: dict[str, Any] = {}
+    for ipu in np.unique(memory["ipu"]).tolist():
+        own = memory["ipu"] == ipu
+        tiles = int(memory["tile"][own].max()) + 1
+        categories = {}
+        for category in CATEGORY_COLOURS:
+            rows = np.flatnonzero(own & (memory["category"] == category))
+            values = np.zeros(tiles, dtype=np.int64)
+            np.add.at(values, memory["tile"][rows], memory["bytes"][rows])
+            if values.any():
+                categories[category] = runs_of(values)
+        result[str(ipu)] = {"tiles": tiles, "categories": categories}
+    return result
+
+
+def liveness(trace: Trace, window: Window | None) -> dict[str, Any]:
+    """By IPU: program steps, always and not always live bytes, these by what they are for, names of programs; and the
+    live bytes over time, with the program step that each is of."""
+    table = trace.columns("liveness")
+    result: dict[str, Any] = {}
+    for ipu in np.unique(table["ipu"]).tolist():
+        rows = np.flatnonzero(table["ipu"] == ipu)
+        rows = rows[np.argsort(table["step"][rows], kind="stable")]
+        step, parts = table["step"][rows], _live_by_category(trace, ipu, int(table["step"][rows[-1]]) + 1)
+        names = list(parts)
+        curves = thinned(
+            _POINTS, step, table["always_live"][rows], table["not_always_live"][rows], *(parts[n][step] for n in names)
+        )
+        program = dict(zip(step.tolist(), table["program"][rows], strict=True))
+        result[str(ipu)] = {
+            "step": curves[0],
+            "always": curves[1],
+            "other": curves[2],
+            "parts": dict(zip(names, curves[3:], strict=True)),
+            "program": [program[each] for each in curves[0]],
+            "steps": int(step[-1]) + 1,
+        }
+    if result:
+        for (replica, ipu), (time, value) in live_memory(trace, window).items():
+            if replica == 0 and str(ipu) in result:
+                rows = np.flatnonzero(table["ipu"] == ipu)
+                total = table["always_live"][rows] + table["not_always_live"][rows]
+                times, values = thinned(_POINTS, time, value)
+                held = dict(zip(total[::-1].tolist(), table["step"][rows[::-1]].tolist(), strict=True))
+                result[str(ipu)]["time"] = [times, values, [held.get(each, -1) for each in values]]
+                result[str(ipu)]["until"] = window[1] if window is not None else None
+    return result
+
+
+def _live_by_category(trace: Trace, ipu: int, steps: int) -> dict[str, np.ndarray]:
+    """Not always live bytes of each program step by what the variables are for."""
+    variables, intervals = trace.columns("variables"), trace.columns("live_intervals")
+    mine = (variables["ipu"] == ipu) & (variables["location"] == "tile") & ~variables["always_live"]
+    result = {}
+    for category in sorted(set(variables["category"][mine])):
+        rows = np.flatnonzero(mine & (variables["category"] == category))
+        classes, order, begins = grouped(variables["class_id"][rows])
+        size = np.add.reduceat(variables["bytes"][rows][order], begins[:-1])
+        place = np.minimum(np.searchsorted(classes, intervals["class_id"]), len(classes) - 1)
+        live = np.where(classes[place] == intervals["class_id"], size[place], 0)
+        change = np.zeros(steps + 1, dtype=np.int64)
+        np.add.at(change, np.minimum(intervals["step_from"], steps), live)
+        np.add.at(change, np.minimum(intervals["step_to"], steps), -live)
+        result[str(category)] = np.cumsum(change)[:-1]
+    return result
+
+
+def variables_of(trace: Trace) -> dict[str, Any]:
+    """The largest variables in tile memory with the steps in which they live and the tiles that hold them."""
+    variables, intervals, ops = trace.columns("variables"), trace.columns("live_intervals"), trace.columns("ops")
+    rows = np.flatnonzero(variables["location"] == "tile")
+    keys, order, begins = grouped(variables["var_id"][rows].astype(np.int64) << 32 | variables["ipu"][rows])
+    rows = rows[order]
+    total = np.add.reduceat(variables["bytes"][rows], begins[:-1]) if len(keys) else np.empty(0, dtype=np.int64)
+    classes, by_class, bounds = grouped(intervals["class_id"])
+    place = {number: (bounds[n], bounds[n + 1]) for n, number in enumerate(classes.tolist())}
+    listed = []
+    for number in np.argsort(-total, kind="stable")[:SHOWN_VARIABLES].tolist():
+        mine = rows[begins[number] : begins[number + 1]]
+        one = mine[0]
+        always = bool(variables["always_live"][one])
+        first, last = place.get(int(variables["class_id"][one]), (0, 0))
+        live = by_class[first:last]
+        listed.append(
+            {
+                "name": str(variables["name"][one]),
+                "ipu": int(variables["ipu"][one]),
+                "category": str(variables["category"][one]),
+                "bytes": int(total[number]),
+                "always_live": always,
+                "line": str(lookup(variables["op_id"][one : one + 1], ops["op_id"], ops["line"], "")[0]),
+                "live": []
+                if always
+                else np.stack([intervals["step_from"][live], intervals["step_to"][live]], axis=1).tolist(),
+                "tiles": np.stack(
+                    [variables[c][mine[:_PIECES]] for c in ("tile_from", "tile_to", "bytes")], 1
+                ).tolist(),
+                "pieces": len(mine),
+            }
+        )
+    return {"listed": listed, "count": len(keys)}

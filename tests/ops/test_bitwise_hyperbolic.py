@@ -1,0 +1,76 @@
+"""Inverse trigonometric and hyperbolic functions, bits of whole numbers: values, gradients, errors, cycles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf import ops
+from ipuperf.ir import DTypeError
+
+FUNCTIONS = {
+    ops.Asin: ("asin", -0.9, 0.9),
+    ops.Acos: ("acos", -0.9, 0.9),
+    ops.Atan: ("atan", -4, 4),
+    ops.Sinh: ("sinh", -3, 3),
+    ops.Cosh: ("cosh", -3, 3),
+    ops.Asinh: ("asinh", -9, 9),
+    ops.Acosh: ("acosh", 1.1, 9),
+    ops.Atanh: ("atanh", -0.9, 0.9),
+}
+
+
+@pytest.mark.parametrize("op_class", FUNCTIONS, ids=lambda c: c.type)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5)])
+def test_functions(bench, rng, op_class, shape):
+    torch = pytest.importorskip("torch")
+    name, low, high = FUNCTIONS[op_class]
+    x = rng.uniform(low, high, (2, *shape))
+    bench.check(lambda g, t: g.create(op_class, [t], ["y"]).outputs[0], getattr(torch, name), [x])
+    half = x.astype(np.float16)
+    np.testing.assert_allclose(bench.run(op_class, half), getattr(np, op_class.ufunc.__name__)(half), rtol=2e-3)
+
+
+def test_large_negative_numbers_do_not_cancel(bench):
+    x = np.array([[-1e4, -3e3, 1e-5]], np.float32)
+    np.testing.assert_allclose(bench.run(ops.Asinh, x), np.arcsinh(x.astype(np.float64)), rtol=1e-6)
+
+
+BITS = {
+    ops.BitwiseAnd: np.bitwise_and,
+    ops.BitwiseOr: np.bitwise_or,
+    ops.BitwiseXor: np.bitwise_xor,
+    ops.ShiftLeft: np.left_shift,
+    ops.ShiftRight: np.right_shift,
+}
+
+
+@pytest.mark.parametrize("op_class", BITS, ids=lambda c: c.type)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int16, np.uint8])
+def test_bits(bench, rng, op_class, dtype):
+    x, y = (rng.integers(0, 7, (2, 3, n)).astype(dtype) for n in (4, 1))
+    np.testing.assert_array_equal(bench.run(op_class, x, y), BITS[op_class](x, y))
+
+
+def test_bits_of_negative_numbers(bench):
+    x, y = np.array([[-8, 7]], np.int32), np.array([[1, 2]], np.int32)
+    assert bench.run(ops.ShiftRight, x, y).tolist() == [[-4, 1]]
+    assert bench.run(ops.BitwiseNot, x).tolist() == [[7, -8]]
+
+
+def test_bits_of_floats_are_refused(bench):
+    x = np.zeros((1, 3), np.float32)
+    for op_class in BITS:
+        with pytest.raises(DTypeError, match="whole-number"):
+            bench.op(op_class, x, x)
+    with pytest.raises(DTypeError, match="whole-number"):
+        bench.op(ops.BitwiseNot, x)
+
+
+def test_cycles(bench, mk2):
+    """An arc sine takes 102 + 4 cycles for each element of a worker (17 fixed), a bitwise operation 7 (29 fixed)."""
+    (arc,) = bench.op(ops.Asin, np.zeros((1, 600), np.float32)).work()
+    assert arc.cycles(np.array([600]), mk2).tolist() == [6 * (17 + 106 * 100) + 20]
+    x = np.zeros((1, 600), np.int32)
+    (both,) = bench.op(ops.BitwiseAnd, x, x).work()
+    assert both.cycles(np.array([600]), mk2).tolist() == [6 * (29 + 7 * 100) + 11]

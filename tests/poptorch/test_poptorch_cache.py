@@ -1,0 +1,204 @@
+"""Exports kept on disk: found again by content, in other processes too; never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ipuperf import poptorch  # noqa: E402
+from ipuperf.poptorch import archive, export  # noqa: E402
+from ipuperf.poptorch.content import UnknownContent, digest_of  # noqa: E402
+
+FACTOR = 2.0
+
+
+def scaled(x: Any) -> Any:
+    return x * FACTOR
+
+
+class Model(torch.nn.Module):
+    def __init__(self, offset: float = 0.5, *, width: int = 3) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, width)
+        self.offset = offset
+        self.table = torch.arange(float(width))
+        self.register_buffer("seen", torch.zeros(width))
+
+    def forward(self, x: Any) -> Any:
+        with poptorch.Block("first", ipu_id=0):
+            x = scaled(self.linear(x)) + self.table + self.offset
+            self.seen.add_(1)
+            return {"x": x, "loss": poptorch.identity_loss(x * x, "mean")}
+
+
+@pytest.fixture
+def traces(monkeypatch: Any) -> list[int]:
+    """One entry for each export that was made."""
+    made: list[int] = []
+    inner = export.trace
+
+    def counted(*arguments: Any) -> Any:
+        made.append(1)
+        return inner(*arguments)
+
+    monkeypatch.setattr(export, "trace", counted)
+    return made
+
+
+def run(folder: Any, module: Any, *, batch: int = 2, training: bool = True, **options: Any) -> Any:
+    made = poptorch.Options().enableExecutableCaching(str(folder)).showCompilationProgressBar(False)
+    for name, value in options.items():
+        getattr(made, name)(value)
+    model = poptorch.trainingModel(module, made) if training else poptorch.inferenceModel(module, made)
+    return model(torch.ones(batch * made.device_iterations, 3))
+
+
+def test_the_second_program_is_lowered_from_the_file(tmp_path: Path, traces: list[int]) -> None:
+    torch.manual_seed(3)
+    first, second = Model(), Model()
+    run(tmp_path, first)
+    assert len(list(tmp_path.iterdir())) == 1
+    wanted = second(torch.ones(2, 3))
+    second.seen.zero_()
+    found = run(tmp_path, second)
+    assert len(traces) == 1
+    torch.testing.assert_close(found["x"], wanted["x"].detach())
+    torch.testing.assert_close(found["loss"], wanted["loss"].detach())
+    assert second.seen.tolist() == [1, 1, 1]
+    run(tmp_path, Model(), deviceIterations=3)
+    assert len(traces) == 1
+
+
+def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], monkeypatch: Any) -> None:
+    run(tmp_path, Model())
+    changes = [
+        lambda: run(tmp_path, Model(0.75)),
+        lambda: run(tmp_path, Model(), batch=4),
+        lambda: run(tmp_path, Model(), training=False),
+        lambda: run(tmp_path, Model(width=5)),
+    ]
+    for number, change in enumerate(changes):
+        change()
+        assert len(traces) == 2 + number
+    for name, value in (("FACTOR", 3.0), ("scaled", lambda x: x - 1)):
+        monkeypatch.setitem(globals(), name, value)
+        module = Model()
+        found = run(tmp_path, module, training=False)
+        torch.testing.assert_close(found["x"], module(torch.ones(2, 3))["x"].detach())
+    changed = Model()
+    changed.table = torch.ones(3)
+    run(tmp_path, changed, training=False)
+    assert len(traces) == 8
+
+
+def test_damaged_files_and_those_of_another_version_are_written_anew(
+    tmp_path: Path, traces: list[int], monkeypatch: Any
+) -> None:
+    run(tmp_path, Model())
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    for content in (b"", b"no zip", good[: len(good) // 2]):
+        path.write_bytes(content)
+        run(tmp_path, Model())
+        assert path.read_bytes() == good
+    assert len(traces) == 4
+    with monkeypatch.context() as other:
+        other.setattr(archive, "_NUMBER", archive._NUMBER + 1)
+        run(tmp_path, Model())
+    assert path.read_bytes() != good
+    run(tmp_path, Model())
+    assert (len(traces), path.read_bytes()) == (6, good)
+
+
+def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path / "new"))
+    assert poptorch.Options().cache_dir == str(tmp_path / "new")
+    assert poptorch.Options().enableExecutableCaching("other").cache_dir == "other"
+    assert poptorch.Options().enableExecutableCaching(None).cache_dir is None
+    with pytest.raises(AssertionError, match="expected a path"):
+        poptorch.Options().enableExecutableCaching(3)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "file").write_text("")
+    run(tmp_path / "file", Model())
+    assert "cannot be kept" in caplog.text
+
+
+def test_an_object_that_cannot_be_seen_is_told_and_not_kept(tmp_path: Path, caplog: Any) -> None:
+    module = Model()
+    module.lock = open(os.devnull)  # noqa: SIM115 - something with hidden state
+    with module.lock:
+        run(tmp_path, module)
+    assert "is not kept" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_process_finds_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import torch
+            from ipuperf import poptorch
+            from ipuperf.poptorch import export
+
+            if sys.argv[2] == "found":
+                export.trace = None
+
+            class Model(torch.nn.Module):
+                names = {"relu", "gelu", "tanh", "silu"}
+
+                def __init__(self):
+                    super().__init__()
+                    self.linear = torch.nn.Linear(3, 2)
+                    self.act = torch.nn.functional.gelu
+
+                def forward(self, x):
+                    return self.act(self.linear(x)) if "gelu" in self.names else x
+
+            torch.manual_seed(0)
+            options = poptorch.Options().enableExecutableCaching(sys.argv[1])
+            print(poptorch.inferenceModel(Model(), options)(torch.ones(1, 3)).tolist())
+            """
+        )
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, str(program), str(tmp_path / "kept"), how], capture_output=True, text=True, check=True
+        ).stdout
+        for how in ("new", "found")
+    ]
+    assert printed[0] == printed[1]
+
+
+def test_files_hold_no_code(tmp_path: Path) -> None:
+    run(tmp_path, Model())
+    (path,) = tmp_path.iterdir()
+    with zipfile.ZipFile(path) as file:
+        assert {name.partition("/")[0] for name in file.namelist()} == {"document.json", "tensors"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, True), (1, 1.0), ([1], (1,)), ({"a": 1}, {"a": 2}), (torch.ones(2), torch.zeros(2)),
+     (lambda x: x + 1, lambda x: x + 2), (torch.float16, torch.float32), ({1, 2}, {1, 3})],
+)  # fmt: skip
+def test_digests_differ(one: Any, other: Any) -> None:
+    assert digest_of(one) != digest_of(other)
+    assert digest_of(one) == digest_of(one)
+
+
+def test_what_has_no_digest() -> None:
+    with pytest.raises(UnknownContent):
+        digest_of(iter([1]))

@@ -1,0 +1,188 @@
+"""The optimiser's state between host and IPUs, numbers that change, Nesterov's momentum, another loss scaling."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ipuperf import poptorch  # noqa: E402
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        return poptorch.identity_loss(torch.tanh(self.lin(x)).square(), "mean")
+
+
+X = torch.linspace(-1, 2, 12).reshape(4, 3)
+
+
+def trained(module: Any, optimizer: Any, **changes: Any) -> Any:
+    options = poptorch.Options().showCompilationProgressBar(False)
+    for name, value in changes.items():
+        getattr(options, name)(*value)
+    return poptorch.trainingModel(module, options, optimizer)
+
+
+def test_states_and_numbers_are_those_of_pytorch() -> None:
+    module = Model()
+    host = copy.deepcopy(module)
+    optimizer = poptorch.optim.AdamW(module.parameters(), lr=0.5, weight_decay=0.25)
+    other = torch.optim.AdamW(host.parameters(), lr=0.5, weight_decay=0.25)
+    assert optimizer.state_dict()["ipu_state"] is None
+    model = trained(module, optimizer)
+    for _ in range(3):
+        model(X)
+        other.zero_grad()
+        host(X).backward()
+        other.step()
+    found = optimizer.state_dict()
+    for name, parameter in host.named_parameters():
+        for kind in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(found["ipu_state"][f"{kind}___{name}"], other.state[parameter][kind])
+        assert found["ipu_param"][f"learningRate___specific___{name}"] == 0.5
+        assert found["ipu_param"][f"weightDecay___specific___{name}"] == 0.25
+    optimizer.param_groups[0]["lr"] = 0.125
+    model.setOptimizer(optimizer)
+    assert optimizer.state_dict()["ipu_param"]["learningRate___specific___lin.bias"] == 0.125
+
+
+@pytest.mark.parametrize("where", ["another model", "the same model", "detached"])
+def test_a_training_goes_on_from_a_checkpoint(where: str) -> None:
+    module = Model()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.25)
+    model = trained(module, optimizer)
+    model(X)
+    model(X)
+    kept = io.BytesIO()
+    torch.save((module.state_dict(), optimizer.state_dict()), kept)
+    wanted = [model(X), model(X)]
+    kept.seek(0)
+    weights, states = torch.load(kept)
+    if where == "another model":
+        module = Model()
+        optimizer = poptorch.optim.Adam(module.parameters(), lr=0.75)
+        model = trained(module, optimizer)
+    if where == "detached":
+        model.detachFromDevice()
+    module.load_state_dict(weights)
+    optimizer.load_state_dict(states)
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    if where == "detached":
+        model.attachToDevice()
+    elif where == "the same model":
+        model.copyWeightsToDevice()
+    torch.testing.assert_close([model(X), model(X)], wanted, rtol=0, atol=0)
+
+
+def test_detaching_keeps_the_state() -> None:
+    losses = []
+    for detach in (False, True):
+        torch.manual_seed(2)
+        module = Model()
+        model = trained(module, torch.optim.Adam(module.parameters(), lr=0.25))
+        model(X)
+        if detach:
+            model.detachFromDevice()
+            model.attachToDevice()
+        losses.append([model(X), model(X)])
+    torch.testing.assert_close(*losses, rtol=0, atol=0)
+
+
+def test_what_is_left_out_stays_as_it_is() -> None:
+    module = Model()
+    optimizer = poptorch.optim.RMSprop(module.parameters(), lr=0.0, momentum=0.5)
+    model = trained(module, optimizer)
+    model(X)
+    states = optimizer.state_dict()
+    before = states["ipu_state"].pop("square_avg___lin.bias")
+    states["ipu_state"]["momentum___lin.bias"] += 1
+    optimizer.load_state_dict(states)
+    assert "square_avg___lin.bias" not in optimizer.state_dict()["ipu_state"]
+    model.setOptimizer(optimizer)
+    found = optimizer.state_dict()["ipu_state"]
+    torch.testing.assert_close(found["square_avg___lin.bias"], before, rtol=0, atol=0)
+    torch.testing.assert_close(found["momentum___lin.bias"], states["ipu_state"]["momentum___lin.bias"])
+
+
+def test_states_that_cannot_be_loaded() -> None:
+    module = Model()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.5)
+    with pytest.raises(RuntimeError, match="Only IPU optimizer states can be loaded onto the IPU"):
+        optimizer.load_state_dict(torch.optim.Adam(module.parameters()).state_dict())
+    model = trained(module, optimizer)
+    model(X)
+    good = optimizer.state_dict()
+    bad = {**good, "ipu_state": {**good["ipu_state"], "exp_avg___lin.bias": torch.ones(7)}}
+    optimizer.load_state_dict(bad)
+    with pytest.raises(poptorch.Error, match=r"exp_avg___lin.bias has shape \(7,\), the model's has \(2,\)"):
+        model(X)
+    rates = {**good["ipu_param"], "learningRate___specific___lin.bias": torch.tensor(9.0)}
+    optimizer.load_state_dict({**good, "ipu_param": rates})
+    with pytest.raises(poptorch.Error, match="the parameters of a group have the same numbers"):
+        model(X)
+    with pytest.raises(RuntimeError, match="ipu_state of the state_dict is no dictionary"):
+        optimizer.load_state_dict({**good, "ipu_state": [1]})
+
+
+def test_an_offline_target_has_no_state_to_show() -> None:
+    module = Model()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.5)
+    trained(module, optimizer, useOfflineIpuTarget=()).compile(X)
+    found = optimizer.state_dict()
+    assert (found["ipu_state"], found["ipu_param"]) == (None, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_another_loss_scaling_changes_nothing_else(dtype: Any) -> None:
+    found = []
+    for scaling in (4.0, 64.0):
+        torch.manual_seed(1)
+        module = Model().to(dtype)
+        optimizer = poptorch.optim.AdamW(module.parameters(), lr=0.125, loss_scaling=4.0)
+        model = trained(module, optimizer)
+        model(X.to(dtype))
+        optimizer.loss_scaling = scaling
+        model.setOptimizer(optimizer)
+        found.append([model(X.to(dtype)), model(X.to(dtype)), *module.state_dict().values()])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_constant_loss_scaling_cannot_change() -> None:
+    module = Model()
+    optimizer = poptorch.optim.SGD(module.parameters(), lr=0.125)
+    model = trained(module, optimizer)
+    model(X)
+    optimizer.loss_scaling = 2.0
+    with pytest.raises(ValueError, match="loss_scaling is already compiled in as 1.0"):
+        model.setOptimizer(optimizer)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+def test_nesterov(decay: float) -> None:
+    module = Model()
+    host = copy.deepcopy(module)
+    arguments = {"lr": 0.25, "momentum": 0.5, "nesterov": True, "weight_decay": decay}
+    model = trained(module, torch.optim.SGD(module.parameters(), **arguments))
+    other = torch.optim.SGD(host.parameters(), **arguments)
+    for _ in range(4):
+        model(X)
+        other.zero_grad()
+        host(X).backward()
+        other.step()
+    torch.testing.assert_close(dict(module.state_dict()), dict(host.state_dict()))
+
+
+def test_accumulators_of_float16_take_means_while_they_run() -> None:
+    for kind, wanted in ((torch.float32, "Post"), (torch.float16, "Running")):
+        module = Model()
+        model = trained(module, poptorch.optim.Adam(module.parameters(), lr=0.5, accum_type=kind))
+        assert model.options.Training.meanAccumulationAndReplicationReductionStrategy.name == wanted

@@ -1,0 +1,30 @@
+"""Every operation of PopTorch's documentation: values and gradients against PyTorch, in float32 and float16."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+sys.path.insert(0, str(Path(__file__).parent))
+from supportedcases import CASES, Supported  # noqa: E402
+
+FIXED = {name: case for name, case in CASES.items() if not case.random}
+HALF = {
+    name: case for name, case in FIXED.items() if case.float16 and any(o.is_floating_point() for o in case.operands)
+}
+
+
+@pytest.mark.parametrize("case", FIXED.values(), ids=FIXED)
+def test_is_pytorchs_in_float32(case: Supported, check_all: Any) -> None:
+    check_all({"only": case.function}, *case.operands)
+
+
+@pytest.mark.parametrize("case", HALF.values(), ids=HALF)
+def test_is_pytorchs_in_float16(case: Supported, check_all: Any) -> None:
+    operands = [o.half() if o.is_floating_point() else o for o in case.operands]
+    check_all({"only": case.function}, *operands, rtol=1e-2, atol=1e-2)

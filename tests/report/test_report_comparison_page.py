@@ -1,0 +1,219 @@
+"""The page of a comparison in a browser, aligned timelines against the tables, and pages without JavaScript."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ipuperf.report import (
+    compare,
+    comparison_page,
+    pipeline_split,
+    pipeline_timeline_figure,
+    report_page,
+    step_time,
+    summary_text,
+    timeline_figure,
+    timelines_figure,
+    to_chrome_json,
+    to_perfetto,
+)
+from ipuperf.report.aligned import MOST_IPUS, aligned
+from ipuperf.report.comparison_text import number
+from ipuperf.report.palette import KIND_COLOURS
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+
+@pytest.fixture(scope="module")
+def traces(trace, synthetic):
+    """Three runs of one program, one of them slower and one of half the pipeline."""
+    return {
+        "before": trace,
+        "slower": synthetic.pipeline_trace(speed=0.8, scale=1.1),
+        "two IPUs": synthetic.pipeline_trace(ipus=2),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(traces) -> str:
+    return comparison_page(compare(traces))
+
+
+def seen(document: str, folder: Path, script: str) -> dict:
+    """What ``script`` puts into ``out`` in a headless browser; what the page says on the console fails, but that a
+    frame may not run scripts."""
+    run = f"""<script>addEventListener("load", () => {{
+      const out = {{}};
+      try {{ {script} }} catch (error) {{ out.failed = error.message; }}
+      const said = document.createElement("pre"); said.id = "said"; said.textContent = JSON.stringify(out);
+      document.body.append(said);
+    }});</script></body>"""
+    file = folder / "page.html"
+    file.write_text(document.replace("</body>", run), encoding="utf-8")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]
+    options += ["--window-size=1300,850", "--virtual-time-budget=5000", f"--user-data-dir={folder / 'browser'}"]
+    done = subprocess.run(
+        [str(BROWSER), *options, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "allow-scripts" not in line]
+    assert not said
+    (text,) = re.findall(r'<pre id="said">(.*?)</pre>', done.stdout, re.S)
+    found: dict = json.loads(html.unescape(text))
+    assert "failed" not in found, found
+    return found
+
+
+def slices_of(trace, bar):
+    """Slices of the compute tiles of a bar's IPU in the last run, from its start."""
+    run = trace.table("runs").iloc[-1]
+    slices = trace.expand((int(run.start), int(run.start + run.dur)), clip=True)
+    own = slices.query(f"replica == {bar.replica} and ipu == {bar.ipu} and lane == 0 and dur > 0")
+    return own.assign(start=own["start"] - run.start)
+
+
+def cycles_by_kind(trace, bar) -> dict[str, int]:
+    """Of the compute tiles of a bar's IPU in the last run."""
+    return slices_of(trace, bar).groupby("kind", observed=True)["dur"].sum().to_dict()
+
+
+def test_bars_of_one_ipu_stand_together_and_hold_the_cycles_of_the_tables(traces):
+    found = aligned(traces)
+    lengths = [one.seconds(step_time(one).total) for one in traces.values()]
+    assert found.seconds == max(lengths)
+    pace = step_time(traces["before"]).ipu
+    assert (found.bars[0].ipu, found.bars[0].run) == (pace, 0)
+    places = [bar.ipu for bar in found.bars]
+    assert [ipu for n, ipu in enumerate(places) if n == 0 or places[n - 1] != ipu] == list(dict.fromkeys(places))
+    for bar in found.bars:
+        one = list(traces.values())[bar.run]
+        assert bar.cycles == cycles_by_kind(one, bar)
+        assert bar.seconds == lengths[bar.run]
+        pixels = bar.cover.sum(axis=1) / bar.cover.shape[1] * found.seconds  # of a kind in seconds
+        for kind, cycles in bar.cycles.items():
+            assert pixels[list(KIND_COLOURS).index(kind)] == pytest.approx(one.seconds(cycles), rel=1e-3)
+
+
+def test_more_ipus_than_are_shown_are_said(synthetic):
+    many = synthetic.pipeline_trace(ipus=MOST_IPUS + 2, micro_batches=2, runs=1, layers=1, memory=False)
+    found = aligned({"many": many})
+    assert (len(found.bars), found.left_out) == (MOST_IPUS, (2,))
+    assert "IPUs not shown: 2 of many" in timelines_figure({"many": many}).axes[0].get_title(loc="left")
+
+
+def test_the_figure_has_a_bar_for_each(traces):
+    axes = timelines_figure(traces).axes[0]
+    assert len(axes.get_yticklabels()) == len(aligned(traces).bars) == 10
+    assert axes.get_xlim() == (0, pytest.approx(1e3 * aligned(traces).seconds))
+
+
+def test_nothing_to_align_is_an_error(synthetic):
+    with pytest.raises(ValueError, match="no traces"):
+        timelines_figure({})
+    with pytest.raises(ValueError, match="nothing was executed"):
+        timelines_figure({"a": synthetic.Builder().trace()})
+
+
+def test_loops_in_a_run_count_every_trip(synthetic):
+    build = synthetic.Builder()
+    build.add("loops", 0, -1, 100, 10)
+    build.add("steps", 0, 0, -1, -1, "compute", 0, 4, 4.0, 1, 0, 0, 0, 0, 0, 0)
+    build.add("steps", 0, 1, -1, -1, "exchange", 4, 6, 6.0, 1, 0, 0, 0, 0, 0, 0)
+    build.add("instances", 0, 0, 0, 0, -1, 0, 0, 1000, -1)
+    (bar,) = aligned({"a": build.trace()}).bars
+    assert bar.cycles == {"compute": 400, "exchange": 600}
+    assert bar.cover.sum(axis=1)[0] == pytest.approx(0.4 * bar.cover.shape[1])
+
+
+@browser
+def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
+    script = """
+    const box = (g) => { const all = [...g.querySelectorAll("path")].map((p) => p.getBBox());
+      return [Math.min(...all.map((b) => b.x)), Math.max(...all.map((b) => b.x + b.width))]; };
+    out.bars = [...document.querySelectorAll("g.timeline")].map((g) => [g.dataset, box(g)]);
+    out.curves = [...document.querySelectorAll("path.curve")].map((p) => p.getBBox().y);
+    out.parts = [...document.querySelectorAll(".bar")].map((b) =>
+      [b.dataset.run, b.dataset.part, b.dataset.cycles, b.querySelector("i").getBoundingClientRect().width]);
+    for (const d of document.querySelectorAll("details")) d.open = true;
+    out.rows = Object.fromEntries([...document.querySelectorAll("details")].filter((d) => d.id).map((d) => [d.id,
+      [...d.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent))]));
+    const theme = document.documentElement.dataset.theme;
+    document.getElementById("theme").click(); out.turned = document.documentElement.dataset.theme !== theme;
+    const filter = document.getElementById("filter"); filter.value = "fwd"; filter.dispatchEvent(new Event("input"));
+    out.left = [...document.querySelectorAll("tbody tr")].filter((row) => row.offsetParent).map((r) => r.textContent);
+    """
+    out = seen(page, tmp_path, script)
+    comparison, found = compare(traces), aligned(traces)
+    names = list(traces)
+    assert len(out["bars"]) == len(found.bars)
+    for (facts, (left, right)), bar in zip(out["bars"], found.bars, strict=True):
+        one = traces[names[bar.run]]
+        assert (int(facts["run"]), int(facts["ipu"])) == (bar.run, bar.ipu)
+        shown = {kind: int(facts[key]) for kind in KIND_COLOURS if (key := camel(kind)) in facts}
+        assert shown == cycles_by_kind(one, bar)
+        slices = slices_of(one, bar)
+        pixel = 1120 / found.seconds  # the picture is as wide as the longest run
+        assert left - 70 == pytest.approx(pixel * one.seconds(slices["start"].min()), abs=1.5)
+        assert right - 70 == pytest.approx(pixel * one.seconds((slices["start"] + slices["dur"]).max()), abs=1.5)
+    for run, part, cycles, width in out["parts"]:
+        assert int(cycles) == step_time(traces[names[int(run)]]).parts[part]
+        assert (width > 0) == (int(cycles) > 0)
+    assert len(out["curves"]) == 6
+    assert min(out["curves"]) == pytest.approx(20.0, abs=0.2)
+    for group, rows in (("group-phase", "phase"), ("group-op", "op"), ("group-memory", "memory")):
+        table = comparison.changed(rows).to_dict("records")
+        assert [row[0] for row in out["rows"][group]] == [row["key"] for row in table]
+        assert [row[2:5] for row in out["rows"][group]] == [[number(row[name]) for name in names] for row in table]
+    assert out["turned"]
+    assert out["left"]
+    assert all("fwd" in row for row in out["left"])
+
+
+def camel(kind: str) -> str:
+    """The name of a data attribute in a browser."""
+    first, *rest = kind.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+@browser
+@pytest.mark.parametrize("which", ["report", "comparison"])
+def test_a_browser_without_javascript_shows_the_figures(which, page, trace, traces, tmp_path):
+    """The page in a frame that may not run scripts, as in a browser where they are turned off."""
+    document = report_page(trace) if which == "report" else page
+    frame = f'<iframe sandbox="allow-same-origin" srcdoc="{html.escape(document)}"></iframe>'
+    shell = f"<!DOCTYPE html><html><head><title>x</title></head><body>{frame}</body></html>"
+    script = """const frame = document.querySelector("iframe").contentDocument;
+    for (const folded of frame.querySelectorAll("details")) folded.open = true;  // as a click does without a script
+    out.text = frame.body.innerText;
+    out.ready = frame.documentElement.dataset.ready || "";"""
+    out = seen(shell, tmp_path, script)
+    assert out["ready"] == ""
+    text = " ".join(out["text"].split())
+    if which == "report":
+        for line in summary_text(trace).splitlines():
+            assert " ".join(line.split()) in text
+    else:
+        assert " ".join(compare(traces).sentences()[0].split()) in text
+        assert f"{step_time(trace).total:,} cycles" in text
+
+
+def test_a_window_outside_of_the_run_is_an_error(trace, tmp_path):
+    end = int(trace.summary()["total_cycles"])
+    outside = (10 * end, 11 * end)
+    assert len(trace.expand(outside)) == 0
+    for draw in (timeline_figure, pipeline_timeline_figure, pipeline_split):
+        with pytest.raises(ValueError, match=rf"lies outside of the trace, cycles [\d,]+ to {end:,}"):
+            draw(trace, outside)
+    for write in (to_perfetto, to_chrome_json):
+        with pytest.raises(ValueError, match=rf"lies outside of the trace, cycles [\d,]+ to {end:,}"):
+            write(trace, tmp_path / "x", outside)
+        assert not (tmp_path / "x").exists()

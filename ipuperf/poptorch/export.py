@@ -389,7 +389,8 @@ class _Exporter:
             if isinstance(value, torch.Tensor):
                 value = Flow(to_numpy(value, name), name=name)
             part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
-            part.updates[part.result(value)] = self._variable_of(name)
+            index = part.result(value)
+            part.updates[part.copied(value) if index in part.updates else index] = self._variable_of(name)
 
     def _loss(self, writer: StageWriter) -> tuple[int, int]:
         """The one loss that no other loss uses (PopTorch RemoveSurplusIdentityLosses)."""

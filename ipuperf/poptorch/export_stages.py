@@ -152,6 +152,10 @@ class Part:
             tensor = self.images[key]
         return self.output(tensor)
 
+    def copied(self, flow: Flow) -> int:
+        """A copy of a value as an output of its own."""
+        return self.output(self.lowering.op(Identity, [self.get(flow)]))
+
     def description(self, stage: int) -> StageGraph:
         """The stage, as number ``stage``, for the pipeline builder."""
         marked = [t for t in self.checkpoints if t not in self.graph.inputs]

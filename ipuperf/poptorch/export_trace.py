@@ -404,7 +404,7 @@ def _convert_copied(graph: torch.fx.Graph) -> None:
             steps.append((torch.ops.aten.to.dtype, (into.dtype,)))
         if what.shape != into.shape:
             steps.append((torch.ops.aten.expand.default, (list(into.shape),)))
-        if source in sources and not steps:
+        if (source in sources or source.op == "placeholder") and not steps:
             steps.append((torch.ops.aten.clone.default, ()))
         sources.add(source)
         with graph.inserting_before(node):

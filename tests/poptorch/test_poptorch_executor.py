@@ -401,3 +401,31 @@ def test_options_without_effect_are_named_once() -> None:
         warnings.simplefilter("error", WithoutEffectWarning)
         model(batch(4)[0])
     assert len(notes) == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,)])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_a_copy_converts_what_it_reads(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Buffers of another type and shape than the tensor that is copied into them, read behind the copy; two buffers
+    take the same tensor."""
+
+    class Steps(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("step", torch.zeros(shape, dtype=dtype))
+            self.register_buffer("same", torch.zeros(1))
+            self.register_buffer("again", torch.zeros(1))
+
+        def forward(self, t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            before = self.step.reshape(-1) * 1
+            self.step.copy_(t)
+            self.same.copy_(t)
+            self.again.copy_(t)
+            return before, self.step.view(-1) + 1, self.same + self.again
+
+    plain = Steps()
+    model = poptorch.inferenceModel(Steps())
+    for number in (3.75, -2.5):
+        t = torch.tensor([number])
+        for found, expected in zip(model(t), plain(t), strict=True):
+            torch.testing.assert_close(found, expected)

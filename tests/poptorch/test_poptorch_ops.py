@@ -153,3 +153,18 @@ def test_print_within_a_model(capsys) -> None:  # type: ignore[no-untyped-def]
     printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("product")]
     assert printed == ["product: [3. 6.]", "product_gradient: [5. 5.]"]
     assert torch.equal(model.weight.detach(), torch.tensor([0.5, -2.0]))
+
+
+def test_fast_gather_last_dim() -> None:
+    class Gather(torch.nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            example = torch.zeros_like(index).to(x.dtype)
+            attributes = {"axis": -1}
+            (out,) = poptorch.custom_op(
+                [x, index], "FastGatherLastDim", "poptorch.custom_ops", 1, [example], attributes=attributes
+            )
+            return out
+
+    x, index = torch.randn(2, 3, 5), torch.randint(0, 5, (2, 3, 4), dtype=torch.int32)
+    found = poptorch.inferenceModel(Gather())(x, index)
+    assert torch.equal(found, torch.gather(x, -1, index.long()))

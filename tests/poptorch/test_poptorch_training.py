@@ -261,7 +261,7 @@ REFUSED = {
     ),
     "bias correction": (
         lambda p: optim.AdamW(p, lr=0.01, eps=1e-3, weight_decay=0.1, bias_correction=False),
-        "bias_correction is compiled in as True",
+        "bias_correction is already compiled in as True",
     ),
     "parameters": (
         lambda p: optim.AdamW(list(p)[1:], lr=0.01, eps=1e-3, weight_decay=0.1),

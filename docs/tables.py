@@ -12,6 +12,7 @@ A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``; a 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import re
 import sys
@@ -126,11 +127,20 @@ def calibrated_figures() -> str:
     return _rows(("figure", "value", "machines", "source", "rows that it saw"), rows)
 
 
+def supported_operations() -> str:
+    """The operations of PopTorch's documentation, and what the tests compare of each."""
+    with (DOCS.parent / "tests" / "poptorch" / "supported.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    rows = ((f"`{row['operation']}`", row["checked"] or "no", row["remark"]) for row in found)
+    return _rows(("operation", "compared with PyTorch", "remark"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
     "trace": trace_tables,
     "report": report_files,
+    "supported operations": supported_operations,
     "published rows": published_rows,
     "calibrated figures": calibrated_figures,
 }

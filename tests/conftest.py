@@ -33,18 +33,61 @@ SHARED = ROOT.parent / "shared"
 """Data that some tests use where they are there, beside the checkout: ``data/mnist`` (the real MNIST, also found by
 ``IPUPERF_DATA``) and ``seeds`` (the vendor's tutorials, ``NUMBER_*.txt``). Nothing else in the project looks outside
 it; what is missing is named by the skipped tests."""
+AGAIN = 12
+"""Of the tests that passed without PyTorch, and whose files do not name it, one in so many runs again beside it."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, for ``.ci/run``."""
+    """``--slow-every N``, ``--keep-passed FILE`` and ``--passed FILE``, for ``.ci/run``."""
     parser.addoption("--slow-every", type=int, default=0, metavar="N", help="also run every N-th test marked slow")
+    parser.addoption("--keep-passed", type=Path, metavar="FILE", help="write the names of the tests that pass")
+    parser.addoption(
+        "--passed",
+        type=Path,
+        metavar="FILE",
+        help=f"of the tests named there (--keep-passed), run every {AGAIN}th and all in files that name PyTorch",
+    )
+
+
+class _Passed:
+    """Names of the tests that pass, for a run in an environment with more."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._names = file, []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._names.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.write_text("\n".join(sorted(self._names)), encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the workers hears of all tests, and keeps their names."""
+    kept = config.getoption("--keep-passed")
+    if kept and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Passed(kept))
+
+
+def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what passed in an environment without PyTorch, but for samples and files in which PyTorch is named."""
+    passed = set(file.read_text(encoding="utf-8").splitlines())
+    about = {path: "torch" in path.read_text(encoding="utf-8").lower() for path in {item.path for item in items}}
+    again = [item for item in items if item.nodeid in passed and not about[item.path]]
+    left_out = {id(item) for place, item in enumerate(again) if place % AGAIN}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is marked ``heavy`` goes first, so that no worker begins with it when the others end; leave out what is
     marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
     items.sort(key=lambda item: "heavy" not in item.keywords)
+    passed = config.getoption("--passed")
+    if passed:
+        _leave_out_passed(passed, config, items)
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

@@ -120,6 +120,7 @@ def differentiate(
     add_class: type[Op],
     known: dict[Graph, Derivative] | None = None,
     recomputation: Recomputation | None = None,
+    within: Sequence[Tensor] = (),
 ) -> Derivative:
     """Build the gradient graph of ``forward``.
 
@@ -132,6 +133,7 @@ def differentiate(
         recomputation: forward ops of ``forward`` itself (a call counts as one) that the gradient graph runs again;
             their results are not among its inputs. Default: none, or all but what gives results where a loop or a
             conditional executes ``forward``.
+        within: other tensors of ``forward`` whose gradients are outputs as well, after the required ones.
 
     Raises:
         IrError: an in-place op, a tensor that is no output or input of the graph, or a required gradient that does not
@@ -140,6 +142,7 @@ def differentiate(
     provided = list(forward.outputs if provided is None else provided)
     required = [t for t in forward.inputs if t.dtype.is_floating_point] if required is None else list(required)
     _check(forward, provided, required)
+    required += [t for t in within if t not in required]
     name = f"{forward.name or 'main'}_bwd"
     taken = 0
     while name in forward.ir.graphs:

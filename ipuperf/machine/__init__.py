@@ -7,7 +7,7 @@ This room knows nothing about programs and imports no other room.
 
 from __future__ import annotations
 
-from ipuperf.machine.errors import MachineError
+from ipuperf.machine.errors import MachineError, TooFewIpusError
 from ipuperf.machine.figures import KINDS, Absence, Figure
 from ipuperf.machine.loader import list_machines, load_machine, load_scaled
 from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, StreamingMemory
@@ -27,6 +27,7 @@ __all__ = [
     "Machine",
     "MachineError",
     "StreamingMemory",
+    "TooFewIpusError",
     "Topology",
     "list_machines",
     "load_machine",

@@ -1,4 +1,4 @@
-"""The one exception of the machine room."""
+"""The exceptions of the machine room."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class MachineError(ValueError):
     The message is one sentence that names the place (file and dotted key, or the method's arguments), the value seen
     and what is allowed.
     """
+
+
+class TooFewIpusError(MachineError):
+    """A program needs more IPUs than the machine has."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ipuperf.machine.errors import MachineError
+from ipuperf.machine.errors import MachineError, TooFewIpusError
 from ipuperf.machine.figures import Absence, Figure
 from ipuperf.machine.topology import Topology
 
@@ -290,7 +290,7 @@ class Machine:
         used = replicas * ipus_per_replica
         taken = 1 << (used - 1).bit_length()
         if taken > self.num_ipus:
-            raise MachineError(self._too_small(replicas, ipus_per_replica, used, taken))
+            raise TooFewIpusError(self._too_small(replicas, ipus_per_replica, used, taken))
         starts = range(0, used, ipus_per_replica)
         return tuple(tuple(range(start, start + ipus_per_replica)) for start in starts)
 

@@ -47,6 +47,7 @@ from .collectives import (
 from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from .control import Call, If, Loop
 from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
+from .ctc import CtcBeamSearchDecoder, CtcLoss, CtcLossGrad
 from .cumsum import CumSum
 from .custom import CustomOp
 from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad

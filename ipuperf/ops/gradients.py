@@ -15,6 +15,7 @@ def autodiff(
     required: Sequence[Tensor] | None = None,
     known: dict[Graph, Derivative] | None = None,
     recomputation: Recomputation | None = None,
+    within: Sequence[Tensor] = (),
 ) -> Derivative:
     """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
 
@@ -24,8 +25,11 @@ def autodiff(
         required: inputs whose gradients are wanted (default all floating-point inputs).
         known: derivatives of called graphs, made beforehand.
         recomputation: forward ops that the gradient graph runs again.
+        within: other tensors of ``graph`` whose gradients are wanted.
 
     Raises:
         IrError: see :func:`ipuperf.ir.differentiate`.
     """
-    return differentiate(graph, provided, required, add_class=Add, known=known, recomputation=recomputation)
+    return differentiate(
+        graph, provided, required, add_class=Add, known=known, recomputation=recomputation, within=within
+    )

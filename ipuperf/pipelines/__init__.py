@@ -5,6 +5,7 @@ from .model import (
     Activation,
     CombinedRule,
     Data,
+    GradientOutput,
     HostInput,
     HostIo,
     Offload,
@@ -15,6 +16,7 @@ from .model import (
     StageOutput,
     Training,
     UpdateRule,
+    VariableOutput,
 )
 from .recomputation import RECOMPUTATIONS, recomputing
 from .revision import BuildRequest, revising
@@ -25,6 +27,7 @@ __all__ = [
     "BuildRequest",
     "CombinedRule",
     "Data",
+    "GradientOutput",
     "HostInput",
     "HostIo",
     "Offload",
@@ -36,6 +39,7 @@ __all__ = [
     "StageOutput",
     "Training",
     "UpdateRule",
+    "VariableOutput",
     "build_pipeline",
     "recomputing",
     "revising",

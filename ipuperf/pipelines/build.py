@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ipuperf.functions import make, make_all
 from ipuperf.functions.shapes import init
-from ipuperf.ir import CONTEXT, UINT32, Constant, Ir, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir import CONTEXT, UINT32, Constant, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ir.collector import collector_paused
-from ipuperf.ops import HostStore
+from ipuperf.ops import Accumulate, CopyVarUpdate, HostStore
 from ipuperf.schedules import Timetable, copies_of
 
 from .checks import check_options, check_outputs, check_parts
@@ -35,6 +36,7 @@ from .model import (
     LOSS_SCALE,
     Activation,
     Data,
+    GradientOutput,
     HostInput,
     HostIo,
     Offload,
@@ -42,8 +44,11 @@ from .model import (
     StageGraph,
     StageOutput,
     Training,
+    VariableOutput,
 )
+from .remote import remote_load
 from .revision import BuildRequest, revised
+from .routine import Routine
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
 from .stashes import TensorStash
@@ -108,6 +113,7 @@ def build_pipeline(
     timetable: Timetable,
     *,
     outputs: Sequence[StageOutput] = (),
+    variables: Sequence[VariableOutput] = (),
     training: Training | None = None,
     offload: Offload = _NO_OFFLOAD,
     repeats: int = 1,
@@ -124,6 +130,7 @@ def build_pipeline(
         timetable: from :mod:`ipuperf.schedules` (:func:`~ipuperf.schedules.timetable_of` makes it by name), for as many
             stages; with training it must not be an inference one.
         outputs: results for the host.
+        variables: variables whose last values the host gets.
         training: None for inference.
         offload: what lives in Streaming Memory or is sharded.
         repeats: weight updates (device iterations) of a run.
@@ -149,7 +156,7 @@ def build_pipeline(
     periods = math.lcm(*(output.every for output in outputs))
     builder = PipelineWriter(ir, parts, timetable, training, offload, seed, host_io,
                       every_step=copies == "every step", periods=periods, recompute=recompute)  # fmt: skip
-    return builder.build(outputs, repeats)
+    return builder.build(outputs, variables, repeats)
 
 
 class PipelineWriter:
@@ -243,7 +250,7 @@ class PipelineWriter:
 
     # -- building ------------------------------------------------------------------------------------------------------
 
-    def build(self, outputs: Sequence[StageOutput], repeats: int) -> Pipeline:
+    def build(self, outputs: Sequence[StageOutput], variables: Sequence[VariableOutput], repeats: int) -> Pipeline:
         """Everything, in order."""
         stages = [
             PipelineStage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)
@@ -259,6 +266,7 @@ class PipelineWriter:
         if self.training is not None:
             differentiate(self.parts, stages, self.training)
         self.transport.plan(stages)
+        self._kept_gradients = {} if self.training is None else self._gradient_anchors(self.training, repeats)
         for stage in stages:
             self._write(stage)
         if self.training is not None:
@@ -269,8 +277,8 @@ class PipelineWriter:
         for output, anchor in anchors.items():
             if not self.host_io.synthetic:
                 ipu = self.parts[output.part].ipu
-                with self.main.on(ipu):
-                    self.main.create(HostStore, [anchor], [], stream=output.stream)
+                self._send(anchor, output.stream, ipu)
+        self._send_rest(variables)
         weights = self.weights if self.training is not None else None
         return Pipeline(
             self.ir,
@@ -284,6 +292,50 @@ class PipelineWriter:
             tuple(self._seeds),
             weights.gradient_scale if weights else None,
         )
+
+    def _send(self, value: Tensor, stream: Stream, ipu: int) -> None:
+        with self.main.on(ipu):
+            self.main.create(HostStore, [value], [], stream=stream)
+
+    def _send_rest(self, variables: Sequence[VariableOutput]) -> None:
+        """At the end of a run: gradients that have waited for it, and variables."""
+        if self.host_io.synthetic:
+            return
+        for gradient, anchor in self._kept_gradients.items():
+            if anchor is not None:
+                self._send(anchor, gradient.stream, self.parts[gradient.part].ipu)
+        for output in variables:
+            variable = output.variable
+            output.stream.transfers = 1
+            ipu = variable.ipu or 0
+            with self.main.on(ipu):
+                value = variable if variable.remote is None else remote_load(*variable.remote, variable.name)
+            self._send(value, output.stream, ipu)
+
+    def _gradient_anchors(self, training: Training, repeats: int) -> dict[GradientOutput, Tensor | None]:
+        """Where gradients wait that go to the host once per run; None for those that go at once."""
+        found: dict[GradientOutput, Tensor | None] = {}
+        for gradient in training.gradients:
+            once = gradient.returned != "all"
+            gradient.stream.transfers = 1 if once else repeats * self.timetable.micro_batches
+            found[gradient] = None
+            if once:
+                ipu, name = self.parts[gradient.part].ipu, f"anchor_{gradient.stream.name}"
+                found[gradient] = self.buffer(gradient.stream.spec, ipu, name, zero=gradient.returned == "sum")
+        return found
+
+    def keep_gradients(self, routine: Routine, part: int, grads: Mapping[Tensor, Tensor]) -> None:
+        """In a backward routine: gradients that the host gets are sent, or put where they wait."""
+        for gradient, anchor in self._kept_gradients.items():
+            if gradient.part != part or self.host_io.synthetic:
+                continue
+            value = grads[gradient.tensor]
+            if anchor is None:
+                make_all(HostStore, [value], [], stream=gradient.stream)
+            elif gradient.returned == "sum":
+                make(Accumulate, routine.get(anchor), value, kind="add")
+            else:
+                make(CopyVarUpdate, routine.get(anchor), value)
 
     def _emit_runs(self, emitter: Emitter, repeats: int) -> None:
         """All runs of the schedule, in a loop; the first and the last on their own where I/O overlaps across runs."""

@@ -41,12 +41,16 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
                 stage.wanted.append(tensor)
                 asked[source.part].add(source.output)
         required = [t for t, _ in stage.trained] + stage.wanted
+        asked_for = [g.tensor for g in training.gradients if g.part == stage.part]
+        for tensor in asked_for:
+            if tensor not in reached:
+                raise PipelineError(f"{tensor.name!r} has no gradient: the loss does not depend on it")
         if not required:
             continue
         before = stage.own = len(part.graph.outputs)
         stage.provided = provided
         again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
-        stage.derivative = autodiff(part.graph, provided, required, recomputation=again)
+        stage.derivative = autodiff(part.graph, provided, required, recomputation=again, within=asked_for)
         place(stage.derivative.graph, part.ipu)
         for tensor in part.graph.outputs[before:]:
             tensor.ipu = part.ipu

@@ -96,6 +96,30 @@ class StageOutput:
 
 
 @dataclass(frozen=True)
+class GradientOutput:
+    """A gradient that goes to the host, as each micro-batch has it: times the loss scale, before any reduction.
+
+    Attributes:
+        part: whose graph the differentiated tensor is of.
+        tensor: its input, or another tensor of it.
+        stream, returned: as of a :class:`StageOutput`.
+    """
+
+    part: int
+    tensor: Tensor
+    stream: Stream
+    returned: str = "all"
+
+
+@dataclass(frozen=True)
+class VariableOutput:
+    """The value of a variable at the end of a run, which goes to the host."""
+
+    variable: Variable
+    stream: Stream
+
+
+@dataclass(frozen=True)
 class HostIo:
     """How inputs and results travel between host and IPUs.
 
@@ -189,6 +213,7 @@ class Training:
         max_grad_norm: limit of the norm of all gradients of a weight update together.
         combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
             micro-batches), the rule that works so; None: they are always two.
+        gradients: those that the host gets.
     """
 
     loss_part: int
@@ -202,6 +227,7 @@ class Training:
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
     max_grad_norm: float = float("inf")
     combined: CombinedRule | None = None
+    gradients: Sequence[GradientOutput] = ()
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,7 @@ class PipelineStageWriter:
         made = copy_ops(schedule(derivative.graph), routine.graph, images, self.ipu)
         interleave(routine.graph, again, self.stretch, set(self.waiting()), made.values())
         grads = {c.tensor: images[t] for c, t in zip(derivative.outputs, derivative.graph.outputs, strict=True)}
+        self.builder.keep_gradients(routine, self.stage.part, grads)
         self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
         for tensor in self.stage.wanted:
             sent = self.builder.transport.sent(self.stage.part, tensor)

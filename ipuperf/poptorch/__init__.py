@@ -37,11 +37,11 @@ from .errors import Error, PartitionError, RecoverableError, UnrecoverableError,
 from .executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .hooks import registerPostCompileHook, registerPreCompileHook
 from .log import logger, setLogLevel
+from .multi_conv import MultiConv
 from .offline import compile_offline, simulate
 from .ops import (
     CPU,
     Attribute,
-    MultiConv,
     NameScope,
     cond,
     ctc_beam_search_decoder,

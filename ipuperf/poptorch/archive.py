@@ -7,6 +7,7 @@ checksum of every member is part of the zip.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -39,18 +40,13 @@ def versions() -> dict[str, str]:
     return {"format": str(_NUMBER), "ipuperf": f"{ipuperf.__version__} {_own_code()}", "torch": torch.__version__}
 
 
+@functools.cache
 def _own_code() -> str:
     """A digest of the sources of the front end: an installation for development has one version for many states."""
-    global _OWN
-    if not _OWN:
-        digest = hashlib.sha256()
-        for path in sorted(Path(__file__).parent.rglob("*.py")):
-            digest.update(path.read_bytes())
-        _OWN = digest.hexdigest()[:16]
-    return _OWN
-
-
-_OWN = ""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def write(path: str | os.PathLike[str], kind: str, content: Any, tensors: Sequence[torch.Tensor]) -> None:

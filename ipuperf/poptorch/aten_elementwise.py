@@ -199,6 +199,8 @@ def gelu(low: Lowering, value: Value, *, approximate: str = "none") -> Tensor:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
+    "__lshift__": _shift(f.shift_left),
+    "__rshift__": _shift(f.shift_right),
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,

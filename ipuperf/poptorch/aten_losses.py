@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ipuperf.functions import losses, networks, reductions
+from ipuperf.functions import losses, make, networks, reductions
 from ipuperf.functions.arranging import moved
 from ipuperf.ir import INT32, Tensor
+from ipuperf.ops import CtcLoss
 
 from .aten_lowering import Handler, Lowering, Value
 
@@ -152,11 +153,21 @@ def poisson_nll_loss(
     return reduce_loss(losses.poisson_nll(x, y, log_input, full, eps), reduction)
 
 
+# -- sequences ---------------------------------------------------------------------------------------------------------
+
+
+def ctc_loss(low: Lowering, logs: Value, labels: Value, times: Value, lengths: Value, blank: int, zero: bool) -> Tensor:
+    """The loss of each sequence (:mod:`.export_substitutes` reduces them)."""
+    whole = low.tensors([labels, times, lengths], INT32)
+    return make(CtcLoss, low.tensor(logs), *whole, blank=blank, zero_infinity=zero)
+
+
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "binary_cross_entropy": binary_cross_entropy,
     "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
     "cross_entropy_loss": cross_entropy,
+    "ipuperf::ctc_loss": ctc_loss,
     "huber_loss": _bent(scaled=True),
     "kl_div": kl_div,
     "l1_loss": _compared(losses.absolute_error),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from .errors import UnsupportedError
+
 _REDUCTIONS = ("sum", "mean", "none")
 
 
@@ -63,3 +65,49 @@ def identity_loss(value: torch.Tensor, reduction: str) -> torch.Tensor:
 def recomputation_checkpoint(value: torch.Tensor) -> torch.Tensor:
     """``value``, marked to be stashed instead of recomputed."""
     return torch.ops.ipuperf.recomputation_checkpoint(value)
+
+
+@torch.library.custom_op("ipuperf::ctc_loss", mutates_args=())
+def ctc_losses(
+    logs: torch.Tensor, labels: torch.Tensor, times: torch.Tensor, lengths: torch.Tensor, blank: int, zero: bool
+) -> torch.Tensor:
+    """``torch.nn.functional.ctc_loss`` of each sequence; the length of no result depends on data."""
+    found = torch.nn.functional.ctc_loss(logs, labels, times, lengths, blank, "none", zero)
+    return found.to(torch.float32)
+
+
+@ctc_losses.register_fake
+def _(logs, labels, times, lengths, blank, zero):
+    return logs.new_empty(logs.shape[1], dtype=torch.float32)
+
+
+def _keep_for_ctc(ctx, inputs, output) -> None:
+    ctx.inputs = inputs
+
+
+def _ctc_gradient(ctx, grad):
+    with torch.enable_grad():
+        logs = ctx.inputs[0].detach().requires_grad_()
+        _, labels, times, lengths, blank, zero = ctx.inputs
+        losses = torch.nn.functional.ctc_loss(logs, labels, times, lengths, blank, "none", zero)
+        (found,) = torch.autograd.grad(losses, logs, grad.to(losses.dtype))
+    return found, None, None, None, None, None
+
+
+ctc_losses.register_autograd(_ctc_gradient, setup_context=_keep_for_ctc)
+
+
+@torch.library.custom_op("ipuperf::ctc_beam_search_decoder", mutates_args=())
+def beam_search(
+    logs: torch.Tensor, lengths: torch.Tensor, blank: int, beam_width: int, top_paths: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The likeliest labels of sequences; in a program only, as upstream."""
+    raise UnsupportedError("poptorch.ctc_beam_search_decoder runs in a program only: wrap the model")
+
+
+@beam_search.register_fake
+def _(logs, lengths, blank, beam_width, top_paths):
+    time, count, _ = logs.shape
+    whole = torch.int32
+    paths = logs.new_empty((count, top_paths, time), dtype=whole)
+    return logs.new_empty((count, top_paths), dtype=torch.float32), paths[..., 0].clone(), paths

@@ -14,7 +14,9 @@ from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from .aten_lowering import Handler, Lowering, Value
 
 
-def _ordered(low: Lowering, value: Value, count: int | None, dim: int, largest: bool) -> list[Tensor]:
+def _ordered(
+    low: Lowering, value: Value, count: int | None, dim: int, largest: bool, in_order: bool = True
+) -> list[Tensor]:
     """The first ``count`` (None: all) elements of an axis in order, and their positions; of equal ones the first comes
     first."""
     x = low.tensor(value)
@@ -24,14 +26,14 @@ def _ordered(low: Lowering, value: Value, count: int | None, dim: int, largest: 
     if not count or not x.spec.elements:
         return [x, low.constant(np.zeros(shape), INT32)]
     keys = low.tensor(whole, INT32) if x.dtype == BOOL else whole
-    values, places = selection.topk(keys, count, axis, largest, True)
+    values, places = selection.topk(keys, count, axis, largest, in_order)
     results = [low.tensor(values, x.dtype), places]
     return results if shape else [reshaped(t, ()) for t in results]
 
 
 def topk(low: Lowering, value: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
     """The largest or smallest elements of an axis, in order, and their positions."""
-    return _ordered(low, value, k, dim, largest)
+    return _ordered(low, value, k, dim, largest, sorted)
 
 
 def sort(
@@ -81,11 +83,12 @@ def mode(low: Lowering, value: Value, dim: int = -1, keepdim: bool = False) -> l
 # -- buckets -----------------------------------------------------------------------------------------------------------
 
 
-def _below(low: Lowering, values: Value, limits: Tensor, right: bool) -> Tensor:
-    """How many of the last axis of ``limits`` are below each value (``right``: or equal), which has a last axis of 1:
-    every value is compared with every limit."""
+def _place(low: Lowering, values: Tensor, limits: Tensor, right: bool) -> Tensor:
+    """The position on the last axis of ``limits`` of the first that is not below each value (``right``: nor equal),
+    which has a last axis of 1; their number where there is none. Every value is compared with every limit."""
     passed = f.greater_equal(values, limits) if right else f.greater(values, limits)
-    return reductions.sum(f.cast(passed, INT32), -1)
+    count = limits.shape[-1]
+    return reductions.min(f.where(passed, count, low.constant(np.arange(count), INT32)), -1)
 
 
 def bucketize(
@@ -96,7 +99,7 @@ def bucketize(
     x, limits = low.tensors([value, boundaries], kind)
     if not limits.spec.elements:
         return broadcast(low.constant(0, low.dtype), low.shape)
-    return low.tensor(_below(low, reshaped(x, (*x.shape, 1)), limits, right), low.dtype)
+    return low.tensor(_place(low, reshaped(x, (*x.shape, 1)), limits, right), low.dtype)
 
 
 def searchsorted(
@@ -116,7 +119,7 @@ def searchsorted(
     x, limits = low.tensors([value, sequence], kind)
     if len(limits.shape) > 1:
         limits = reshaped(limits, (*limits.shape[:-1], 1, limits.shape[-1]))
-    return low.tensor(_below(low, reshaped(x, (*x.shape, 1)), limits, right or side == "right"), low.dtype)
+    return low.tensor(_place(low, reshaped(x, (*x.shape, 1)), limits, right or side == "right"), low.dtype)
 
 
 def histc(low: Lowering, value: Value, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

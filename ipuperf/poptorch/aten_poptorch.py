@@ -6,11 +6,11 @@ import operator
 from collections.abc import Mapping
 from functools import reduce
 
-from ipuperf.functions import arithmetic, make
+from ipuperf.functions import arithmetic, make, make_all
 from ipuperf.functions.arithmetic import identity
 from ipuperf.functions.arranging import cut, joined
-from ipuperf.ir import Op, Tensor
-from ipuperf.ops import MatMul
+from ipuperf.ir import FLOAT32, INT32, Op, Tensor
+from ipuperf.ops import CtcBeamSearchDecoder, MatMul
 
 from .aten_losses import MEAN, NONE, SUM, reduce_loss
 from .aten_lowering import Handler, Lowering, Value
@@ -65,7 +65,8 @@ def _planned(tensor: Tensor) -> Op | None:
 
 
 def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precision: bool) -> Tensor:
-    """The matrix product in ``factor`` parts along one of its dimensions; the whole product is dropped."""
+    """The matrix product in ``factor`` parts along one of its dimensions; the whole product is dropped. With
+    ``keep_precision`` parts in float16 are added in float32, forward and backward."""
     tensor = low.tensor(value)
     op = tensor.producer
     if op is None or op.type != MatMul.type:
@@ -73,22 +74,24 @@ def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precisio
     kind = MatMulSerializationMode(mode)
     if kind is MatMulSerializationMode.Disabled or factor <= 1:
         return tensor
-    if keep_precision:
-        raise low.unsupported("keep_precision=True is unsupported; allowed: False")
     lhs, rhs = op.inputs
+    wide = keep_precision and tensor.dtype != FLOAT32 and tensor.dtype.is_floating_point
     columns, rows, inner = len(rhs.shape) - 1, len(lhs.shape) - 2, len(lhs.shape) - 1
+    # by way of float32, so that the gradients of the parts are added in float32
+    sources = low.tensors([lhs, rhs], FLOAT32) if wide else [lhs, rhs]
     parts: list[Tensor] = []
     for index in range(factor):
-        a, b = lhs, rhs
+        a, b = (low.tensor(t, tensor.dtype) for t in sources)
         if kind is MatMulSerializationMode.OutputChannels:
-            b = _part(rhs, columns, index, factor)
+            b = _part(b, columns, index, factor)
         elif kind is MatMulSerializationMode.InputChannels:
-            a = _part(lhs, rows, index, factor)
+            a = _part(a, rows, index, factor)
         else:
-            a, b = _part(lhs, inner, index, factor), _part(rhs, columns - 1, index, factor)
+            a, b = _part(a, inner, index, factor), _part(b, columns - 1, index, factor)
         parts.append(make(MatMul, a, b, **op.attributes))
     if kind is MatMulSerializationMode.ReducingDim:
-        return reduce(operator.add, parts)
+        total = reduce(operator.add, (low.tensor(t, FLOAT32) for t in parts) if wide else parts)
+        return low.tensor(total, tensor.dtype)
     axis = len(tensor.shape) - (1 if kind is MatMulSerializationMode.OutputChannels else 2)
     return joined(parts, axis)
 
@@ -98,8 +101,18 @@ def _part(tensor: Tensor, axis: int, index: int, parts: int) -> Tensor:
     return cut(tensor, axis, index * size, (index + 1) * size)
 
 
+def beam_search(
+    low: Lowering, logs: Value, lengths: Value, blank: int, beam_width: int, top_paths: int
+) -> list[Tensor]:
+    """The likeliest labels of sequences."""
+    settings = {"blank": blank, "beam_width": beam_width, "top_paths": top_paths}
+    operands = [low.tensor(logs), low.tensor(lengths, INT32)]
+    return make_all(CtcBeamSearchDecoder, operands, ["chances", "lengths", "labels"], **settings)
+
+
 #: Handlers by name.
 HANDLERS: Mapping[str, Handler] = {
+    "ipuperf::ctc_beam_search_decoder": beam_search,
     "ipuperf::identity_loss": identity_loss,
     "ipuperf::ipu_print_tensor": print_tensor,
     "ipuperf::nop": nop,

@@ -47,32 +47,32 @@ def _whole(low: Lowering, lowest: int, highest: int) -> Tensor:
 # -- of a size, or like a tensor ---------------------------------------------------------------------------------------
 
 
-def rand(low: Lowering, *_: Any, generator: None = None, **__: Any) -> Tensor:
+def rand(low: Lowering, *_: Any, **__: Any) -> Tensor:
     """Uniform from 0 to 1: rand, rand_like."""
     return _uniform(low, dtype=low.dtype)
 
 
-def randn(low: Lowering, *_: Any, generator: None = None, **__: Any) -> Tensor:
+def randn(low: Lowering, *_: Any, **__: Any) -> Tensor:
     """Of the standard normal distribution: randn, randn_like."""
     return _normal(low)
 
 
-def randint(low: Lowering, high: int, size: Any, *, generator: None = None, **_: Any) -> Tensor:
+def randint(low: Lowering, high: int, _size: Any, **_: Any) -> Tensor:
     """Whole numbers from 0 to below ``high``."""
     return _whole(low, 0, high)
 
 
-def randint_between(low: Lowering, lowest: int, high: int, size: Any, *, generator: None = None, **_: Any) -> Tensor:
+def randint_between(low: Lowering, lowest: int, high: int, _size: Any, **_: Any) -> Tensor:
     """Whole numbers from ``lowest`` to below ``high``."""
     return _whole(low, lowest, high)
 
 
-def randint_like(low: Lowering, value: Value, first: int, second: int | None = None, **_: Any) -> Tensor:
+def randint_like(low: Lowering, _value: Value, first: int, second: int | None = None, **_: Any) -> Tensor:
     """Whole numbers to below the last number given."""
     return _whole(low, 0, first) if second is None else _whole(low, first, second)
 
 
-def randperm(low: Lowering, n: int, *, generator: None = None, **_: Any) -> Tensor:
+def randperm(low: Lowering, n: int, **_: Any) -> Tensor:
     """The numbers below ``n`` in a random order: that of as many random numbers, sorted."""
     if not n:
         return low.constant([], low.dtype)
@@ -82,13 +82,14 @@ def randperm(low: Lowering, n: int, *, generator: None = None, **_: Any) -> Tens
 # -- in the place of a tensor ------------------------------------------------------------------------------------------
 
 
-def uniform(low: Lowering, value: Value, *bounds: float, generator: None = None, **named: float) -> Tensor:
+def uniform(low: Lowering, _value: Value, *bounds: float, **named: Any) -> Tensor:
     """Uniform between two bounds, by default 0 and 1."""
-    lowest, highest = (*bounds, *[named.get("from", 0.0), named.get("to", 1.0)][len(bounds) :])
+    given = [*bounds, *[float(named.get(name, k)) for k, name in enumerate(("from", "to"))][len(bounds) :]]
+    lowest, highest = given
     return _uniform(low, lowest, highest, low.dtype)
 
 
-def random_numbers(low: Lowering, value: Value, *bounds: int | None, generator: None = None) -> Tensor:
+def random_numbers(low: Lowering, _value: Value, *bounds: int | None, **_: None) -> Tensor:
     """Whole numbers between two bounds, or below one; by default all that the type holds exactly."""
     found = [b for b in bounds if b is not None]
     first, last = found if len(found) == 2 else (0, found[0] if found else None)
@@ -99,7 +100,7 @@ def random_numbers(low: Lowering, value: Value, *bounds: int | None, generator: 
     return _whole(low, first, last)
 
 
-def exponential(low: Lowering, value: Value, lambd: float = 1.0, *, generator: None = None) -> Tensor:
+def exponential(low: Lowering, _value: Value, lambd: float = 1.0, **_: None) -> Tensor:
     """Exponentially distributed: ``-log(1 - u) / lambd`` of a uniform ``u``."""
     return low.tensor(f.log(1 - _uniform(low)) * (-1.0 / lambd), low.dtype)
 
@@ -113,9 +114,7 @@ def _fixed(low: Lowering, value: Value) -> Tensor:
     return f.detach(x) if low.training else x
 
 
-def normal(
-    low: Lowering, mean: Value, std: Value = 1.0, size: Any = None, *, generator: None = None, **_: Any
-) -> Tensor:
+def normal(low: Lowering, mean: Value, std: Value = 1.0, _size: Any = None, **_: Any) -> Tensor:
     """Normally distributed around numbers, or tensors of numbers."""
     if isinstance(mean, (int, float)) and isinstance(std, (int, float)):
         return _normal(low, mean, std)
@@ -124,17 +123,17 @@ def normal(
     return spread + mean if isinstance(mean, (int, float)) else spread + _fixed(low, mean)
 
 
-def normal_in_place(low: Lowering, value: Value, mean: float = 0, std: float = 1, *, generator: None = None) -> Tensor:
+def normal_in_place(low: Lowering, _value: Value, mean: float = 0, std: float = 1, **_: None) -> Tensor:
     """Normally distributed, in the shape of a tensor."""
     return _normal(low, mean, std)
 
 
-def log_normal(low: Lowering, value: Value, mean: float = 1, std: float = 2, *, generator: None = None) -> Tensor:
+def log_normal(low: Lowering, _value: Value, mean: float = 1, std: float = 2, **_: None) -> Tensor:
     """The exponential of normally distributed numbers."""
     return f.exp(_normal(low, mean, std))
 
 
-def bernoulli(low: Lowering, value: Value, p: Value = None, *, generator: None = None) -> Tensor:
+def bernoulli(low: Lowering, value: Value, p: Value = None, **_: None) -> Tensor:
     """1 with probability ``p``, a number (by a dropout of ones) or a tensor (where uniform numbers are below it); by
     default with the probabilities that the operand holds."""
     if isinstance(p, (int, float)):
@@ -151,7 +150,8 @@ def rrelu(
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    generator: None = None,
+    *_: None,
+    **__: None,
 ) -> tuple[Tensor, Tensor]:
     """Leaky ReLU, in training with a random slope for each element; and the slopes, 1 where the operand is above 0."""
     x = low.tensor(value)
@@ -161,9 +161,7 @@ def rrelu(
     return x * slopes, slopes
 
 
-def multinomial(
-    low: Lowering, value: Value, num_samples: int, replacement: bool = False, *, generator: None = None
-) -> Tensor:
+def multinomial(low: Lowering, value: Value, num_samples: int, replacement: bool = False, **_: None) -> Tensor:
     """Positions along the last axis with the probabilities that the operand holds: the largest of ``log p`` less the
     logarithm of exponentially distributed numbers; with replacement of numbers drawn anew for each sample."""
     weights = low.tensor(value, FLOAT32)

@@ -11,8 +11,9 @@ import torch
 
 from ipuperf.functions import make, networks
 from ipuperf.functions import reductions as r
-from ipuperf.functions.arithmetic import not_equal, sqrt
+from ipuperf.functions.arithmetic import equal, not_equal, sqrt, square, where
 from ipuperf.functions.arranging import axis_of, reshaped
+from ipuperf.functions.elementary import number_power
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
@@ -130,10 +131,14 @@ def norm(
 
 
 def distances(low: Lowering, lhs: Value, rhs: Value, p: float, compute_mode: int | None = None) -> Tensor:
-    """The p-norm of the difference of each two rows."""
+    """The p-norm of the difference of each two rows; equal rows get no gradient, as in PyTorch."""
     x, y = low.tensors([lhs, rhs], low.dtype)
     difference = reshaped(x, (*x.shape[:-1], 1, x.shape[-1])) - reshaped(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    return r.norm(difference, float(p), len(difference.shape) - 1, False)
+    if p in (0, 1, math.inf):
+        return r.norm(difference, float(p), -1, False)
+    total = r.sum(square(difference) if p == 2 else abs(difference) ** p, -1)
+    same = equal(total, 0)
+    return where(same, 0, number_power(where(same, 1, total), 1 / p))
 
 
 def _along(function: Reduction) -> Handler:

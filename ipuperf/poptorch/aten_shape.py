@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -248,6 +248,11 @@ def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scal
     return x
 
 
+def upsample_refused(low: Lowering, *_: Any, **__: Any) -> NoReturn:
+    """Linear and trilinear resizing, which upstream does not have."""
+    raise low.unsupported("only 'nearest' is supported for this number of axes (and bilinear and bicubic for images)")
+
+
 def _nearest(
     shape: Sequence[int], dtype: torch.dtype, sizes: Sequence[int], factors: Sequence[float | None]
 ) -> list[np.ndarray]:
@@ -354,9 +359,11 @@ HANDLERS: Mapping[str, Handler] = {
     "unbind": unbind,
     "unflatten": to_result_shape,
     "unsqueeze": to_result_shape,
+    "upsample_linear1d": upsample_refused,
     "upsample_nearest1d": upsample_nearest,
     "upsample_nearest2d": upsample_nearest,
     "upsample_nearest3d": upsample_nearest,
+    "upsample_trilinear3d": upsample_refused,
     "view": to_result_shape,
     "view_as": to_result_shape,
     "zeros_like": lambda low, value, **_: fill(low, value, 0),

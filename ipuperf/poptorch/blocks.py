@@ -57,6 +57,8 @@ class BlockRecorder:
         current: index into ``uses`` of the active entry, :data:`BEFORE_FIRST_BLOCK` before the first, or None when a
             ``with Block`` has ended and no other block has begun.
         bodies: names of the bodies of conditionals that are being recorded, the innermost one last.
+        multi_convs: the ``MultiConv`` scopes that were entered.
+        multi_conv: index of the one that is being recorded, or None.
         training: whether the program trains.
     """
 
@@ -64,6 +66,8 @@ class BlockRecorder:
         self.uses: list[BlockUse] = []
         self.current: int | None = BEFORE_FIRST_BLOCK
         self.bodies: list[str] = []
+        self.multi_convs: list[Any] = []
+        self.multi_conv: int | None = None
         self.training = training
         self._next_auto_id = 0
         self._conditionals = 0
@@ -73,6 +77,8 @@ class BlockRecorder:
         self.uses.clear()
         self.current = BEFORE_FIRST_BLOCK
         self.bodies.clear()
+        self.multi_convs.clear()
+        self.multi_conv = None
         self._conditionals = 0
 
     def conditional(self) -> int:

@@ -21,6 +21,7 @@ from ipuperf.ir import FLOAT16, FLOAT32, DType
 from . import enums
 from .blocks import BlockUse
 from .export_structure import Branch, Fixed, Leaf
+from .multi_conv import MultiConv
 from .options import groups, popart, root, strategies, tensor_locations
 from .options.effects import Ledger
 
@@ -29,7 +30,7 @@ _NAMESPACES = ("aten", "prims", "ipuperf")
 _CLASSES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
-        Leaf, Fixed, Branch, BlockUse, Ledger, root.Options, groups._JitOptions, groups._PrecisionOptions,
+        Leaf, Fixed, Branch, BlockUse, MultiConv, Ledger, root.Options, groups._JitOptions, groups._PrecisionOptions,
         groups._TrainingOptions, groups._DistributedOptions, popart._PopartOptions,
         tensor_locations._TensorLocationOptions, tensor_locations.TensorLocationSettings,
         *(v for v in vars(strategies).values() if isinstance(v, type) and v.__module__ == strategies.__name__),

@@ -12,7 +12,7 @@ import torch
 
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError
-from ipuperf.machine import MachineError
+from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
     HostIo,
     Offload,
@@ -36,6 +36,7 @@ from ipuperf.schedules import (
     sharded,
 )
 
+from .anchors import Anchor, Anchors
 from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
@@ -68,6 +69,7 @@ class CompiledModel:
         rule: the optimiser (training).
         streams: the stream of each tensor of the result, None for a constant.
         written: the stream of each input that the program changes, by its number; None for a constant.
+        anchors: the tensors of ``Options.anchorTensor``, by their short names.
         kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
         compilation_time: real seconds it took to compile.
@@ -79,6 +81,7 @@ class CompiledModel:
     rule: TorchRule | None
     streams: tuple[Stream | None, ...]
     written: Mapping[int, Stream | None]
+    anchors: Mapping[str, Anchor]
     kept_period: int
     micro_batches: int
     compilation_time: timedelta
@@ -121,8 +124,11 @@ def compile_model(
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
     _apply_precision(parts, options)
-    timetable, copies, repeats = plan(options, parts, training)
-    if training:
+    for scope, convolutions in exported.multi_convs:
+        scope.apply(convolutions)
+    trains = training and bool(exported.parameters)
+    timetable, copies, repeats = plan(options, parts, training, forward_only=not trains)
+    if trains:
         parts = _recomputing(exported, options, parts)
     mode = options.resolved_output_mode(training)
     period = options.output_return_period if mode is OutputMode.EveryN else 1
@@ -130,19 +136,21 @@ def compile_model(
     sent = _Sent(exported)
     streams = sent.results(mode, every)
     written = sent.written()
-    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser)
+    anchors = Anchors(exported, options, training, repeats * timetable.micro_batches)
+    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
     try:
         pipeline = build_pipeline(
             exported.ir,
             parts,
             timetable,
-            outputs=sent.outputs,
+            outputs=[*sent.outputs, *anchors.outputs],
+            variables=anchors.variables,
             training=how,
             offload=_offload(options),
             repeats=repeats,
             seed=options.random_seed or 0,
             copies=copies,
-            recompute="always" if training and _recomputes_in_pipeline(options, parts) else "interleaved",
+            recompute="always" if trains and _recomputes_in_pipeline(options, parts) else "interleaved",
             host_io=_host_io(exported, options, streams, alone=timetable.micro_batches == 1),
         )
     except PipelineError as error:
@@ -150,7 +158,8 @@ def compile_model(
     executable = _executable(exported, options, name, training)
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
-    return CompiledModel(exported, executable, pipeline, rule, streams, written, period // every, count, passed)
+    period //= every
+    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
@@ -170,8 +179,11 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
         if executable.settings.strict_memory:
             _ = executable.device_program
     except MachineError as error:
-        stages = len(exported.parts)
-        raise Error(f"The model has {stages} stage(s) on {exported.num_ipus} IPU(s) per replica. {error}") from error
+        said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
+        if isinstance(error, TooFewIpusError):
+            needed = exported.num_ipus * options.replication_factor
+            said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
+        raise Error(f"{said}{error}") from error
     except DoesNotFitError as error:
         raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
     return executable
@@ -223,11 +235,15 @@ def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
 # -- schedule ----------------------------------------------------------------------------------------------------------
 
 
-def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple[Timetable, str, int]:
+def plan(
+    options: Options, parts: Sequence[StageGraph], training: bool, forward_only: bool | None = None
+) -> tuple[Timetable, str, int]:
     """The timetable, how stages copy, and how often it runs in one call.
 
     Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
     for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
+    ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
+    all frozen.
 
     Raises:
         Error: too little gradient accumulation or too few device iterations, with upstream's words.
@@ -237,16 +253,17 @@ def plan(options: Options, parts: Sequence[StageGraph], training: bool) -> tuple
     stages, iterations = len(parts), options.device_iterations
     accumulation = options.Training.gradient_accumulation
     _check_accumulation(accumulation, training)
+    forward_only = not training if forward_only is None else forward_only
     micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
     try:
         if isinstance(strategy, PhasedExecution):
-            return _phased(strategy, parts, micro_batches, training), "when needed", repeats
+            return _phased(strategy, parts, micro_batches, not forward_only), "when needed", repeats
         if not _pipelined(options, stages):
-            table = sharded(stages, micro_batches, inference=not training, devices=devices)
+            table = sharded(stages, micro_batches, inference=forward_only, devices=devices)
             return table, "when needed", repeats
-        _check_pipeline(stages, micro_batches, training)
-        recompute = training and _recomputes_in_pipeline(options, parts)
-        table = popart_pipeline(stages, micro_batches, inference=not training, recompute=recompute, devices=devices)
+        _check_pipeline(stages, micro_batches, not forward_only)
+        recompute = not forward_only and _recomputes_in_pipeline(options, parts)
+        table = popart_pipeline(stages, micro_batches, inference=forward_only, recompute=recompute, devices=devices)
         return table, "every step", repeats
     except ScheduleError as error:
         raise Error(str(error)) from error
@@ -428,11 +445,17 @@ def _host_io(exported: ExportedModel, options: Options, streams: Sequence[Stream
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpec) -> tuple[TorchRule, Training]:
+def _training(
+    exported: ExportedModel, options: Options, optimiser: OptimiserSpec, anchors: Anchors
+) -> tuple[TorchRule, Training | None]:
+    """The optimiser and how it trains; None where the model has nothing to train (all parameters are frozen, or the
+    loss depends on none): the program then runs forward only."""
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
     rule = TorchRule(optimiser, groups)
+    if not groups:
+        return rule, None
     reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
@@ -450,6 +473,7 @@ def _training(exported: ExportedModel, options: Options, optimiser: OptimiserSpe
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,
+        gradients=anchors.gradients,
     )
 
 
@@ -460,7 +484,7 @@ def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable,
     for name, parameter in exported.trainable_tensors():
         if id(parameter) in by_parameter:
             found[exported.variables[name]] = by_parameter[id(parameter)]
-    if not found:
+    if exported.parameters and not found:
         raise Error("The optimiser has none of the parameters that the model trains")
     return found
 

@@ -76,6 +76,8 @@ class _Digest:
             self.say(type(value).__qualname__, value.name)
         elif isinstance(value, _PLAIN):
             self.say(type(value).__name__, value)
+        elif type(value) in (tuple, frozenset):  # whether two equal ones are one object differs between processes
+            self._add_new(value)
         elif id(value) in self._met:
             self.say("again", self._met[id(value)])
         else:
@@ -233,7 +235,7 @@ class _Digest:
             self.add(item)
 
     def _wrapped(self, value: Any) -> None:
-        self.add(value.__func__)
+        self.add(value.__func__ if hasattr(value, "__func__") else value.__wrapped__)
 
     def _property(self, value: Any) -> None:
         for item in (value.fget, value.fset, value.fdel):
@@ -250,7 +252,7 @@ class _Digest:
         (types.FunctionType, _function),
         (types.MethodType, _method),
         ((functools.partial, functools.partialmethod), _partial),
-        ((staticmethod, classmethod), _wrapped),
+        ((staticmethod, classmethod, functools._lru_cache_wrapper), _wrapped),
         (property, _property),
         ((types.ModuleType, logging.Logger, torch._ops.OpOverload, torch._ops.OpOverloadPacket), _by_name),
         (_BUILT_IN, _built_in),

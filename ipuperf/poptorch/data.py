@@ -6,11 +6,13 @@ they load ahead in one thread of this process: the data sets that a simulation c
 processes costs more than loading them. ``num_workers`` and what belongs to it are therefore without effect (which is
 said once): no worker is started, and ``worker_init_fn`` is never called. Order and content of every mode equal those of
 ``Sync`` with the same random state, except where the data set itself draws from PyTorch's global generator while it is
-read ahead.
+read ahead. An iterable data set may share its samples out among workers itself; PyTorch's own workers, processes,
+load it.
 """
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,10 +41,13 @@ class DataLoader(torch.utils.data.DataLoader):
         dataset: any PyTorch data set.
         batch_size: size of a micro-batch; None: the data set gives batches.
         shuffle: shuffle in every epoch.
-        num_workers, persistent_workers: without effect; loading happens in this process.
+        num_workers, persistent_workers: without effect, loading happens in this process; but iterable data sets are
+            loaded by so many of PyTorch's workers.
         drop_last: leave out the samples at the end that do not fill a call. With False the last one is smaller (only
             in the modes ``Sync`` and ``AsyncRebatched``, as upstream).
-        auto_distributed_partitioning: without effect, as upstream with one process.
+        auto_distributed_partitioning: with ``Options.Distributed`` of several processes, take only the part of this
+            one: as many whole calls as each can have. Shuffling needs ``Options.randomSeed``, from which all processes
+            draw the same order.
         mode: ``Sync``: load when asked. ``Async``: load ahead. ``AsyncRebatched``: load pieces ahead and join them.
         async_options: arguments of :class:`AsynchronousDataAccessor`.
         rebatched_worker_size: size of the pieces in ``AsyncRebatched``; default the combined batch size.
@@ -75,16 +80,21 @@ class DataLoader(torch.utils.data.DataLoader):
         self._combined_batch_size = _combined(options, batch_size, batch_sampler)
         self._joined = 1 if batch_sampler is None else options.samples_factor
         self._is_iterable = isinstance(dataset, IterableDataset)
-        EFFECTS.given("DataLoader(num_workers)", num_workers)
-        EFFECTS.given("DataLoader(persistent_workers)", persistent_workers)
-        EFFECTS.given("DataLoader(auto_distributed_partitioning)", auto_distributed_partitioning)
+        workers = {"num_workers": num_workers, "persistent_workers": persistent_workers}
+        workers.update((name, kwargs.pop(name)) for name in _WORKER_ARGUMENTS if name in kwargs)
         self._warn(dataset, drop_last or batch_sampler is not None)
         rebatched = mode is DataLoaderMode.AsyncRebatched and batch_sampler is None
         self.rebatched_drop_last = drop_last
         size = self._piece_size(rebatched_worker_size) if rebatched else self._combined_batch_size
-        for name in [*_WORKER_ARGUMENTS, *_PIN_ARGUMENTS]:
-            if name in kwargs:
-                EFFECTS.given(f"DataLoader({name})", kwargs.pop(name))
+        for name, value in {**workers, **{n: kwargs.pop(n) for n in _PIN_ARGUMENTS if n in kwargs}}.items():
+            if self._is_iterable and num_workers and name in workers:
+                kwargs[name] = bool(value) if name == "persistent_workers" else value
+            else:
+                EFFECTS.given(f"DataLoader({name})", value)
+        if auto_distributed_partitioning and options.Distributed.numProcesses > 1:
+            require(batch_sampler is None, "DataLoader: a batch_sampler has to choose its process's samples itself")
+            kwargs["sampler"] = self._part(dataset, shuffle, drop_last)
+            shuffle = False
         if batch_sampler is not None:
             super().__init__(dataset, batch_size=batch_size, shuffle=shuffle, batch_sampler=batch_sampler, **kwargs)
         else:
@@ -109,6 +119,12 @@ class DataLoader(torch.utils.data.DataLoader):
         """The options given."""
         return self._options
 
+    @property
+    def divides(self) -> bool:
+        """Whether the samples of an epoch are whole calls."""
+        known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
+        return not self._is_iterable and len(known) % (self._combined_batch_size or 1) == 0  # type: ignore[arg-type]
+
     def terminate(self) -> None:
         """Stop loading ahead."""
         if self._accessor is not None:
@@ -124,11 +140,30 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is None or self._accessor.rebatched_size is None:
             full, rest = divmod(super().__len__(), self._joined)
             return full + (rest > 0 and not self.rebatched_drop_last)
-        full, rest = divmod(len(self.dataset), self._accessor.rebatched_size)  # type: ignore[arg-type]
+        known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
+        full, rest = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
         return full + (rest > 0 and not self.rebatched_drop_last)
 
     def __iter__(self) -> Any:
         return self.synchronous() if self._accessor is None else iter(self._accessor)
+
+    def _part(self, dataset: Any, shuffle: bool, drop_last: bool) -> _PartSampler:
+        """The samples of this process."""
+        options = self._options
+        require(
+            not self._is_iterable and hasattr(dataset, "__len__"),
+            "DataLoader: an iterable data set cannot be shared out among processes; set "
+            "auto_distributed_partitioning=False and let it give each process its part",
+        )
+        require(
+            not shuffle or options.random_seed is not None,
+            "DataLoader: poptorch.Options().randomSeed must be set when shuffle=True is used with several processes",
+        )
+        count = options.Distributed.numProcesses
+        call = self._combined_batch_size or 1
+        size = len(dataset) // (call * count) * call if drop_last else math.ceil(len(dataset) / count)
+        seed = options.random_seed if shuffle else None
+        return _PartSampler(len(dataset), options.Distributed.processId * size, size, seed)
 
     def _piece_size(self, worker_size: int | None) -> int | None:
         combined = self._combined_batch_size
@@ -151,6 +186,22 @@ class DataLoader(torch.utils.data.DataLoader):
                 "handle this special case switch to drop_last=True",
                 *(len(dataset), combined, len(dataset) % combined),
             )
+
+
+class _PartSampler(torch.utils.data.Sampler[int]):
+    """``size`` samples from ``first`` on, of the data set's order or, with a seed, of an order drawn in each epoch."""
+
+    def __init__(self, length: int, first: int, size: int, seed: int | None) -> None:
+        self.length, self.part = length, slice(first, first + size)
+        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return len(range(*self.part.indices(self.length)))
+
+    def __iter__(self) -> Iterator[int]:
+        if self.generator is None:
+            return iter(range(*self.part.indices(self.length)))
+        return iter(torch.randperm(self.length, generator=self.generator).tolist()[self.part])
 
 
 class AsynchronousDataAccessor:
@@ -192,7 +243,7 @@ class AsynchronousDataAccessor:
             )
         if owns and not dataset.rebatched_drop_last and rebatched_size is None and dataset.batch_size is not None:
             require(
-                dataset.combinedBatchSize in (None, 1),
+                dataset.combinedBatchSize in (None, 1) or dataset.divides,
                 "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too.",
             )
         if rebatched_size is not None:

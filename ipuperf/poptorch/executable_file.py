@@ -235,11 +235,12 @@ class StoredModule(torch.nn.Module):
             for spec in program.graph_signature.input_specs
         ]
         values = torch.fx.Interpreter(program.graph_module).run(*inputs)
+        states.update(zip(program.graph_signature.user_inputs, leaves, strict=True))
         results = []
         for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 results.append(value)
-            elif spec.kind is OutputKind.BUFFER_MUTATION:
+            else:  # a buffer or an input that changes
                 with torch.no_grad():
-                    states[spec.target.removeprefix(_PREFIX)].copy_(value)
+                    states[str(spec.target).removeprefix(_PREFIX)].copy_(value)
         return rebuild(traced.results, results.__getitem__)

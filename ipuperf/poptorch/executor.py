@@ -27,6 +27,7 @@ from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
 from . import executable_file, optim
+from .anchors import names_of
 from .blocks import module_repr
 from .calls import first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
@@ -74,6 +75,12 @@ class PoplarExecutor:
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         self._model = model
         self._options = Options() if options is None else options.clone()
+        processes = self._options.Distributed.numProcesses
+        if processes > 1:
+            raise UnsupportedError(
+                f"poptorch.Options().Distributed of {processes} processes is not supported for models: "
+                "one process simulates all replicas; use one process and replicationFactor()"
+            )
         self._training = training
         self._optimiser: OptimiserSpec | None = None
         self._optimizer: optim.Optimizer | None = None
@@ -81,7 +88,7 @@ class PoplarExecutor:
             given = _optimizer(model, optimizer)
             self._optimiser = optimiser_description(given)
             self._optimizer = given if isinstance(given, optim.Optimizer) else None
-            self._options.Training.divide_while_running(self._optimiser.accum_dtype is FLOAT16)
+            self._options.Training._divide_while_running(self._optimiser.accum_dtype is FLOAT16)
         else:
             accumulation = self._options.Training.gradient_accumulation
             require(
@@ -92,8 +99,10 @@ class PoplarExecutor:
         self._options._freeze()
         self._compiled: CompiledModel | None = None
         self._attached = False
+        self._ran = False
         self._seen: dict[str, int] = {}
         self._warned = False
+        self._anchored: dict[str, np.ndarray] = {}
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -123,6 +132,7 @@ class PoplarExecutor:
             self.copyWeightsToHost()
             self._optimizer.device_state.write(compiled)
         results = compiled.executable.run({} if synthetic else inputs)
+        self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
         if self._training and not synthetic:
@@ -133,6 +143,7 @@ class PoplarExecutor:
         ]
         if not synthetic:
             self._write_inputs(tensors, results)
+            self._anchored = {name: results[anchor.stream] for name, anchor in compiled.anchors.items()}
         return compiled.exported.result_of(found)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -175,7 +186,7 @@ class PoplarExecutor:
             tell(note)
         with _progress(self._options.show_compilation_progress_bar):
             compiled = compilation()
-        self._compiled, self._attached = compiled, True
+        self._compiled, self._attached, self._ran = compiled, True, False
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
         self._adopt_optimizer()
@@ -283,17 +294,19 @@ class PoplarExecutor:
             assert spec.constant is not None
             return spec.constant.clone()
         mode = self._options.resolved_output_mode(self._training)
+        result = spec.to_torch(self._joined(array, spec.shape, mode, self._require().kept_period))
+        result.backward = _no_backward  # type: ignore[method-assign]
+        return result
+
+    @staticmethod
+    def _joined(array: np.ndarray, shape: tuple[int, ...], mode: OutputMode, period: int) -> np.ndarray:
+        """The slices that a mode returns, with replicas, joined along axis 0."""
         if mode is OutputMode.EveryN:
-            period = self._require().kept_period
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
         count = array.shape[0] * array.shape[1]
-        shape = spec.shape
-        joined = (count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ())
-        result = spec.to_torch(array.reshape(joined))
-        result.backward = _no_backward  # type: ignore[method-assign]
-        return result
+        return array.reshape((count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ()))
 
     def _write_inputs(self, tensors: Sequence[torch.Tensor], results: Mapping[Stream, np.ndarray]) -> None:
         """Give the tensors that ``forward`` changes in place their new values: each micro-batch its own samples. A
@@ -524,7 +537,16 @@ class PoplarExecutor:
 
     def cycleCount(self) -> int:
         """Cycles of the tile clock that one call takes on the IPUs, from the first step of any to the last of any; what
-        the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out."""
+        the host does before and after (the fixed cost of a call, the handling of the last outputs) is left out.
+        ``Error``: not compiled, or with ``logCycleCount`` not called yet, as upstream."""
+        logged = bool(self._options._Popart.options["instrumentWithHardwareCycleCounter"])
+        if self._compiled is None and not logged:
+            raise Error(
+                "Cycle count logging is disabled. Please set option logCycleCount to True to enable. (A model that has "
+                "been compiled tells its cycles without.)"
+            )
+        if logged and not self._ran:
+            raise Error("Please run the model at least once before obtaining cycle count.")
         executable = self._require().executable
         steps, instances = (executable.trace.columns(table) for table in ("steps", "instances"))
         of_host = np.isin(instances["segment"], steps["segment"][steps["kind"] == "host_run"])
@@ -626,8 +648,20 @@ class PoplarExecutor:
         self._finish(lambda: self._built(arguments, None, stored.traced))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
-        """Unsupported: return the tensor from ``forward``."""
-        raise UnsupportedError(f"getAnchoredTensor({short_name!r}): return the tensor from the model's forward instead")
+        """What the last call made of the tensor that ``Options.anchorTensor`` calls so.
+
+        Raises:
+            Error: there is no such anchor, or no call yet.
+        """
+        anchors = self._require().anchors
+        if short_name not in anchors:
+            known = ", ".join(anchors) or "nothing is anchored"
+            raise Error(f"getAnchoredTensor({short_name!r}): no anchor of this name; anchored: {known}")
+        if short_name not in self._anchored:
+            raise Error(f"getAnchoredTensor({short_name!r}): the model has not been run")
+        anchor = anchors[short_name]
+        array = self._joined(self._anchored[short_name], anchor.stream.shape, anchor.mode, anchor.period)
+        return torch.from_numpy(np.array(array)).to(anchor.dtype)
 
     # -- the module --------------------------------------------------------------------------------------------------
 
@@ -642,8 +676,8 @@ class PoplarExecutor:
         return self._options
 
     def getTensorNames(self) -> list[str]:
-        """Names of the tensors of the program's main graph."""
-        return list(self._require().exported.ir.main_graph.tensors)
+        """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""
+        return list(names_of(self._require().exported, self._training))
 
     def train(self, mode: bool = True) -> PoplarExecutor:
         """As of the module; the compiled program is a training one or an inference one and stays so."""

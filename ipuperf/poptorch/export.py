@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from ipuperf.ir import Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ir import Ir, Op, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
 from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, to_numpy
@@ -22,6 +22,7 @@ from .export_cache import cached
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
 from .export_trace import Traced, trace
+from .multi_conv import MultiConv
 from .options.strategies import ExecutionStrategy, PipelinedExecution
 from .partition import Partition, partition
 
@@ -93,6 +94,7 @@ class ExportedModel:
         unused: names of parameters and buffers that the model does not use; they have no variable.
         checkpoints: ``(part, tensor)`` of ``recomputationCheckpoint`` marks.
         blocks: entries into blocks, in program order.
+        multi_convs: the ``MultiConv`` scopes, each with the convolutions within.
         states: the module's parameters and buffers by name.
         partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
         traced: what was lowered.
@@ -110,6 +112,7 @@ class ExportedModel:
     unused: list[str]
     checkpoints: list[tuple[int, Tensor]]
     blocks: list[BlockUse]
+    multi_convs: list[tuple[MultiConv, list[Op]]]
     states: dict[str, torch.Tensor] = field(repr=False)
     partition: Partition
     traced: Traced = field(repr=False)
@@ -260,6 +263,7 @@ class _Exporter:
             unused=sorted(n for n in self.states if n not in self.variables),
             checkpoints=[(index, tensor) for index, part in enumerate(stages) for tensor in part.checkpoints],
             blocks=self.traced.uses,
+            multi_convs=list(zip(self.traced.multi_convs, writer.multi_convs, strict=True)),
             states=self.states,
             partition=places,
             traced=self.traced,

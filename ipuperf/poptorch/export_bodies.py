@@ -67,10 +67,6 @@ class Body:
             return self.lowering.constant(origin, ir_dtype(torch.from_numpy(origin).dtype, flow.name))
         return self._input(self.outer.get(flow))
 
-    def operand(self, flow: Flow, gradients: bool) -> Tensor:
-        """A value for an op of this graph; there are no gradients to stop."""
-        return self.get(flow)
-
     def add_result(self, value: Any) -> None:
         """One more result: a value, or a constant."""
         tensor = self.lowering.tensor(value) if isinstance(value, torch.Tensor) else self.get(value)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Stream, Tensor, TensorSpec, Variable
-from ipuperf.ops import Detach, Identity
+from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ops import Conv, ConvTranspose, Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
 from .aten import RANDOM, handler_of, name_of
@@ -22,7 +22,7 @@ from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
 from .export_bodies import BODY, Body, conditional, prune, refuse
-from .export_trace import BLOCK, GRAD, LOSS, Traced, location_of_node, tags_of
+from .export_trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced, location_of_node, tags_of
 from .partition import Partition
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
@@ -197,6 +197,7 @@ class StageWriter:
         self._bodies: dict[str, Body] = {}
         self.checkpoints: list[Flow] = []
         self.overlapped: dict[Stream | torch.fx.Node, OverlapMode] = {}  # host inputs, and nodes that are results
+        self.multi_convs: list[list[Op]] = [[] for _ in traced.multi_convs]
         self.tags = self._tags()
 
     # -- places ----------------------------------------------------------------------------------------------------
@@ -417,7 +418,11 @@ class StageWriter:
             raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
         low = self._enter(node)
         args, kwargs = self._operands(node)
+        before = len(low.graph.ops)
         result = self._run(low, lambda: handler(low, *args, **kwargs))
+        if MULTI_CONV in tags_of(node):
+            new = low.graph.ops[before:]
+            self.multi_convs[tags_of(node)[MULTI_CONV]] += [op for op in new if isinstance(op, (Conv, ConvTranspose))]
         made = self._made(node, self._site(node), result, *self._origin(node))
         if low.target == "ipuperf::recomputation_checkpoint":
             self.checkpoints.append(made)
@@ -450,10 +455,10 @@ class StageWriter:
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:
         """The arguments of a node with values of its part in the place of nodes."""
-        part, gradients = self._site(node), tags_of(node).get(GRAD, True)
+        site, gradients = self._site(node), tags_of(node).get(GRAD, True)
 
         def operand(value: Any) -> Any:
-            return _map_flows(value, lambda f: part.operand(f, gradients))
+            return _map_flows(value, lambda f: site.get(f) if isinstance(site, Body) else site.operand(f, gradients))
 
         args = torch.fx.map_arg(node.args, lambda n: operand(self.values[n]))
         return args, torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))

@@ -40,6 +40,7 @@ def stored(traced: Traced, tensors: list[torch.Tensor]) -> dict[str, Any]:
         "constants": encode(dict(program.constants), tensors),
         "uses": encode(traced.uses, tensors),
         "results": encode(traced.results, tensors),
+        "multi_convs": encode(traced.multi_convs, tensors),
     }
 
 
@@ -62,7 +63,8 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
     program = Simplified(
         torch.fx.GraphModule(torch.nn.Module(), graph), signature, decode(content["constants"], tensors)
     )
-    return Traced(program, decode(content["uses"], tensors), decode(content["results"], tensors))
+    uses, results, multi_convs = (decode(content[name], tensors) for name in ("uses", "results", "multi_convs"))
+    return Traced(program, uses, results, multi_convs)
 
 
 def _node(node: torch.fx.Node, tensors: list[torch.Tensor]) -> list[Any]:

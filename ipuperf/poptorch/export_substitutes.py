@@ -6,12 +6,14 @@ distributions), a name is a keyword of Python (``random_``'s ``from``), or what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from .aten_marks import ctc_losses
 from .errors import Error, UnsupportedError
 
 
@@ -56,12 +58,53 @@ def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     return run
 
 
+def _ctc_loss(
+    logs: torch.Tensor,
+    labels: torch.Tensor,
+    times: Any,
+    lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """``ctc_loss`` of padded labels; the mean is that of losses over the lengths of their labels."""
+    if labels.dim() + (logs.dim() == 2) != 2:
+        raise UnsupportedError("ctc_loss: labels behind each other are unsupported; pad them: (N, S)")
+    single = logs.dim() == 2
+    whole = [torch.as_tensor(t, dtype=torch.int32).reshape(-1) for t in (times, lengths)]
+    rows = (logs.unsqueeze(1), labels.unsqueeze(0)) if single else (logs, labels)
+    losses = ctc_losses(*rows, *whole, blank, zero_infinity).to(logs.dtype)
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "mean":
+        return (losses / whole[1].clamp(min=1)).mean()
+    return losses[0] if single else losses
+
+
+def _gaussian_nll(
+    x: torch.Tensor, target: torch.Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> torch.Tensor:
+    """``gaussian_nll_loss`` without the check that no variance is negative: it is at least ``eps`` in any case, by a
+    limit that gradients do not see."""
+    var = torch.as_tensor(var, dtype=x.dtype).expand(x.shape) if not isinstance(var, torch.Tensor) else var
+    if var.shape != x.shape and var.shape == x.shape[:-1]:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()
+    losses = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.bincount: _bincount,
     torch.Tensor.random_: _random,
     torch.bincount: _bincount,
+    torch.ctc_loss: _ctc_loss,
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
+    torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.one_hot: _one_hot,
 }
 """What stands for a function while a module is exported."""

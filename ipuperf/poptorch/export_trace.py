@@ -37,8 +37,10 @@ from .export_composites import few_composites, may_decompose
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
 from .export_substitutes import SUBSTITUTES, unchecked_distributions
+from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
+MULTI_CONV = "ipuperf_multi_conv"
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -60,12 +62,16 @@ class Traced:
         program: the wrapped module's ops, with its signature and constants.
         uses: entries into blocks, in program order.
         results: structure of the module's result.
+        multi_convs: the ``MultiConv`` scopes, by the number that nodes have.
     """
 
-    def __init__(self, program: Simplified, uses: Sequence[BlockUse], results: Structure) -> None:
+    def __init__(
+        self, program: Simplified, uses: Sequence[BlockUse], results: Structure, multi_convs: Sequence[MultiConv]
+    ) -> None:
         self.program = program
         self.uses = list(uses)
         self.results = results
+        self.multi_convs = list(multi_convs)
 
 
 class _Results:
@@ -108,13 +114,15 @@ class _Tagger(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if (kwargs or {}).get("generator") is not None:
             raise UnsupportedError(
-                f"{_calling_line()}: {func.__name__}: a generator is unsupported; "
-                "poptorch.Options().randomSeed sets the seed of all random numbers"
+                f"{_calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
+                "that of poptorch.Options().randomSeed"
             )
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
             tags[BODY] = "/".join(self.recorder.bodies)
+        if self.recorder.multi_conv is not None:
+            tags[MULTI_CONV] = self.recorder.multi_conv
         tags[LINE] = _calling_line()
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
@@ -168,11 +176,11 @@ def trace(
                 raise
             except Exception as error:
                 raise _explained(error) from error
-        uses = list(recorder.uses)
+        uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     with _quiet(), _no_stacks():
         simplified = _KEPT.simplified(program, _simplified, _annotation)
     assert flat.results.structure is not None
-    return Traced(simplified, uses, flat.results.structure)
+    return Traced(simplified, uses, flat.results.structure, multi_convs)
 
 
 # -- surroundings of the export ----------------------------------------------------------------------------------------

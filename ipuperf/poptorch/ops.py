@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import aten_marks
-from .blocks import recorder
+from .blocks import isRunningOnIpu, recorder
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, InputError, UnsupportedError, require
@@ -278,16 +278,49 @@ def _specs(tensors: Sequence[Any]) -> list[Any]:
 
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
-    """``size`` elements of dimension ``dim`` from index ``start`` (a tensor) in steps of ``step``."""
+    """``start:start + size:step`` of dimension ``dim``, where ``start`` is a tensor.
+
+    Raises:
+        Error: ``size`` is not above 0, or, in a program, no divisor of the dimension's length.
+    """
     _check_tensor("dynamic_slice", tensor)
-    return tensor.index_select(dim, _indices("dynamic_slice", dim, start, size, step, tensor))
+    indices = _indices("dynamic_slice", dim, start, size, step, tensor)
+    if isRunningOnIpu() and tensor.shape[dim] % size:
+        raise Error(f"The size of the slice ({size}) must be a factor of the slicing dimension ({tensor.shape[dim]}).")
+    return tensor.index_select(dim, indices)
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
     """A copy of ``input`` with ``size`` elements of dimension ``dim`` from ``start`` (a tensor) replaced by ``src``."""
     _check_tensor("dynamic_update", input)
     _check_tensor("dynamic_update", src)
+    if input.dim() != src.dim():
+        raise Error(f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})")
+    if input.dtype != src.dtype:
+        raise Error(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
     return input.index_copy(dim, _indices("dynamic_update", dim, start, size, 1, input), src)
+
+
+def ctc_beam_search_decoder(
+    probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0, beam_width: int = 100, top_paths: int = 1
+) -> list[torch.Tensor]:
+    """The likeliest labels of sequences, of logarithms of probabilities ``probs (T, N, C)`` and ``lengths (N,)``.
+
+    Args:
+        blank: the class that is no label.
+        beam_width: prefixes that are kept from step to step.
+        top_paths: how many paths come back.
+
+    Returns:
+        Logarithms of the paths' probabilities ``(N, top_paths)``, their lengths, and their labels
+        ``(N, top_paths, T)``, padded with the blank.
+
+    Raises:
+        UnsupportedError: outside of a program.
+    """
+    _check_tensor("ctc_beam_search_decoder", probs)
+    _check_tensor("ctc_beam_search_decoder", lengths)
+    return list(aten_marks.beam_search(probs, lengths, blank, beam_width, top_paths))
 
 
 # -- names and hints -------------------------------------------------------------------------------------------------
@@ -351,11 +384,6 @@ def custom_op(
     _unsupported(f"custom_op ({name})", "it is C++ code for PopART; write it with PyTorch's ops")
 
 
-def ctc_beam_search_decoder(*args: Any, **kwargs: Any) -> NoReturn:
-    """Not supported."""
-    _unsupported("ctc_beam_search_decoder", "there is no such op here")
-
-
 def fps(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
     _unsupported("fps", "there is no such op here")
@@ -371,13 +399,6 @@ class CPU:
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> NoReturn:
         _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
-
-
-class MultiConv:
-    """Not supported: several convolutions planned together."""
-
-    def __init__(self) -> None:
-        _unsupported("MultiConv", "each convolution is planned alone; leave MultiConv out, the results are the same")
 
 
 def _unsupported(name: str, reason: str) -> NoReturn:
@@ -411,4 +432,8 @@ def _indices(name: str, dim: int, start: object, size: int, step: int, like: tor
             raise Error(f"{name}: {what} must be an integer, got {value!r}.")
     if not isinstance(start, torch.Tensor):
         raise Error(f"{name}: the start must be a torch.tensor, got {type(start)}.")
-    return start.reshape(1).to(torch.int64) + torch.arange(0, size * step, step, device=like.device)
+    if size == 0:
+        raise Error("The start and end of a slice must be different.")
+    if size < 0:
+        raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
+    return start.reshape(1).to(torch.int64) + torch.arange(0, size, step, device=like.device)

@@ -1,8 +1,8 @@
 """What an optimiser has on the IPUs, as ``state_dict()`` shows it: ``ipu_state`` and ``ipu_param``.
 
-``ipu_state`` holds moments, velocities and steps as ``exp_avg___layer.weight``, ``ipu_param`` the numbers that the host
-may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one). Parameters of one group
-share their numbers.
+``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
+may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
+Parameters of one group share their numbers. SGD's numbers are PyTorch's, not the products of them that PopART keeps.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ _WORDS = {
     "undamped": "dampening", "trust": "trustCoefficient",
 }  # fmt: skip
 _SPECIFIC = "___specific___"
+_LOSS_SCALING = "lossScaling_FLOAT"
+_STATES = {
+    "exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step", "square_avg": "Accl1", "grad_avg": "Accl2",
+}  # fmt: skip
+"""PopART's names of states; a velocity is ``Accl3`` beside average squares, else ``Accl1``."""
 
 
 @dataclass
@@ -55,6 +60,8 @@ class DeviceState:
         self.numbers = {
             name: _tensor(_turned(name, v.data)) for name, members in _numbers(compiled) for v in members[:1]
         }
+        if compiled.rule is not None:
+            self.numbers[_LOSS_SCALING] = torch.tensor(compiled.rule.spec.loss_scaling)
         self.pending = self.dirty = False
 
     def write(self, compiled: CompiledModel, *, numbers: bool = True) -> None:
@@ -74,6 +81,13 @@ class DeviceState:
         self.pending, self.dirty = False, True
 
     def _write_numbers(self, compiled: CompiledModel) -> list[Variable]:
+        scaling = (self.numbers or {}).get(_LOSS_SCALING)
+        known_scaling = None if compiled.rule is None else compiled.rule.spec.loss_scaling
+        if scaling is not None and float(scaling) != float(np.float32(known_scaling)):
+            raise Error(
+                f"ipu_param: {_LOSS_SCALING} is {float(scaling)}, the model has {known_scaling}; give the optimiser "
+                "this loss_scaling first"
+            )
         changed: list[Variable] = []
         given: dict[Variable, tuple[str, float]] = {}
         for name, members in _numbers(compiled):
@@ -95,7 +109,8 @@ def _states(compiled: CompiledModel) -> Iterator[tuple[str, Variable]]:
     names = {compiled.exported.variables[name]: name for name in compiled.exported.parameters}
     for (weight, kind), variable in compiled.pipeline.state.items():
         if weight in names:
-            yield f"{kind}___{names[weight]}", variable
+            velocity = "Accl3" if (weight, "square_avg") in compiled.pipeline.state else "Accl1"
+            yield f"{_STATES.get(kind, velocity if kind == 'momentum' else kind)}___{names[weight]}", variable
 
 
 def _numbers(compiled: CompiledModel) -> Iterator[tuple[str, list[Variable]]]:

@@ -42,6 +42,7 @@ class SimulatedClock:
         self._epoch_ns = real_time.time_ns() if epoch is None else round(epoch * _NS_PER_SECOND)
         self._elapsed_ns = 0
         self._carried_ns = 0.0  # in [0, 1): the part of past advances that does not fill a nanosecond yet
+        self._shown = -math.inf  # what time() has answered last
         self._lock = threading.Lock()
         self._module: ModuleType | None = None
 
@@ -73,8 +74,19 @@ class SimulatedClock:
         return self._epoch_ns + self._query()
 
     def time(self) -> float:
-        """Simulated Unix time in seconds; as in ``time.time``, such a float resolves about 0.2 microseconds."""
-        return self.time_ns() / _NS_PER_SECOND
+        """Simulated Unix time in seconds; as in ``time.time``, such a float resolves about 0.2 microseconds.
+
+        Where that hides the cost of asking, the clock passes on to the next float: a program may divide by what passed
+        between two answers though nothing in between takes simulated time.
+        """
+        self._query()
+        with self._lock:
+            answer = (self._epoch_ns + self._elapsed_ns) / _NS_PER_SECOND
+            if answer <= self._shown:
+                answer = math.nextafter(self._shown, math.inf)
+                self._elapsed_ns = max(self._elapsed_ns, math.ceil(answer * _NS_PER_SECOND) - self._epoch_ns)
+            self._shown = answer
+        return answer
 
     def perf_counter_ns(self) -> int:
         """Nanoseconds since the start of the clock."""

@@ -15,7 +15,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,7 @@ _PACKAGE = "ipuperf"
 _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",
     "examples_utils": "ipuperf.cppimport.examples_utils",
-    "horovod": "ipuperf.popdist.horovod",
+    "horovod": "ipuperf.popdist.horovod_standin",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
 _IN_FRONT = frozenset({"cppimport"})
@@ -74,6 +74,9 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
+        top, dot, _ = fullname.partition(".")
+        if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
+            return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, self.targets)
 
     def find_distributions(
@@ -164,10 +167,8 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         finder = AliasFinder()
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(_LastFinder())
-    for name in new:
-        taken_out = _take_out(name)
-        if name not in known:
-            finder.displaced.update(taken_out)
+    taken_out = _take_out(new)
+    finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
 
 
@@ -186,15 +187,16 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     finder = _installed_finder()
     if finder is None:
         return
-    for name in list(finder.targets if names is None else names):
-        if finder.targets.pop(name, None) is not None:
-            _take_out(name)
-            for displaced in [known for known in finder.displaced if _inside(known, name)]:
-                sys.modules[displaced] = finder.displaced.pop(displaced)
+    given_up = {name for name in (finder.targets if names is None else names) if name in finder.targets}
+    _take_out(given_up)
+    for name in given_up:
+        del finder.targets[name]
+    for displaced in [known for known in finder.displaced if _top(known) in given_up]:
+        sys.modules[displaced] = finder.displaced.pop(displaced)
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
-                _take_out(name)
+                _take_out({name})
     if not finder.targets:
         sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
 
@@ -207,14 +209,14 @@ def as_installed(name: str) -> Iterator[ModuleType | None]:
     """
     finder = _installed_finder()
     target = finder.targets.pop(name, None) if finder else None
-    ours = _take_out(name) if target is not None else {}
+    ours = _take_out({name}) if target is not None else {}
     if finder is not None:
-        sys.modules.update({known: finder.displaced[known] for known in finder.displaced if _inside(known, name)})
+        sys.modules.update({known: finder.displaced[known] for known in finder.displaced if _top(known) == name})
     try:
         yield importlib.import_module(name) if importlib.util.find_spec(name) is not None else None
     finally:
         if finder is not None and target is not None:
-            finder.displaced.update(_take_out(name))
+            finder.displaced.update(_take_out({name}))
             finder.targets[name] = target
             sys.modules.update(ours)
 
@@ -246,11 +248,12 @@ def _real_package(name: str) -> str | None:
     return None if spec is None else str(spec.origin or list(spec.submodule_search_locations or ()))
 
 
-def _take_out(name: str) -> dict[str, ModuleType]:
-    """Remove the module ``name`` and its submodules from ``sys.modules``; returns what was there."""
-    return {entry: sys.modules.pop(entry) for entry in [known for known in sys.modules if _inside(known, name)]}
+def _top(name: str) -> str:
+    """The package that a module is in."""
+    return name.partition(".")[0]
 
 
-def _inside(module: str, package: str) -> bool:
-    """Whether ``module`` is the package or in it."""
-    return module.partition(".")[0] == package
+def _take_out(names: Container[str]) -> dict[str, ModuleType]:
+    """Remove these packages and their submodules from ``sys.modules``; returns what was there."""
+    entries = [known for known in sys.modules if _top(known) in names]
+    return {entry: sys.modules.pop(entry) for entry in entries}

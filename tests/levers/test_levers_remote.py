@@ -16,7 +16,7 @@ from ipuperf.numerics import Evaluator
 from ipuperf.runtime.install import install, uninstall
 
 sys.path.insert(0, str(Path(__file__).parent))
-from levercases import RTS, Case, cycles_of, levers_in, measured, only
+from levercases import RTS, Case, cycles_of, levers_in
 
 TABLE = 0.05
 """How far the gain of sharding may be from what the tutorial's program gains."""
@@ -28,24 +28,23 @@ def test_of_unsharded_state_sharding_is_the_first_lever_with_the_gain_of_the_tab
     assert "bound by Streaming Memory" in text
     first = levers_in(text)[0]
     assert "shard what Streaming Memory holds over the 4 replicas: 8 remote variables" in first
-    gain = cycles_of(whole) - only(whole, Sharding()).cycles
+    gain = cycles_of(whole) - case.only(whole, Sharding()).cycles
     assert gain == pytest.approx(cycles_of(whole) - cycles_of(sharded), rel=TABLE)
-    assert text == case.why(whole)  # the same each time
     assert "gradient accumulation: its 8 micro-batches are written one after the other" in text
     assert "At the price of memory:" in text
 
 
 def test_state_on_chip_takes_the_time_of_a_run_without_transfers_and_its_memory_is_counted(case: Case) -> None:
-    trial = only(folder := case.run(RTS, "inf"), OnChip())
+    kept = case.measured(case.run(RTS, "inf"), OnChip())
+    (trial,) = kept.trials
     assert trial.trades_memory
     assert trial.more_bytes == -(-5_594_204 // 1472)
-    kept = measured(folder, OnChip())
     ddr = kept.gain(trial) * 1000 / kept.cycles
     assert 590 < ddr < 610  # the share of Streaming Memory in the run, per mille
 
 
 def test_what_is_sharded_already_is_not_sharded_again(case: Case) -> None:
-    found = measured(case.run(RTS, 512), Sharding())
+    found = case.measured(case.run(RTS, 512), Sharding())
     assert not found.trials
     assert "no remote variable of at least 1,024 elements is whole" in found.untried[0].why
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipuperf.levers import levers_text, measure
+from ipuperf.levers import levers_text
 from ipuperf.levers.layers import divided, layers_of
-from ipuperf.levers.rerun import rerun_of
 from ipuperf.levers.stages import StageDivision, _evenest
 from ipuperf.numerics import Evaluator
-from ipuperf.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).parent))
-from levercases import PIPELINE, RTS, Case, cycles_of, measured
+from levercases import PIPELINE, RTS, Case, cycles_of
 
 pytest.importorskip("torch")
 
@@ -29,31 +28,28 @@ EVEN = PIPELINE.replace("            x = torch.relu(self.fc3(x))\n", "").replace
 
 def test_an_uneven_pipeline_names_its_stage_and_a_split_that_takes_what_is_said(case: Case) -> None:
     folder = case.run(PIPELINE)
-    run = rerun_of(folder, Trace.load(folder / "trace.ipt"))
-    (trial,) = measure(run, [StageDivision()]).trials
+    found = case.measured(folder, StageDivision())
+    (trial,) = found.trials
     assert trial.what.startswith("move fc3 from stage 0 to stage 1; stage 0 has ")
     assert trial.cycles == pytest.approx(cycles_of(case.run(EVEN)), rel=1e-3)
-    (line,) = levers_text(run.trace, measure(run, [StageDivision()])).split("\n\n")[0].splitlines()[1:]
+    (line,) = levers_text(case.rerun(folder).trace, found).split("\n\n")[0].splitlines()[1:]
     assert re.match(r" +-\S+ us +-\d+\.\d %  move fc3 from stage 0 to stage 1; stage 0 has \d+ % of the work", line)
 
 
 def test_layers_are_named_for_their_modules_and_keep_their_ops(case: Case) -> None:
-    folder = case.run(PIPELINE)
     asked = []
-    rerun_of(folder, Trace.load(folder / "trace.ipt")).fresh(lambda request: asked.append(request) or request)
+    case.rerun(case.run(PIPELINE)).fresh(lambda request: asked.append(request) or request)
     layers = layers_of(asked[0])
     assert [layer.name for layer in layers] == ["fc1", "fc2", "fc3", "fc4"]
     assert [op for layer in layers for op in layer.ops] != []
     assert sum(len(layer.ops) for layer in layers) == sum(len(part.graph.ops) for part in asked[0].parts)
 
 
-@pytest.mark.parametrize("division", [(1, 3), (2, 2), (3, 1)])
-def test_every_division_computes_the_same_loss(case: Case, division: tuple[int, int]) -> None:
-    folder = case.run(PIPELINE.replace("net = Net()", "torch.manual_seed(0)\nnet = Net()"))
-    run = rerun_of(folder, Trace.load(folder / "trace.ipt"))
+def test_every_division_computes_the_same_loss(case: Case) -> None:
+    run = case.rerun(case.run(PIPELINE))
     losses = []
-    for revise in (None, lambda request: divided(request, division)):
-        program = run.fresh(revise).ir
+    for division in (None, (1, 3), (2, 2), (3, 1)):
+        program = run.fresh(None if division is None else partial(divided, division=division)).ir
         evaluator = Evaluator(program)
         evaluator.load_variables()
         rng = np.random.default_rng(3)
@@ -65,11 +61,12 @@ def test_every_division_computes_the_same_loss(case: Case, division: tuple[int, 
         }
         found = evaluator.run(inputs)
         losses.append(next(value for stream, value in found.items() if stream.spec.elements == 1))
-    np.testing.assert_array_equal(*losses)
+    for loss in losses[1:]:
+        np.testing.assert_array_equal(losses[0], loss)
 
 
 def test_a_program_that_places_its_ops_itself_is_not_divided_anew(case: Case) -> None:
-    found = measured(case.run(RTS, 512), StageDivision())
+    found = case.measured(case.run(RTS, 512), StageDivision())
     assert not found.trials
     assert not found.untried  # one IPU per replica
 

@@ -1,7 +1,6 @@
 """Twenty small models of the usual families, each with a batch: ``CASES`` maps a name to a function that makes both.
 
-A model gives its loss. Inputs that are whole numbers stay so in float16. GELU is the tanh form, which PopART has for
-both.
+A model gives its loss. Inputs that are whole numbers stay so in float16. GELU is the tanh form, as PopART's is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One small program for each operation that PopTorch's documentation says the IPU supports.
 
-``CASES`` has upstream's names (poptorch: ``docs/user_guide/supported_ops.rst``); ``docs/tables.py`` makes its table of
-them. A case is a function and its operands: floating-point ones get gradients, which are compared too.
+``CASES`` has upstream's names (poptorch: ``docs/user_guide/supported_ops.rst``); ``supported.csv`` says what is checked
+without PyTorch, for the table in the documentation. A case is a function and its operands: floating-point ones get
+gradients, which are compared too.
 """
 
 from __future__ import annotations
@@ -350,20 +351,25 @@ LOSSES = {
     "torch.nn.CosineEmbeddingLoss": case(lambda x, y: F.cosine_embedding_loss(x, y, SIGNS), X, Y),
     "torch.nn.MarginRankingLoss": case(lambda x, y: F.margin_ranking_loss(x, y, SIGNS), noise(3), noise(3).flip(0)),
     "torch.nn.TripletMarginLoss": layer(nn.TripletMarginLoss(), X, Y, X.flip(1)),
+    "torch.nn.CTCLoss": case(
+        lambda x: F.ctc_loss(x.log_softmax(-1), torch.tensor([[1, 2, 2], [3, 1, 0]]), torch.tensor([6, 5]),
+                             torch.tensor([3, 2])),
+        noise(6, 2, 4),
+        float16=False, remark="of padded labels"),
     "torch.nn.Upsample": case(
         lambda x: [F.interpolate(x, scale_factor=2), F.interpolate(x, scale_factor=2, mode="bicubic")], IMAGE),
 }  # fmt: skip
 
-SCATTER = {
-    "torch_scatter.scatter": None,
-    "torch_scatter.composite.scatter_log_softmax": None,
-    "torch_scatter.composite.scatter_softmax": None,
-    "torch_scatter.composite.scatter_std": None,
-    "torch_scatter.composite.scatter_logsumexp": None,
-    "torch_spline_conv.spline_basis": None,
-    "torch_spline_conv.spline_weighting": None,
-}
-"""Names of two packages of extensions, which are not there: see ``REMARKS`` of ``docs/tables.py``."""
+SCATTER = (
+    "torch_scatter.scatter",
+    "torch_scatter.composite.scatter_log_softmax",
+    "torch_scatter.composite.scatter_softmax",
+    "torch_scatter.composite.scatter_std",
+    "torch_scatter.composite.scatter_logsumexp",
+    "torch_spline_conv.spline_basis",
+    "torch_spline_conv.spline_weighting",
+)
+"""Names of two packages of extensions whose ops are native, which are refused."""
 
 CASES: dict[str, Supported] = {
     **CREATION,
@@ -376,3 +382,12 @@ CASES: dict[str, Supported] = {
     **LAYERS,
     **LOSSES,
 }
+
+
+def checked(case: Supported) -> str:
+    """What the tests compare with PyTorch."""
+    if case.random:
+        return "the distribution"
+    floating = any(o.is_floating_point() for o in case.operands)
+    types = "float32 and float16" if case.float16 else "float32"
+    return f"values and gradients, {types}" if floating else "values of whole numbers"

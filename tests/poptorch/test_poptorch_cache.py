@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -197,6 +198,16 @@ def test_files_hold_no_code(tmp_path: Path) -> None:
 def test_digests_differ(one: Any, other: Any) -> None:
     assert digest_of(one) != digest_of(other)
     assert digest_of(one) == digest_of(one)
+
+
+def test_equal_tuples_count_as_equal_whether_they_are_one_object_or_two() -> None:
+    one, two = (1, [2]), (1, [2])
+    assert digest_of([(1, 2), (1, 2)]) == digest_of([tuple(range(1, 3)), tuple(range(1, 3))])
+    assert digest_of(one) == digest_of(two)
+
+
+def test_a_cached_function_counts_by_its_code() -> None:
+    assert digest_of(functools.cache(lambda x: x + 1)) != digest_of(functools.cache(lambda x: x + 2))
 
 
 def test_what_has_no_digest() -> None:

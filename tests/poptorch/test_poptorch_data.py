@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,65 @@ def test_dictionaries() -> None:
         first = next(iter(poptorch.DataLoader(options(), rows, batch_size=2, mode=mode)))
         assert first["y"].tolist() == list(range(12))
         assert first["x"].shape == (12, 1)
+
+
+def samples_of(loader: Any) -> list[int]:
+    return [n for batch in labels_of(loader) for n in batch]
+
+
+def part(process: int, count: int = 3, **arguments: Any) -> Any:
+    made = options(2, 1).randomSeed(9)
+    made.Distributed.configureProcessId(process, count)
+    return poptorch.DataLoader(made, dataset(), batch_size=2, **arguments)
+
+
+@pytest.mark.parametrize("mode", [Sync, Async, Rebatched])
+def test_processes_share_a_data_set(mode: Any) -> None:
+    parts = [part(process, mode=mode) for process in range(3)]
+    assert [len(p) for p in parts] == [8, 8, 8]
+    assert [n for p in parts for n in samples_of(p)] == list(range(96))
+    rest = [part(process, drop_last=False) for process in range(3)]
+    assert [n for p in rest for n in samples_of(p)] == list(range(103))
+    assert [len(p) for p in rest] == [9, 9, 9]
+    whole = part(1, auto_distributed_partitioning=False)
+    assert len(labels_of(whole)) == 25
+
+
+@pytest.mark.parametrize("mode", [Sync, Async])
+def test_processes_draw_one_order_and_another_in_each_epoch(mode: Any) -> None:
+    parts = [part(process, shuffle=True, mode=mode) for process in range(3)]
+    torch.rand(3)
+    epochs = [[samples_of(p) for p in parts] for _ in range(2)]
+    for epoch in epochs:
+        assert len({n for part in epoch for n in part}) == 96
+    assert sorted(epochs[0][0]) != sorted(epochs[1][0])
+
+
+def test_what_cannot_be_shared_out() -> None:
+    made = options(2, 1)
+    made.Distributed.configureProcessId(1, 2)
+    with pytest.raises(AssertionError, match="randomSeed must be set"):
+        poptorch.DataLoader(made, dataset(), shuffle=True)
+    with pytest.raises(AssertionError, match="an iterable data set cannot be shared out"):
+        poptorch.DataLoader(made, Counting())
+    with pytest.raises(AssertionError, match="processId: 2 given, expected less than 2"):
+        options().Distributed.configureProcessId(2, 2)
+    with pytest.raises(poptorch.UnsupportedError, match="Distributed of 2 processes"):
+        poptorch.inferenceModel(torch.nn.Linear(1, 1), made)
+
+
+class Counting(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        worker = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return (torch.tensor([n]) for n in range(first, 20, step))
+
+
+@pytest.mark.parametrize("mode", [Sync, Async])
+def test_iterable_data_sets_have_the_workers_asked_for(mode: Any) -> None:
+    loader = poptorch.DataLoader(options(1, 1), Counting(), batch_size=4, num_workers=2, mode=mode)
+    wanted = torch.utils.data.DataLoader(Counting(), batch_size=4, num_workers=2, drop_last=True)
+    assert [b.tolist() for b in loader] == [b.tolist() for b in wanted]
 
 
 def test_breaking_off_and_beginning_anew() -> None:

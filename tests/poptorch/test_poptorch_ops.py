@@ -77,7 +77,7 @@ def test_loops_and_conditions() -> None:
 
 def test_dynamic_indices() -> None:
     x = torch.arange(10)
-    assert poptorch.dynamic_slice(x, 0, torch.tensor([2]), 3, 2).tolist() == [2, 4, 6]
+    assert poptorch.dynamic_slice(x, 0, torch.tensor([2]), 5, 2).tolist() == [2, 4, 6]
     assert poptorch.dynamic_update(x, torch.zeros(2, dtype=x.dtype), 0, torch.tensor([7]), 2).tolist()[6:] == [
         6,
         0,
@@ -86,6 +86,16 @@ def test_dynamic_indices() -> None:
     ]
     with pytest.raises(poptorch.Error, match="Size must be an integer"):
         poptorch.dynamic_slice(x, 0, torch.tensor([2]), 1.5, 1)  # type: ignore[arg-type]
+    with pytest.raises(poptorch.Error, match="start and end of a slice must be different"):
+        poptorch.dynamic_slice(x, 0, torch.tensor([2]), 0, 1)
+    with pytest.raises(poptorch.Error, match="end less than the start"):
+        poptorch.dynamic_update(x, x, 0, torch.tensor([2]), -1)
+    with record_blocks(), pytest.raises(poptorch.Error, match=r"slice \(3\) must be a factor .* \(10\)"):
+        poptorch.dynamic_slice(x, 0, torch.tensor([2]), 3, 1)
+    with pytest.raises(poptorch.Error, match=r"same dimensionality. \(1\) vs \(2\)"):
+        poptorch.dynamic_update(x, x.reshape(1, 10), 0, torch.tensor([2]), 1)
+    with pytest.raises(poptorch.Error, match=r"same dtype. \(torch.int64 vs torch.float32\)"):
+        poptorch.dynamic_update(x, x[:1].float(), 0, torch.tensor([2]), 1)
 
 
 def test_marks_stay_in_an_exported_program() -> None:
@@ -114,8 +124,7 @@ def test_marks_stay_in_an_exported_program() -> None:
     [
         (lambda: poptorch.custom_op([], "Cube", "custom.ops", 1, []), r"poptorch.custom_op \(Cube\) is not supported"),
         (lambda: poptorch.CPU(print, "host"), r"poptorch.CPU \(host\) is not supported"),
-        (lambda: poptorch.MultiConv(), "poptorch.MultiConv is not supported"),
-        (lambda: poptorch.ctc_beam_search_decoder(1, 2), "ctc_beam_search_decoder is not supported"),
+        (lambda: poptorch.ctc_beam_search_decoder(1, 2), "ctc_beam_search_decoder must take a torch.tensor"),
         (
             lambda: poptorch.set_overlap_for_input(1, poptorch.OverlapMode.OverlapAccumulationLoop),
             "set_overlap_for_input must take a torch.tensor argument",

@@ -46,8 +46,9 @@ def test_states_and_numbers_are_those_of_pytorch() -> None:
         other.step()
     found = optimizer.state_dict()
     for name, parameter in host.named_parameters():
-        for kind in ("exp_avg", "exp_avg_sq"):
-            torch.testing.assert_close(found["ipu_state"][f"{kind}___{name}"], other.state[parameter][kind])
+        for ours, kind in (("Accl1", "exp_avg"), ("Accl2", "exp_avg_sq"), ("Step", "step")):
+            torch.testing.assert_close(found["ipu_state"][f"{ours}___{name}"], other.state[parameter][kind])
+        assert found["ipu_param"]["lossScaling_FLOAT"] == 1.0
         assert found["ipu_param"][f"learningRate___specific___{name}"] == 0.5
         assert found["ipu_param"][f"weightDecay___specific___{name}"] == 0.25
     optimizer.param_groups[0]["lr"] = 0.125
@@ -103,14 +104,14 @@ def test_what_is_left_out_stays_as_it_is() -> None:
     model = trained(module, optimizer)
     model(X)
     states = optimizer.state_dict()
-    before = states["ipu_state"].pop("square_avg___lin.bias")
-    states["ipu_state"]["momentum___lin.bias"] += 1
+    before = states["ipu_state"].pop("Accl1___lin.bias")
+    states["ipu_state"]["Accl3___lin.bias"] += 1
     optimizer.load_state_dict(states)
-    assert "square_avg___lin.bias" not in optimizer.state_dict()["ipu_state"]
+    assert "Accl1___lin.bias" not in optimizer.state_dict()["ipu_state"]
     model.setOptimizer(optimizer)
     found = optimizer.state_dict()["ipu_state"]
-    torch.testing.assert_close(found["square_avg___lin.bias"], before, rtol=0, atol=0)
-    torch.testing.assert_close(found["momentum___lin.bias"], states["ipu_state"]["momentum___lin.bias"])
+    torch.testing.assert_close(found["Accl1___lin.bias"], before, rtol=0, atol=0)
+    torch.testing.assert_close(found["Accl3___lin.bias"], states["ipu_state"]["Accl3___lin.bias"])
 
 
 def test_states_that_cannot_be_loaded() -> None:
@@ -121,13 +122,17 @@ def test_states_that_cannot_be_loaded() -> None:
     model = trained(module, optimizer)
     model(X)
     good = optimizer.state_dict()
-    bad = {**good, "ipu_state": {**good["ipu_state"], "exp_avg___lin.bias": torch.ones(7)}}
+    bad = {**good, "ipu_state": {**good["ipu_state"], "Accl1___lin.bias": torch.ones(7)}}
     optimizer.load_state_dict(bad)
-    with pytest.raises(poptorch.Error, match=r"exp_avg___lin.bias has shape \(7,\), the model's has \(2,\)"):
+    with pytest.raises(poptorch.Error, match=r"Accl1___lin.bias has shape \(7,\), the model's has \(2,\)"):
         model(X)
     rates = {**good["ipu_param"], "learningRate___specific___lin.bias": torch.tensor(9.0)}
     optimizer.load_state_dict({**good, "ipu_param": rates})
     with pytest.raises(poptorch.Error, match="the parameters of a group have the same numbers"):
+        model(X)
+    scaled = {**good["ipu_param"], "lossScaling_FLOAT": torch.tensor(2.0)}
+    optimizer.load_state_dict({**good, "ipu_param": scaled})
+    with pytest.raises(poptorch.Error, match="lossScaling_FLOAT is 2.0, the model has 1.0"):
         model(X)
     with pytest.raises(RuntimeError, match="ipu_state of the state_dict is no dictionary"):
         optimizer.load_state_dict({**good, "ipu_state": [1]})

@@ -119,8 +119,6 @@ def test_wrong_arguments(call, kind, message) -> None:  # type: ignore[no-untype
     [
         (lambda o: o.Training.setAutomaticLossScaling(True), "Training.setAutomaticLossScaling"),
         (lambda o: o._Popart.set("automaticLossScalingSettings.enabled", True), "automaticLossScalingSettings.enabled"),
-        (lambda o: o.Distributed.configureProcessId(1, 2), "Distributed.configureProcessId"),
-        (lambda o: o.anchorTensor("a", "b"), "anchorTensor"),
         (
             lambda o: o.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior.FloatDowncastToHalf),
             "Precision.halfFloatCasting",

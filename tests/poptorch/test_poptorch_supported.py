@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 sys.path.insert(0, str(Path(__file__).parent))
-from supportedcases import CASES, Supported  # noqa: E402
+from supportedcases import CASES, SCATTER, Supported, checked  # noqa: E402
 
 FIXED = {name: case for name, case in CASES.items() if not case.random}
 HALF = {
@@ -28,3 +29,14 @@ def test_is_pytorchs_in_float32(case: Supported, check_all: Any) -> None:
 def test_is_pytorchs_in_float16(case: Supported, check_all: Any) -> None:
     operands = [o.half() if o.is_floating_point() else o for o in case.operands]
     check_all({"only": case.function}, *operands, rtol=1e-2, atol=1e-2)
+
+
+def test_the_documented_table_says_what_is_checked() -> None:
+    with (Path(__file__).parent / "supported.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["operation"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [*CASES, *SCATTER]
+    for name, case in CASES.items():
+        assert (rows[name]["checked"], rows[name]["remark"]) == (checked(case), case.remark), name
+    for name in SCATTER:
+        assert not rows[name]["checked"]
+        assert rows[name]["remark"].startswith("refused")

@@ -337,3 +337,31 @@ def test_gradients_of_the_parts_of_a_tensor_are_joined() -> None:
     theirs(x, y)[1].backward()
     reference.step()
     assert_same_weights(mine, theirs)
+
+
+@pytest.mark.parametrize("ipus", [1, 2])
+def test_a_model_without_anything_to_train_runs_forward(ipus: int) -> None:
+    nn = torch.nn
+
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+            self.requires_grad_(False)
+            self.norm.eval()
+
+        def forward(self, x, y):  # type: ignore[no-untyped-def]
+            with poptorch.Block("first", ipu_id=0):
+                x = self.first(x)
+            with poptorch.Block("last", ipu_id=ipus - 1):
+                x = self.norm(x)
+                return x, nn.functional.mse_loss(x, y)
+
+    options = poptorch.Options().deviceIterations(2).outputMode(poptorch.OutputMode.All)
+    options.Training.gradientAccumulation(3)
+    model = Frozen()
+    program = poptorch.trainingModel(model, options)
+    x, y = torch.rand(12, 4), torch.rand(12, 4)
+    torch.testing.assert_close(program(x, y)[0], model(x, y)[0])
+    assert torch.equal(model.norm.running_mean, torch.zeros(4))
+    program.setOptimizer(torch.optim.SGD(model.parameters(), lr=0.5))

@@ -67,14 +67,14 @@ def test_the_verdict_on_memory_stands_where_it_says_that_it_does_not_fit(synthet
     assert "low confidence" not in memory
 
 
-def test_operations_are_counted_as_in_the_table(trace, tmp_path):
-    write_report(trace, tmp_path / "out")
-    with (tmp_path / "out" / "operations.csv").open() as file:
+def test_operations_are_counted_as_in_the_table(folder, trace):
+    place, _ = folder
+    with (place / "operations.csv").open() as file:
         named = {row["op"] for row in csv.DictReader(file)} - {"(no op)"}
     count = len(trace.columns("ops")["op_id"])
     assert (
         f"Number of operations:                          {count:,} in all graphs, {len(named):,} with a cost\n"
-        in (tmp_path / "out" / "summary.txt").read_text()
+        in (place / "summary.txt").read_text()
     )
 
 

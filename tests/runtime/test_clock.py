@@ -25,6 +25,14 @@ def test_each_query_costs_and_increases() -> None:
     assert clock.now == clock.now == 6 * QUERY_COST_NS / 1e9
 
 
+def test_seconds_since_the_epoch_increase_though_a_float_resolves_less_than_a_query_costs() -> None:
+    clock = SimulatedClock(epoch=1.7e9)
+    answers = [clock.time() for _ in range(100)]
+    assert all(later > earlier for earlier, later in zip(answers, answers[1:]))
+    assert clock.now < 1e-4
+    assert clock.time_ns() / 1e9 >= answers[-1]
+
+
 def test_a_measured_duration_is_the_advance() -> None:
     clock = SimulatedClock(epoch=0)
     start = clock.perf_counter_ns()

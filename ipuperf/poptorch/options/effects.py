@@ -27,9 +27,7 @@ EFFECTS: dict[str, Effect] = {
     "setAvailableMemoryProportion": _APPLIED,
     "syncPattern": _APPLIED,
     "randomSeed": _APPLIED,
-    "anchorTensor": Effect(
-        UNSUPPORTED, "tensors of a program have no PopART names; return the tensor from the model's forward() instead"
-    ),
+    "anchorTensor": _APPLIED,
     "logDir": Effect(NO_EFFECT, "messages go to standard error, reports to enableProfiling()'s folder", (".",)),
     "modelName": _APPLIED,
     "enableProfiling": _APPLIED,
@@ -82,11 +80,7 @@ EFFECTS: dict[str, Effect] = {
     "TensorLocations.setActivationLocation": _APPLIED,
     "TensorLocations.setAccumulatorLocation": _APPLIED,
     "TensorLocations.numIOTiles": _APPLIED,
-    "Distributed.configureProcessId": Effect(
-        UNSUPPORTED,
-        "one process simulates all replicas; use one process and replicationFactor()",
-        ((0, 1),),
-    ),
+    "Distributed.configureProcessId": _APPLIED,
 }
 """The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`."""
 

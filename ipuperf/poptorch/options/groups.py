@@ -141,7 +141,7 @@ class _TrainingOptions(OptionsDict):
         self._ledger.record(option, mean_reduction_strategy)
         return self
 
-    def divide_while_running(self, half: bool) -> None:
+    def _divide_while_running(self, half: bool) -> None:
         """Upstream's choice with accumulators of float16: means are taken while gradients are accumulated. It is shown
         by the options and changes nothing that is computed here, as when a program sets it."""
         if half and self.accumulation_and_replication_reduction_type is ReductionType.Mean:
@@ -163,7 +163,8 @@ class _TrainingOptions(OptionsDict):
 
 
 class _DistributedOptions(OptionsDict):
-    """``Options.Distributed``: several host processes; here there is always one."""
+    """``Options.Distributed``: several host processes. A ``DataLoader`` gives each its part of the data set; a model
+    runs in one process only, which simulates all replicas."""
 
     _shown_members = ("_gcd_mappings",)
 
@@ -184,21 +185,22 @@ class _DistributedOptions(OptionsDict):
         return self.configureProcessId(int(found[0]), int(found[1]))
 
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
-        """Anything but process 0 of 1 is not supported."""
+        """This is process ``process_id`` (from 0) of ``num_processes``."""
         require_int("processId", process_id, 0)
         require_int("numProcesses", num_processes, 1)
+        require(process_id < num_processes, f"processId: {process_id} given, expected less than {num_processes}")
         self._ledger.record("Distributed.configureProcessId", (process_id, num_processes))
         self.set(distributed_process_id=process_id, num_distributed_processes=num_processes)
         return self
 
     @property
     def processId(self) -> int:
-        """Id of this process: 0."""
+        """Id of this process, from 0."""
         return int(self.distributed_process_id)
 
     @property
     def numProcesses(self) -> int:
-        """Number of processes: 1."""
+        """Number of processes."""
         return int(self.num_distributed_processes)
 
 

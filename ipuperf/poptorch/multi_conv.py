@@ -1,0 +1,123 @@
+"""``poptorch.MultiConv``: convolutions that are planned as one.
+
+Simplification: they run one after the other, each planned for all tiles, which is what PopLibs does for the plan type
+``Serial``; of a parallel plan only the values are those of the IPU, its time is not modelled (said when such a scope is
+entered).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ipuperf.ir import FLOAT16, FLOAT32, Op
+
+from .blocks import recorder
+from .effects import EFFECTS
+from .enums import MultiConvPlanType
+from .errors import Error, InputError, require
+
+_PARTIALS = {torch.float32: FLOAT32, torch.float16: FLOAT16}
+
+
+class MultiConv:
+    """``with poptorch.MultiConv():`` the convolutions called within are planned together.
+
+    Options that are one value hold for each convolution, a list has one value for each, in the order of the calls.
+    Memory proportions and partials types change the plans of the convolutions and so their time.
+    """
+
+    def __init__(self) -> None:
+        self._proportions: tuple[float, ...] | None = None
+        self._partials: tuple[torch.dtype, ...] | None = None
+        self._plan_type: MultiConvPlanType | None = None
+
+    def availableMemoryProportions(self, value: float | Sequence[float]) -> MultiConv:
+        """The share of tile memory for temporary data of each convolution, above 0 and at most 1."""
+        shares = _several(value)
+        good = shares and all(isinstance(share, float) and 0 < share <= 1 for share in shares)
+        require(good, f"Invalid available memory proportion! {value!r} given, expected floats above 0 and at most 1")
+        self._proportions = shares
+        return self
+
+    def partialsTypes(self, value: torch.dtype | Sequence[torch.dtype]) -> MultiConv:
+        """The type of partial sums of each convolution."""
+        types = _several(value)
+        if not types or any(kind not in _PARTIALS for kind in types):
+            raise InputError(f"Invalid partials types. {value!r} given, expected torch.float or torch.half")
+        self._partials = types
+        return self
+
+    def planType(self, value: MultiConvPlanType) -> MultiConv:
+        """Whether they run side by side (see above) or one after the other."""
+        good = value is None or isinstance(value, MultiConvPlanType)
+        require(good, f"Invalid plan type! {value!r} given, expected a member of poptorch.MultiConvPlanType")
+        self._plan_type = value
+        return self
+
+    def perConvReservedTiles(self, value: int) -> MultiConv:
+        """Tiles for each convolution of a parallel plan."""
+        require(isinstance(value, int), f"perConvReservedTiles: {value!r} given, expected an int")
+        EFFECTS.given("MultiConv.perConvReservedTiles(value)", value)
+        return self
+
+    def cycleBackOff(self, value: float) -> MultiConv:
+        """How much slower than the fastest plan the convolutions of a parallel plan may be."""
+        require(isinstance(value, float), f"cycleBackOff: {value!r} given, expected a float")
+        EFFECTS.given("MultiConv.cycleBackOff(value)", value)
+        return self
+
+    def enableConvDithering(self, value: bool | Sequence[bool]) -> MultiConv:
+        """Whether each convolution begins on another tile."""
+        switches = _several(value)
+        if any(not isinstance(switch, bool) for switch in switches):
+            raise InputError(f"enableConvDithering: {value!r} given, value must be bool or list of bools")
+        EFFECTS.given("MultiConv.enableConvDithering(value)", any(switches))
+        return self
+
+    def __enter__(self) -> None:
+        tracing = recorder()
+        if tracing is None:
+            return
+        if tracing.multi_conv is not None:
+            raise Error("Nested poptorch.MultiConv is not supported")
+        EFFECTS.given("MultiConv.planType(value)", self._plan_type)
+        tracing.multi_convs.append(self)
+        tracing.multi_conv = len(tracing.multi_convs) - 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        tracing = recorder()
+        if tracing is not None:
+            tracing.multi_conv = None
+
+    def apply(self, convolutions: Sequence[Op]) -> None:
+        """Give the ``convolutions`` called within their options.
+
+        Raises:
+            Error: there are none, or another number of them than of values of an option.
+        """
+        if not convolutions:
+            raise Error("Unexpected end_multi_conv: there is no convolution within poptorch.MultiConv")
+        for share, op in zip(self._each("availableMemoryProportions", self._proportions, convolutions), convolutions):
+            op.attributes["available_memory_proportion"] = share
+        for kind, op in zip(self._each("partialsTypes", self._partials, convolutions), convolutions):
+            op.attributes["partials_dtype"] = _PARTIALS[kind]
+
+    @staticmethod
+    def _each(name: str, values: tuple[Any, ...] | None, convolutions: Sequence[Op]) -> tuple[Any, ...]:
+        """A value of an option for each convolution; nothing where it is not given."""
+        if values is None or len(values) == len(convolutions):
+            return values or ()
+        if len(values) == 1:
+            return values * len(convolutions)
+        counts = f"{len(values)} values for {len(convolutions)} convolutions"
+        raise Error(f"MultiConv.{name}: {counts}; give one, or one for each")
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)

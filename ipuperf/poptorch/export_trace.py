@@ -33,6 +33,7 @@ from .aten_lowering import ExportError
 from .blocks import BEFORE_FIRST_BLOCK, BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_composites import few_composites, may_decompose
+from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
 
@@ -151,7 +152,7 @@ def trace(
                 raise _explained(error) from error
         uses = list(recorder.uses)
     with _quiet(), _no_stacks():
-        simplified = _KEPT.simplified(program, _simplified, _annotation)
+        simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     return Traced(simplified, uses, flat.results.structure)
 
@@ -308,6 +309,11 @@ def location_of_node(node: torch.fx.Node) -> str:
 
 
 # -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def _simplified_by_kind(program: Any) -> Any:
+    """:func:`_simplified`, of each kind of op once where that gives the same."""
+    return simplified_once(program, _simplified, _kept_annotations) or _simplified(program)
 
 
 def _simplified(program: Any) -> Any:

@@ -114,7 +114,10 @@ def test_convolutions_are_those_of_numpy(sizes: Any, groups: int, dtype: Any) ->
     ops = {
         forward: (x, w),
         graph.create(ConvInputGrad, [tensor(grad), tensor(w)], ["dx"], input_size=size, **options): (grad, w),
-        graph.create(ConvWeightGrad, [tensor(grad), tensor(x)], ["dw"], kernel_size=(kernel,) * axes, **options): (grad, x),
+        graph.create(ConvWeightGrad, [tensor(grad), tensor(x)], ["dw"], kernel_size=(kernel,) * axes, **options): (
+            grad,
+            x,
+        ),
     }
     env = Compiler(1, {}, {})
     for op, operands in ops.items():

@@ -8,6 +8,7 @@ a ratio below one is better than the reference.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import resource
@@ -158,6 +159,16 @@ def imports(repeats: int) -> dict[str, Any]:
     return row("import ipuperf", fresh_import("ipuperf", repeats), "0.4 s", 0.4)
 
 
+def torch_models(repeats: int) -> list[dict[str, Any]]:
+    """Steps and compilations of PopTorch programs, where PyTorch is installed."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+    import torch_models as models
+
+    models.prepare()
+    return [*models.steps(repeats), *models.compiling()]
+
+
 @click.command(help="Measure the speed of ipuperf against stated references.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to FILE.")
 @click.option("--repeats", default=9, show_default=True, type=click.IntRange(1))
@@ -172,6 +183,7 @@ def main(json_path: Path | None, repeats: int) -> None:
         lambda: building.building(repeats),
         pipelines.pipelines,
         lambda: numerics.numerics(repeats),
+        lambda: torch_models(min(repeats, 5)),
     ]
     for job in tqdm(jobs, desc="benchmarks", leave=False):
         result = job()

@@ -125,14 +125,18 @@ class ReluGrad(ActivationGrad):
     flops = 1
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Compare, clear, masked copy (exact in every type, and infinite gradients are blocked)."""
+        """Compare, and the bits of the gradient where that holds (exact in every type, and infinite gradients are
+        blocked); a masked copy would branch at each value."""
         (grad, value), out = operands(inputs, outputs[0])
         mask = env.scratch(out.shape, np.bool_)
+        integer = np.dtype(f"i{out.itemsize}")
+        bits = env.scratch(out.shape, integer, slot=1)
         return sequence(
             [
                 partial(np.greater, value, scalar(0, value.dtype), mask),
-                partial(out.fill, 0),
-                partial(np.copyto, out, grad, where=mask),
+                partial(np.copyto, bits, mask.view(np.int8)),
+                partial(np.negative, bits, bits),
+                partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
             ]
         )
 

@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, INTEGER, NUMBER, REQUIRED, Attribute, Kind, optional
 
-from . import half, reduce, vertices
+from . import half, native, reduce, vertices
 from . import work as works
 from .base import Environment, Kernel, Op
 from .binding import Step, given, sequence, working_dtype
@@ -203,6 +203,9 @@ class Conv(_Convolutional):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
+        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
+
+    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, product = conv.columns(), conv.weights(), conv.results()
         steps: list[Step] = []
@@ -252,6 +255,9 @@ class _InputPass(_Convolutional):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
+        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
+
+    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
@@ -353,6 +359,9 @@ class ConvWeightGrad(_Convolutional):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
+        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
+
+    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         turned = columns.windows.swapaxes(2, 3)
@@ -422,6 +431,19 @@ class AddBias(Op):
 
 
 # -- the NumPy value ---------------------------------------------------------------------------------------------------
+
+
+def _native(
+    conv: works.Convolution, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
+) -> Kernel | None:
+    """The pass by :mod:`~ipuperf.ops.native`, replica by replica; None where that does not do it."""
+    steps: list[Step] = []
+    for first, second, out in zip(inputs[0], inputs[1], outputs[0], strict=True):
+        found = native.convolution(conv, first, second, out, env)
+        if found is None:
+            return None
+        steps += found
+    return sequence(steps)
 
 
 class _Grid:

@@ -53,13 +53,13 @@ def copy(out: np.ndarray, source: np.ndarray) -> Step:
 def _torch_copy(out: np.ndarray, source: np.ndarray) -> Step | None:
     """The conversion by PyTorch, or None where it is not loaded or cannot see the arrays."""
     torch = sys.modules.get("torch")
-    if getattr(torch, "from_numpy", None) is None or not (_visible(out) and _visible(source)):
+    if getattr(torch, "from_numpy", None) is None or not (visible(out) and visible(source)):
         return None
     assert torch is not None
     return partial(torch.from_numpy(out).copy_, torch.from_numpy(source))
 
 
-def _visible(array: np.ndarray) -> bool:
+def visible(array: np.ndarray) -> bool:
     """Whether PyTorch takes the array as it is: writable, no axis backwards, whole elements between neighbours."""
     return array.flags.writeable and all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 
-from . import reduce, shape, unary
+from . import native, reduce, shape, unary
 from . import work as works
 from .base import Environment, Kernel, Op
 from .binding import align, given, result_buffer, sequence, widened
@@ -95,7 +94,7 @@ class MatMul(Op):
         rhs, fill_rhs = widened(rhs, env, slot=1)
         if out.shape[0] == 1:
             lhs, rhs, out = lhs[0], rhs[0], out[0]
-        return sequence([*fill_lhs, *fill_rhs, partial(np.matmul, lhs, rhs, out), *after])
+        return sequence([*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after])
 
     # -- gradient --------------------------------------------------------------------------------------------------
 

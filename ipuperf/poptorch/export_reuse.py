@@ -20,7 +20,7 @@ Annotation = Callable[[torch.fx.Node], Any]
 
 _NODES = 20_000
 """How many nodes are kept in all; the programs that were used last stay."""
-_NAMESPACES = frozenset({"aten", "prims", "ipuperf"})
+NAMESPACES = frozenset({"aten", "prims", "ipuperf"})
 """Of ops that mean the same throughout a process; a user's own op may be defined anew."""
 
 
@@ -44,7 +44,7 @@ class Simplified:
         return self.graph_module.graph
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """A program holds something that :func:`_content` cannot tell from another."""
 
 
@@ -90,7 +90,7 @@ def content(program: Any, annotation: Annotation) -> bytes | None:
         for part in _parts(program, annotation):
             digest.update(repr(part).encode())
             digest.update(b"\n")
-    except _Unknown:
+    except Unknown:
         return None
     return digest.digest()
 
@@ -103,7 +103,7 @@ def _parts(program: Any, annotation: Annotation) -> Iterator[Any]:
     yield from ((name, _value(value)) for name, value in sorted(program.constants.items()))
     for name, module in program.graph_module.named_modules():
         if not isinstance(module, torch.fx.GraphModule):
-            raise _Unknown
+            raise Unknown
         yield name
         for node in module.graph.nodes:
             yield _node(node, annotation)
@@ -111,38 +111,38 @@ def _parts(program: Any, annotation: Annotation) -> Iterator[Any]:
 
 def _node(node: torch.fx.Node, annotation: Annotation) -> tuple[Any, ...]:
     target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target.namespace not in _NAMESPACES:
-        raise _Unknown
+    if isinstance(target, torch._ops.OpOverload) and target.namespace not in NAMESPACES:
+        raise Unknown
     named = target if isinstance(target, str) else f"{target} {getattr(target, '__name__', '')}"
-    arguments = _argument(node.args), _argument(node.kwargs)
-    return node.op, named, node.name, *arguments, _seen(node.meta.get("val")), annotation(node)
+    arguments = argument_of(node.args), argument_of(node.kwargs)
+    return node.op, named, node.name, *arguments, seen_of(node.meta.get("val")), annotation(node)
 
 
-def _argument(value: Any) -> Any:
+def argument_of(value: Any) -> Any:
     """Arguments of a node: other nodes by their names, numbers and types as they are."""
     if isinstance(value, torch.fx.Node):
         return ("node", value.name)
     if isinstance(value, (list, tuple)):
-        return [_argument(item) for item in value]
+        return [argument_of(item) for item in value]
     if isinstance(value, Mapping):
-        return [(key, _argument(item)) for key, item in value.items()]
+        return [(key, argument_of(item)) for key, item in value.items()]
     plain = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
     if value is None or isinstance(value, plain):
         return value
-    raise _Unknown
+    raise Unknown
 
 
-def _seen(value: Any) -> Any:
+def seen_of(value: Any) -> Any:
     """What a trace knows of the value of a node."""
     if isinstance(value, (list, tuple)):
-        return [_seen(item) for item in value]
+        return [seen_of(item) for item in value]
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or any(not isinstance(n, int) for n in (*value.shape, *value.stride())):
-            raise _Unknown
+            raise Unknown
         return tuple(value.shape), value.stride(), value.dtype, str(value.device), value.requires_grad
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise _Unknown
+    raise Unknown
 
 
 def _states(states: Mapping[str, torch.Tensor]) -> Iterator[Any]:
@@ -150,16 +150,16 @@ def _states(states: Mapping[str, torch.Tensor]) -> Iterator[Any]:
     storages: dict[int, int] = {}
     for name, value in states.items():
         if value.layout != torch.strided:
-            raise _Unknown
+            raise Unknown
         number = storages.setdefault(value.untyped_storage()._cdata, len(storages))
-        yield name, number, value.storage_offset(), _seen(value)
+        yield name, number, value.storage_offset(), seen_of(value)
 
 
 def _value(value: Any) -> Any:
     """A constant, with its numbers where it has any: a trace may look at them."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_complex() or value.is_quantized:
-        raise _Unknown
-    seen = _seen(value)
+        raise Unknown
+    seen = seen_of(value)
     if value.device.type == "meta":
         return seen, None
     numbers = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8)

@@ -34,6 +34,7 @@ from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
+from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
 from .export_substitutes import SUBSTITUTES, unchecked_distributions
@@ -178,7 +179,7 @@ def trace(
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     with _quiet(), _no_stacks():
-        simplified = _KEPT.simplified(program, _simplified, _annotation)
+        simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     return Traced(simplified, uses, flat.results.structure, multi_convs)
 
@@ -335,6 +336,11 @@ def location_of_node(node: torch.fx.Node) -> str:
 
 
 # -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def _simplified_by_kind(program: Any) -> Any:
+    """:func:`_simplified`, of each kind of op once where that gives the same."""
+    return simplified_once(program, _simplified, _kept_annotations) or _simplified(program)
 
 
 def _simplified(program: Any) -> Any:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import export_trace  # noqa: E402
-from ipuperf.poptorch.export_reuse import Kept, _Unknown, _value  # noqa: E402
+from ipuperf.poptorch.export_reuse import Kept, Unknown, _value  # noqa: E402
 from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
 
 F = torch.nn.functional
@@ -113,11 +113,11 @@ def test_constants_of_every_kind_are_told_apart(constant: torch.Tensor) -> None:
 
 
 def test_what_has_no_numbers_that_can_be_told_is_not_kept() -> None:
-    with pytest.raises(_Unknown):
+    with pytest.raises(Unknown):
         _value(torch.ones(2, dtype=torch.complex64))
     with torch._subclasses.FakeTensorMode():
         fake = torch.ones(2)
-    with pytest.raises(_Unknown):
+    with pytest.raises(Unknown):
         _value(fake)
 
 

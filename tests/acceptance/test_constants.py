@@ -35,7 +35,8 @@ CONSTANTS = {
         lowering/lookups.py INDEX_BYTES, lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
         GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
-        ops/group_quantize.py PACKED SHIFTS, ops/half.py _FINE _SHIFT, ops/randomness.py LEVELS, ops/resize.py NEAREST
+        ops/group_quantize.py PACKED SHIFTS, ops/half.py _FINE _SHIFT, ops/native.py _SUBNORMAL,
+        ops/randomness.py LEVELS, ops/resize.py NEAREST
         COORDINATES SHARPNESS, ops/scatter.py COMBINED
         """,
     BOOKKEEPING: """
@@ -46,12 +47,13 @@ CONSTANTS = {
         simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,
         simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
         simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
-        ops/gather.py PIECE, ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
+        ops/gather.py PIECE, ops/native.py WORTH,
+        ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,
     ASSUMED: """
         lowering/planner/candidates.py _MOST_PASSES FEW_PASSES, lowering/planner/layers.py _JOINT_ROWS,
-        lowering/rearrangements.py IMAGE_CHANNELS, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
+        lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }
 

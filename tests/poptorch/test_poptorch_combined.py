@@ -30,7 +30,7 @@ def trained(combined: bool, **more: Any) -> Any:
 
 def buffers(model: Any) -> tuple[int, int]:
     """How many accumulators and how many velocities there are."""
-    names = model.getTensorNames()
+    names = model.compiled_model.exported.ir.main_graph.tensors
     return sum("accumulator_" in name for name in names), sum("___momentum" in name for name in names)
 
 

@@ -48,7 +48,7 @@ def test_shapes_and_types(shape: Any, dtype: Any) -> None:
         return poptorch.cond(condition, lambda a: a + a, [x], lambda a: a, [x])[0]
 
     if not shape:
-        forward_scalar = lambda condition, x: forward(condition, x.sum())  # noqa: E731
+        forward_scalar = lambda condition, x: forward(condition, x.sum(dtype=dtype))  # noqa: E731
         both(forward_scalar, torch.ones(3, dtype=dtype).to(dtype))
     elif shape != (0,):  # a batch has samples
         both(forward, torch.ones(shape, dtype=dtype))

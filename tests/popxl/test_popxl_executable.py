@@ -94,7 +94,7 @@ def test_reports_go_to_one_folder_per_session(tmp_path: Path, monkeypatch: pytes
     written: list[Path] = []
     import ipuperf.report
 
-    monkeypatch.setattr(ipuperf.report, "write_report", lambda trace, folder: written.append(folder))
+    monkeypatch.setattr(ipuperf.report, "write_report", lambda trace, folder, *_: written.append(folder))
     settings = RunSettings(report_directory=tmp_path)
     with use_settings(settings):
         build_doubler()

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from ipuperf.runtime.install import install, uninstall
+torch = pytest.importorskip("torch")
+
+from ipuperf.runtime.install import install, uninstall  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(

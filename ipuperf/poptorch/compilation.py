@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
+from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
@@ -87,6 +88,7 @@ class CompiledModel:
     compilation_time: timedelta
 
 
+@collector_paused()
 def compile_model(
     module: torch.nn.Module,
     options: Options,

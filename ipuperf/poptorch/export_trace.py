@@ -74,6 +74,11 @@ class Traced:
         self.results = results
         self.multi_convs = list(multi_convs)
 
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The ops."""
+        return self.program.graph
+
 
 class _Results:
     """Structure of what the module returned. (An export undoes changes of a module's own attributes.)"""

@@ -176,6 +176,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
+            again=True,
             report_name="training" if training else "inference",
         )
         if executable.settings.strict_memory:

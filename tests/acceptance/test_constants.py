@@ -40,6 +40,7 @@ CONSTANTS = {
         COORDINATES SHARPNESS, ops/scatter.py COMBINED
         """,
     BOOKKEEPING: """
+        lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT

@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
+from ipuperf.lowering.lower import Lowering  # noqa: E402
 from ipuperf.poptorch import archive, export, export_cache  # noqa: E402
 from ipuperf.poptorch.content import UnknownContent, digest_of  # noqa: E402
 
@@ -121,6 +122,36 @@ def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], mo
     changed.table = torch.ones(3)
     run(tmp_path, changed, training=False)
     assert len(traces) == 8
+
+
+class Pipelined(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        with poptorch.Block("one", ipu_id=0):
+            x = torch.relu(self.one(x))
+        with poptorch.Block("two", ipu_id=1):
+            return poptorch.identity_loss(self.two(x) ** 2, "mean")
+
+
+def test_another_accumulation_is_neither_exported_nor_lowered_again(traces: list[int], monkeypatch: Any) -> None:
+    lowered: list[int] = []
+    inner = Lowering.program
+    monkeypatch.setattr(Lowering, "program", lambda self: lowered.append(1) or inner(self))
+    for accumulation, iterations in ((7, 1), (9, 1), (17, 1), (9, 3), (19, 4)):
+        options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
+        options.Training.gradientAccumulation(accumulation)
+        images = torch.ones(accumulation * iterations, 8)
+        executable = poptorch.compile_offline(Pipelined(), options, images).executable
+        found, wanted = executable.device_program, executable.on(executable.machine)
+        wanted.again = False
+        assert found.describe() == wanted.device_program.describe()
+        assert found.memory.variables == wanted.device_program.memory.variables
+        assert executable.trace.summary() == wanted.trace.summary()
+    assert len(traces) == 1
+    assert len(lowered) == 2 + 5  # with one device iteration and with several; five times to compare
 
 
 def test_damaged_files_and_those_of_another_version_are_written_anew(

@@ -35,6 +35,7 @@ from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
+from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
@@ -131,13 +132,14 @@ class _Tagger(TorchFunctionMode):
         if self.recorder.multi_conv is not None:
             tags[MULTI_CONV] = self.recorder.multi_conv
         tags[LINE] = _calling_line()
-        if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
+        name = getattr(func, "__name__", "")
+        if name in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
+            return call(SUBSTITUTES.get(func, func), name, args, kwargs or {})
 
 
 def _names_no_op(func: Any) -> bool:

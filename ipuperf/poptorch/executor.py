@@ -43,6 +43,7 @@ from .log import logger
 from .optim import OptimiserSpec, optimiser_description
 from .optimizer_state import DeviceState
 from .options import Options
+from .replica_groups import one_replica, with_grouping
 from .wrapping import Ties, check_not_wrapped, fetch_weights, plain
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class PoplarExecutor:
         self._seen: dict[str, int] = {}
         self._warned = False
         self._anchored: dict[str, np.ndarray] = {}
+        self.per_replica_params: dict[str, Any] = {}
+        """What ``replicaGrouping`` was told, by the parameters' names in the module; read by the compilation."""
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +228,7 @@ class PoplarExecutor:
                     *self._spread(arguments),
                     training=self._training,
                     optimiser=self._optimiser,
+                    grouped=self.per_replica_params,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
                     traced=traced,
                 )
@@ -369,7 +373,7 @@ class PoplarExecutor:
         self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
-                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")))
+                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
                 self._seen[name] = tensor._version
                 if self._training:
                     _TRAINED[tensor] = tensor._version
@@ -389,7 +393,7 @@ class PoplarExecutor:
     def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
         """Copy tensors of the module to the IPUs."""
         for name, tensor, variable in states:
-            np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
+            np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
             self._seen[name] = tensor._version
         self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
 
@@ -650,8 +654,12 @@ class PoplarExecutor:
             arguments=exported.arguments,
             leaves=[(spec.shape, spec.dtype) for spec in exported.inputs],
             signature=exported.signature,
-            model=description_of(self._options, self._model, self._optimiser, random) if export_model else None,
+            model=self._description(random) if export_model else None,
         )
+
+    def _description(self, random: list[int] | None) -> dict[str, Any]:
+        made = description_of(self._options, self._model, self._optimiser, random)
+        return {**made, "grouped": {name: list(map(int, given)) for name, given in self.per_replica_params.items()}}
 
     def loadExecutable(self, filename: str) -> None:
         """Compile from a file that :meth:`save` or :meth:`compileAndExport` has written, without exporting the module.
@@ -671,7 +679,8 @@ class PoplarExecutor:
         self._compile_stored(stored)
 
     def _compile_stored(self, stored: StoredProgram) -> None:
-        missing = stored.missing_in(self._model)
+        with one_replica(self._model, self.per_replica_params, self._options.replication_factor):
+            missing = stored.missing_in(self._model)
         if missing:
             raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
         self._options._freeze()
@@ -722,7 +731,8 @@ class PoplarExecutor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._model, name)
+        found = getattr(self._model, name)
+        return with_grouping(found, name, self.per_replica_params) if isinstance(found, torch.nn.Parameter) else found
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
@@ -777,6 +787,7 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
     module = StoredModule(stored)
     made = PoplarExecutor(module, options, training=stored.training)
     made._optimiser = optimiser_of(stored.model["optimiser"], module)
+    made.per_replica_params = {name: tuple(given) for name, given in stored.model["grouped"].items()}
     made._compile_stored(stored)
     if stored.model["random"] is not None:
         made.rng_state = stored.model["random"]

@@ -457,10 +457,11 @@ def _training(
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
-    rule = TorchRule(optimiser, groups)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    summed = options.Training.gradient_accumulation * options.replication_factor
+    rule = TorchRule(optimiser, groups, summed if reduction is ReductionType.Mean else 1.0)
     if not groups:
         return rule, None
-    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
     words = "mean" if reduction is ReductionType.Mean else "sum"

@@ -432,6 +432,8 @@ class PoplarExecutor:
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
+        if self._optimizer is not None:
+            self._optimizer.device_state.forget()
         self._adopt_optimizer(numbers=False)
 
     # -- optimiser state ---------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from .log import logger
 from .optim import OptimiserSpec, optimiser_description
 from .optimizer_state import DeviceState
 from .options import Options
+from .popart_ir import serialised
 from .replica_groups import one_replica, with_grouping
 from .wrapping import Ties, check_not_wrapped, fetch_weights, plain
 
@@ -716,6 +717,11 @@ class PoplarExecutor:
     def options(self) -> Options:
         """The (frozen) options."""
         return self._options
+
+    def _debugGetPopartIR(self) -> str:
+        """The program's ops as JSON in PopART's layout (:mod:`~ipuperf.poptorch.popart_ir`); its name is upstream's.
+        ``Error``: not compiled."""
+        return serialised(self._require())
 
     def getTensorNames(self) -> list[str]:
         """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,11 +100,13 @@ def compile_model(
     optimiser: OptimiserSpec | None,
     name: str,
     traced: Traced | None = None,
+    grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Args:
         traced: an export of the module for such arguments, instead of another.
+        grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.replica_groups`).
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -122,6 +125,7 @@ def compile_model(
         norms=Norms(options._norm_replicas, options._Popart.strided_groups),
         cache=options.cache_dir,
         traced=traced,
+        grouped=grouped,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
@@ -456,10 +460,11 @@ def _training(
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
-    rule = TorchRule(optimiser, groups)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    summed = options.Training.gradient_accumulation * options.replication_factor
+    rule = TorchRule(optimiser, groups, summed if reduction is ReductionType.Mean else 1.0)
     if not groups:
         return rule, None
-    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
     words = "mean" if reduction is ReductionType.Mean else "sum"

@@ -550,6 +550,21 @@ class PoplarExecutor:
             self.copyWeightsToHost()
         ties.loosen()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What ``copy`` and ``pickle`` take: module, options and optimiser, not the program, nor the optimiser's state on
+        the IPUs; a copy compiles its own."""
+        if self._compiled is not None:
+            self.copyWeightsToHostIfNeeded()
+        fresh = {"_compiled": None, "_attached": False, "_ran": False, "_seen": {}, "_anchored": {}}
+        return {**{name: value for name, value in self.__dict__.items() if name != "_ties"}, **fresh}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._options._freeze()
+        self._ties = Ties(self, self._model)
+        if self._training:
+            self._ties.tie()
+
     def _require(self) -> CompiledModel:
         if self._compiled is None:
             raise Error(_NOT_COMPILED)

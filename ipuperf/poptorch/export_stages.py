@@ -367,6 +367,9 @@ class StageWriter:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, torch.fx.Node)
+            if self.values[source][index] is None:
+                name = f"{location_of_node(node)}: {name_of(source.target)}"
+                raise UnsupportedError(f"{name}: result {index} (of a pooling: the positions) is unsupported")
             return self.values[source][index]
         if self._constant(node):
             return self._folded(node)
@@ -453,6 +456,9 @@ class StageWriter:
         low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
+        first = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(first, torch.Tensor):
+            low.layout = tuple(first.stride()), int(first.storage_offset())
         return low
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:

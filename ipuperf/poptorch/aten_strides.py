@@ -1,7 +1,7 @@
 """Aten ops that see the memory of a tensor in other strides: a diagonal, windows, any strides at all.
 
-An IPU's tensor has no strides: the elements that PyTorch's view would show are gathered, and written back when a view is
-changed in place. Which they are, PyTorch is asked with a tensor that holds positions.
+An IPU's tensor has no strides: the elements that PyTorch's view would show are gathered, and written back when a view
+is changed in place. Which they are, PyTorch is asked with a tensor that holds positions.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _strided(
     held = positions.untyped_storage().nbytes() // positions.element_size()
     seen = positions.as_strided(size, stride, first) if last < held else torch.full((1,), -1)
     if bool((seen < 0).any()):
-        raise low.unsupported(f"the view (size={list(size)}, stride={list(stride)}, storage_offset={first}) shows memory "
-                              "that is not the tensor's; allowed: elements of the tensor itself")  # fmt: skip
+        view = f"size={list(size)}, stride={list(stride)}, storage_offset={first}"
+        raise low.unsupported(f"a view ({view}) of memory beside the tensor; allowed: elements of the tensor itself")
     return seen
 
 

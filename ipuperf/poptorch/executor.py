@@ -551,8 +551,8 @@ class PoplarExecutor:
         ties.loosen()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ``copy`` and ``pickle`` take: module, options and optimiser, not the program, nor the optimiser's state on
-        the IPUs; a copy compiles its own."""
+        """What ``copy`` and ``pickle`` take: module, options and optimiser, but neither the program, a copy compiles its
+        own, nor the optimiser's state on the IPUs."""
         if self._compiled is not None:
             self.copyWeightsToHostIfNeeded()
         fresh = {"_compiled": None, "_attached": False, "_ran": False, "_seen": {}, "_anchored": {}}

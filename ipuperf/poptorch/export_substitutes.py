@@ -1,7 +1,8 @@
 """Functions of PyTorch that an export cannot follow, written with others that it can.
 
 The length of a result would depend on data (``bincount``), the check of an argument would read it (the validation of
-distributions, whether a mask is the causal one), a name is a keyword of Python (``random_``'s ``from``), or what the function does with ``out=`` is lost.
+distributions, whether a mask is the causal one), a name is a keyword of Python (``random_``'s ``from``), or what the
+function does with ``out=`` is lost.
 """
 
 from __future__ import annotations

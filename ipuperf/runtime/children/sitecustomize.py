@@ -1,4 +1,4 @@
-"""What a Python process does first that a program with ipuperf's front ends has started; then what it would have done."""
+"""What a Python does first that a program with ipuperf's front ends has started; then what it would have done."""
 
 import importlib.machinery
 import importlib.util

@@ -37,7 +37,7 @@ from .export_composites import few_composites, may_decompose
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, unchecked_distributions
+from .export_substitutes import SUBSTITUTES, replaced_attributes, unchecked_distributions
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -167,6 +167,7 @@ def trace(
                 _no_stacks(),
                 _kept_annotations(),
                 unchecked_distributions(),
+                replaced_attributes(),
             )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)

@@ -19,16 +19,25 @@ HeteroDataBatch = type(Batch(_base_cls=HeteroData))
 
 
 def set_aggregation_dim_size(model: torch.nn.Module, dim_size: int) -> None:
-    """Let every message passing layer of a model aggregate to ``dim_size`` nodes, at least those of the batch."""
+    """Let every message passing layer of a model aggregate to ``dim_size`` nodes, at least those of the batch.
 
-    def sized(_: torch.nn.Module, inputs: Sequence[Any]) -> Any:
-        arguments = inputs[-1]
-        arguments["dim_size"] = dim_size
-        return arguments
-
+    Each layer gets a class of its own over the one it has: hooks, which PyTorch Geometric offers for this, are not
+    called during exports. Setting another size replaces the first.
+    """
     for module in model.modules():
         if isinstance(module, MessagePassing):
-            module.register_aggregate_forward_pre_hook(sized)
+            kind = getattr(type(module), "unsized", type(module))
+            module.__class__ = type(kind.__name__, (_Sized, kind), {"unsized": kind})
+            module.aggregation_dim_size = dim_size
+
+
+class _Sized:
+    """Before a message passing layer: it aggregates to ``aggregation_dim_size`` nodes."""
+
+    aggregation_dim_size: int
+
+    def aggregate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return super().aggregate(*args, **{**kwargs, "dim_size": self.aggregation_dim_size})  # type: ignore[misc]
 
 
 class TrainingStepper:

@@ -20,7 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
+FRONT_ENDS = (
+    *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
+    *("popart", "popdist", "cppimport", "pva", "tensorflow"),
+)
 _PACKAGE = "ipuperf"
 _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",

@@ -179,7 +179,8 @@ def _scattered(changes: Sequence[Change], reduce: str, include_self: bool = True
     if changes[0].values.dtype != BOOL:
         return scattered(changes, reduce, include_self)
     numbers = [
-        replace(c, table=None if c.table is None else cast(c.table, INT32), values=cast(c.values, INT32)) for c in changes
+        replace(c, table=None if c.table is None else cast(c.table, INT32), values=cast(c.values, INT32))
+        for c in changes
     ]
     return [not_equal(result, 0) for result in scattered(numbers, reduce, include_self)]
 

@@ -52,7 +52,7 @@ def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
 
 
 def register_for_all_runs(arg_type: type, parser: ICustomArgParser) -> None:
-    """:func:`registerCustomArgParser` by a front end: also for runs that begin later, which import it no second time."""
+    """:func:`registerCustomArgParser` by a front end: for later runs too, which import it no second time."""
     _LASTING[arg_type] = parser
     registerCustomArgParser(arg_type, parser)
 

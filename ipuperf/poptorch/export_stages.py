@@ -30,7 +30,8 @@ _CONDITIONAL = "ipuperf::conditional"
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
 #: Ops whose result holds anything: zeros here, so that a program is the same each time.
 _WITHOUT_VALUES = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 )
 """Marks that are no ops: the value they mark stands for them."""
 

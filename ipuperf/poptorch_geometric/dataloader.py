@@ -44,7 +44,12 @@ class DataLoader(poptorch.DataLoader):
         no_collate_fn(self, kwargs)
         collater = CombinedBatchingCollater(Collater(follow_batch, exclude_keys), batch_size)
         super().__init__(
-            options or poptorch.Options(), dataset, batch_size=batch_size, shuffle=shuffle, collate_fn=collater, **kwargs
+            options or poptorch.Options(),
+            dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            collate_fn=collater,
+            **kwargs,
         )
 
 
@@ -101,7 +106,9 @@ class FixedSizeDataLoader(poptorch.DataLoader):
             skip = over_size_strategy is OverSizeStrategy.Skip
             kwargs["batch_sampler"] = _packing(dataset, sizes, shuffle, skip)
         elif over_size_strategy is OverSizeStrategy.Skip:
-            raise ValueError(f"{over_size_strategy} needs FixedSizeStrategy.StreamPack: {fixed_size_strategy} has no other")
+            raise ValueError(
+                f"{over_size_strategy} needs FixedSizeStrategy.StreamPack: {fixed_size_strategy} has no other"
+            )
         collater = FixedSizeCollater(
             sizes,
             add_pad_masks,
@@ -124,7 +131,9 @@ class FixedSizeDataLoader(poptorch.DataLoader):
 def no_collate_fn(loader: object, kwargs: dict[str, Any]) -> None:
     """``AssertionError`` for a ``collate_fn``: a loader of graphs has its own."""
     name = type(loader).__name__
-    require("collate_fn" not in kwargs, f"Cannot set `collate_fn` with `{name}`, which has its own; see FixedSizeCollater")
+    require(
+        "collate_fn" not in kwargs, f"Cannot set `collate_fn` with `{name}`, which has its own; see FixedSizeCollater"
+    )
 
 
 def _packing(dataset: Any, sizes: FixedSizeOptions, shuffle: bool, skip: bool) -> StreamPackingSampler:

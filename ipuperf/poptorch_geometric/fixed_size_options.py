@@ -129,7 +129,8 @@ class FixedSizeOptions:
         if not isinstance(graph, HeteroData):
             return Counts({HOMOGENEOUS: self.total_num_nodes}), Counts({HOMOGENEOUS: self.total_num_edges})
         self.to_hetero(graph.node_types, graph.edge_types)
-        assert isinstance(self.num_nodes, dict) and isinstance(self.num_edges, dict)
+        assert isinstance(self.num_nodes, dict)
+        assert isinstance(self.num_edges, dict)
         return (
             _of_types(self.num_nodes, graph.node_types, "Node", "num_nodes"),
             _of_types(self.num_edges, graph.edge_types, "Edge", "num_edges"),
@@ -173,7 +174,7 @@ def _raise_to(largest: Counts, counts: Counts) -> None:
 
 def _plain(counts: dict[Any, int]) -> Size:
     """One number for graphs of one type."""
-    return counts[HOMOGENEOUS] if HOMOGENEOUS in counts else counts
+    return counts.get(HOMOGENEOUS, counts)
 
 
 def _of_types(sizes: dict[Any, int], types: Sequence[Any], what: str, option: str) -> Counts:

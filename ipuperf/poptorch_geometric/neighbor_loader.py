@@ -22,13 +22,17 @@ _NOT_TENSORS = ("batch_size", "input_id")
 class FixedSizeNeighborLoader(poptorch.DataLoader):
     """Samples neighbourhoods of nodes as PyTorch Geometric's ``NeighborLoader`` does, and pads them to one size.
 
+    How many nodes a micro-batch began with is ``batch["batch_size"]`` (of a heterogeneous graph: of their type), which
+    is not ``batch.batch_size``, PyTorch Geometric's name for the graphs of a batch.
+
     Args:
         data: the graph.
         num_neighbors: how many neighbours of each node are sampled, hop by hop.
         input_nodes: the nodes that micro-batches begin with; by default all.
         batch_size: such nodes of a micro-batch.
         over_size_strategy: what happens if a neighbourhood does not fit.
-        fixed_size_options: sizes of a micro-batch; by default those of sampled ones (:meth:`.FixedSizeOptions.from_loader`).
+        fixed_size_options: sizes of a micro-batch; by default those of sampled ones
+            (:meth:`.FixedSizeOptions.from_loader`).
         add_pad_masks: add masks that say what is real (:class:`.FixedSizeCollater`).
         follow_batch: attributes that get a vector of the graph of each element.
         exclude_keys: attributes that are left out.

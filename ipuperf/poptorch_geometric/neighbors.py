@@ -66,7 +66,9 @@ def _nearest(
     itself: bool = True,
 ) -> Tensor:
     if cosine:
-        raise UnsupportedError("knn: cosine=True is unsupported; scale the points to length 1, which gives the same order")
+        raise UnsupportedError(
+            "knn: cosine=True is unsupported; scale the points to length 1, which gives the same order"
+        )
     if num_workers < 1 or (batch_size is not None and batch_size < 1):
         raise InputError(f"knn: num_workers is {num_workers}, batch_size {batch_size}; expected at least 1")
     if k > len(x) - (not itself):

@@ -78,7 +78,7 @@ class PaddingGraphs:
             raise TypeError(f"{key}: a sparse tensor has no fixed size; give the graph's edge_index instead")
         options = self._options
         if key == "edge_index":
-            return value.new_zeros((2, edges))
+            return value.new_zeros((2, edges or 0))
         if level is Level.GRAPH:
             return _filled(value, list(value.shape), options.graph_pad_value)
         shape = list(value.shape)

@@ -9,6 +9,10 @@ from typing import Any
 from torch.utils.data.sampler import RandomSampler, Sampler, SequentialSampler
 
 
+class UnknownLengthError(NotImplementedError, TypeError):
+    """The number of batches is not known: what upstream raises, and what ``list`` and progress bars understand."""
+
+
 class StreamPackingSampler(Sampler[list[int]]):
     """Takes graphs in order and begins a new batch when the next one does not fit.
 
@@ -64,8 +68,8 @@ class StreamPackingSampler(Sampler[list[int]]):
                 nodes, edges = nodes + graph.num_nodes, edges + graph.num_edges
             elif not self.allow_skip_data:
                 raise RuntimeError(
-                    f"The sample {index} with {graph.num_nodes} nodes and {graph.num_edges} edges fits into no batch of "
-                    f"{self.max_num_graphs} graphs, {self.max_num_nodes} nodes and {self.max_num_edges} edges (a node "
+                    f"The sample {index} with {graph.num_nodes} nodes and {graph.num_edges} edges fits into no batch "
+                    f"of {self.max_num_graphs} graphs, {self.max_num_nodes} nodes and {self.max_num_edges} edges (a node "
                     "and an edge are kept for each further graph). If it shall be left out, use `allow_skip_data`."
                 )
         if batch:
@@ -75,12 +79,12 @@ class StreamPackingSampler(Sampler[list[int]]):
         """Batches of an epoch.
 
         Raises:
-            NotImplementedError: the order is random, so that the number of batches differs.
+            UnknownLengthError: the order is random, so that the number of batches differs.
         """
         if isinstance(self.base_sampler, RandomSampler):
-            raise NotImplementedError(
-                "StreamPackingSampler: the number of batches is not known with a `RandomSampler`, whose order differs in "
-                "every epoch; do without the length"
+            raise UnknownLengthError(
+                "StreamPackingSampler: the number of batches is not known with a `RandomSampler`, whose order differs "
+                "in every epoch; do without the length"
             )
         return self._length
 

@@ -68,7 +68,9 @@ def _mf(self: Any, x: Any, edge_index: Tensor, size: Any = None) -> Tensor:
     _dense_edges("MFConv", edge_index)
     pair = (x, x) if isinstance(x, Tensor) else x
     target = pair[1]
-    count = (size[1] if size is not None else pair[0].size(self.node_dim)) if target is None else target.size(self.node_dim)
+    count = (
+        (size[1] if size is not None else pair[0].size(self.node_dim)) if target is None else target.size(self.node_dim)
+    )
     ends = edge_index[1 if self.flow == "source_to_target" else 0]
     degrees = degree(ends, count, dtype=torch.int32).clamp(max=self.max_degree)
     gathered = self.propagate(edge_index, x=pair, size=size)
@@ -81,4 +83,6 @@ def _mf(self: Any, x: Any, edge_index: Tensor, size: Any = None) -> Tensor:
 
 def _dense_edges(layer: str, edge_index: Any) -> None:
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-        raise UnsupportedError(f"{layer}: edges as a sparse tensor are unsupported; give edge_index of shape (2, edges)")
+        raise UnsupportedError(
+            f"{layer}: edges as a sparse tensor are unsupported; give edge_index of shape (2, edges)"
+        )

@@ -75,9 +75,7 @@ class TrainingStepper:
 
     def check_parameters(self) -> None:
         """Raise ``AssertionError`` unless the parameters of both copies are close."""
-        for (name, wanted), found in zip(
-            self.cpu_model.named_parameters(), self.ipu_model.parameters(), strict=True
-        ):
+        for (name, wanted), found in zip(self.cpu_model.named_parameters(), self.ipu_model.parameters(), strict=True):
             self.assert_close(found, wanted, name)
 
     def cpu_step(self, batch: Sequence[Any]) -> tuple[Any, torch.Tensor]:
@@ -108,7 +106,8 @@ class TrainingStepper:
             self.assert_close(found, wanted, "Output")
             self.check_parameters()
             losses.append((found_loss.detach(), wanted_loss.detach()))
-        self.assert_close(*(torch.stack([loss.reshape(()) for loss in side]) for side in zip(*losses)), "loss")
+        found, wanted = (torch.stack([loss.reshape(()) for loss in side]) for side in zip(*losses, strict=True))
+        self.assert_close(found, wanted, "loss")
 
     def assert_close(self, actual: Any, expected: Any, id: str) -> None:
         """Raise ``AssertionError``, which names ``id``, unless both are close."""

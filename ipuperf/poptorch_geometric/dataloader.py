@@ -90,7 +90,8 @@ class FixedSizeDataLoader(poptorch.DataLoader):
         **kwargs: Any,
     ) -> None:
         no_collate_fn(self, kwargs)
-        sizes = fixed_size_options or FixedSizeOptions.from_dataset(dataset, batch_size)
+        self.fixed_size_options = fixed_size_options or FixedSizeOptions.from_dataset(dataset, batch_size)
+        sizes = self.fixed_size_options
         require(
             batch_size == sizes.num_graphs,
             "`num_graphs` in fixed size options must match provided batch size in dataloader. `num_graphs` is "
@@ -98,7 +99,6 @@ class FixedSizeDataLoader(poptorch.DataLoader):
         )
         if isinstance(dataset[0], HeteroData):
             sizes.to_hetero(dataset[0].node_types, dataset[0].edge_types)
-        self.fixed_size_options = sizes
         self.padded_batch_size = batch_size
         if fixed_size_strategy is FixedSizeStrategy.StreamPack:
             if kwargs.get("batch_sampler") is not None:

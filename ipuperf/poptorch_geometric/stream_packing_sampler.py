@@ -69,8 +69,8 @@ class StreamPackingSampler(Sampler[list[int]]):
             elif not self.allow_skip_data:
                 raise RuntimeError(
                     f"The sample {index} with {graph.num_nodes} nodes and {graph.num_edges} edges fits into no batch "
-                    f"of {self.max_num_graphs} graphs, {self.max_num_nodes} nodes and {self.max_num_edges} edges (a node "
-                    "and an edge are kept for each further graph). If it shall be left out, use `allow_skip_data`."
+                    f"of {self.max_num_graphs} graphs, {self.max_num_nodes} nodes and {self.max_num_edges} edges (a "
+                    "node and an edge are kept for each further graph). If it shall be left out, use `allow_skip_data`."
                 )
         if batch:
             yield batch

@@ -34,6 +34,8 @@ _WITHOUT_VALUES = frozenset(
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 )
 """Marks that are no ops: the value they mark stands for them."""
+_ASSERTION = "aten::_assert_tensor_metadata"
+"""What an export writes before a cast, without a tag of its own."""
 
 
 @dataclass(frozen=True, order=True)
@@ -218,7 +220,7 @@ class StageWriter:
         for node in self.traced.program.graph.nodes:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
-            tag = tags_of(node).get(BLOCK, tag)
+            tag = tags_of(node.next if name_of(node.target) == _ASSERTION else node).get(BLOCK, tag)
             if self._constant(node) or name_of(node.target) in _OVERLAPS:
                 continue
             if tag is None:

@@ -1,4 +1,4 @@
-"""Tensors that are plain attributes are constants: each call begins with their value when the model was compiled."""
+"""What of a module is compiled in: its mode, plain tensors (changes last for one call), and values that need care."""
 
 from __future__ import annotations
 
@@ -87,3 +87,27 @@ def test_angles_and_their_gradients_are_pytorchs(check_all: Any) -> None:
     check_all(
         {"arctan2": lambda a: torch.arctan2(a, torch.tensor([1.0, -2.0]))}, torch.tensor([[0.5, 3.0], [0.0, -1.0]])
     )
+
+
+class Scored(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        result = self.layer(x)
+        return (result, torch.nn.functional.mse_loss(result, x)) if self.training else result
+
+
+def test_a_training_model_keeps_the_mode_that_its_module_had() -> None:
+    model = Scored()
+    trained = poptorch.trainingModel(model)
+    model.eval()
+    assert len(trained(torch.ones(1, 2))) == 2
+    assert not model.training
+    trained.destroy()
+    trained = poptorch.trainingModel(model)
+    with pytest.raises(poptorch.Error, match="loss"):
+        trained(torch.ones(1, 2))
+    trained.train()
+    assert len(trained(torch.ones(1, 2))) == 2

@@ -78,7 +78,7 @@ class PoplarExecutor:
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         if training:
             check_not_wrapped(model)
-        self._model = model
+        self._model, self._mode = model, model.training
         self._options = Options() if options is None else options.clone()
         processes = self._options.Distributed.numProcesses
         if processes > 1:
@@ -221,7 +221,9 @@ class PoplarExecutor:
         call_hooks(hooks.before)
         try:
             with plain(self._model), modes_kept(self._model):
-                if not self._training:
+                if self._training:
+                    self._model.training = self._mode
+                else:
                     self._model.eval()
                 return compile_model(
                     self._model,
@@ -743,7 +745,12 @@ class PoplarExecutor:
         return list(names_of(self._require().exported, self._training))
 
     def train(self, mode: bool = True) -> PoplarExecutor:
-        """As of the module; the compiled program is a training one or an inference one and stays so."""
+        """As of the module; the compiled program is a training one or an inference one and stays so.
+
+        A training model compiles its module, though not the submodules, in the mode that this, or else the module when
+        it was wrapped, had: as upstream, which wraps a shallow copy.
+        """
+        self._mode = mode
         self._model.train(mode)
         return self
 

@@ -28,6 +28,11 @@ from .partition import Partition
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
+#: Ops whose result holds anything: zeros here, so that a program is the same each time.
+_WITHOUT_VALUES = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
 """Marks that are no ops: the value they mark stands for them."""
 _ASSERTION = "aten::_assert_tensor_metadata"
 """What an export writes before a cast, without a tag of its own."""
@@ -382,7 +387,8 @@ class StageWriter:
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
         with torch.no_grad():
-            return node.target(*args, **kwargs)  # type: ignore[operator]
+            value = node.target(*args, **kwargs)  # type: ignore[operator]
+            return value.zero_() if name_of(node.target) in _WITHOUT_VALUES else value
 
     def _overlap(self, node: torch.fx.Node) -> Any:
         """Note a mark for overlapped I/O; the value is the marked one."""

@@ -178,6 +178,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
+            floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
         )
         if executable.settings.strict_memory:

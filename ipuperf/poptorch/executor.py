@@ -23,6 +23,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ipuperf.ir import FLOAT16, Stream, Variable
+from ipuperf.numerics import FloatingPointException
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
@@ -141,7 +142,10 @@ class PoplarExecutor:
         elif self._optimizer is not None and self._optimizer.device_state.pending:
             self.copyWeightsToHost()
             self._optimizer.device_state.write(compiled)
-        results = compiled.executable.run({} if synthetic else inputs)
+        try:
+            results = compiled.executable.run({} if synthetic else inputs)
+        except FloatingPointException as error:
+            raise Error(f"Floating point exception: {error}") from error
         self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True

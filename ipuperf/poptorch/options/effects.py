@@ -65,7 +65,7 @@ EFFECTS: dict[str, Effect] = {
     "Training.setConvolutionDithering": Effect(NO_EFFECT, "the tile mapping does not dither", (False,)),
     "Precision.setPartialsType": _APPLIED,
     "Precision.enableStochasticRounding": SHARED["enableStochasticRounding"],
-    "Precision.enableFloatingPointExceptions": SHARED["enableFloatingPointChecks"],
+    "Precision.enableFloatingPointExceptions": _APPLIED,
     "Precision.runningStatisticsAlwaysFloat": Effect(
         NO_EFFECT, "statistics are computed in float32 and kept in the type of the module's buffers", (True,)
     ),

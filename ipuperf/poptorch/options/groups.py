@@ -63,7 +63,7 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
-        """Upstream: stop at NaN and infinity. Without effect."""
+        """Stop with an ``Error`` at the first op that makes NaN or infinity of numbers."""
         require(isinstance(enabled, bool), "enableFloatingPointExceptions needs to be set to a bool")
         self._ledger.record("Precision.enableFloatingPointExceptions", enabled)
         self._popart_options.store("enableFloatingPointChecks", enabled)

@@ -14,6 +14,7 @@ if find_spec("torch") is None:
 from . import _impl, enums, native_names, optim, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
+from .custom_ops import custom_op
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
 from .enums import (
@@ -35,17 +36,16 @@ from .enums import (
 )
 from .errors import Error, PartitionError, RecoverableError, UnrecoverableError, UnsupportedError
 from .executor import PoplarExecutor, inferenceModel, load, trainingModel
+from .host_calls import CPU
 from .hooks import registerPostCompileHook, registerPreCompileHook
 from .log import logger, setLogLevel
 from .multi_conv import MultiConv
 from .offline import compile_offline, simulate
 from .ops import (
-    CPU,
     Attribute,
     NameScope,
     cond,
     ctc_beam_search_decoder,
-    custom_op,
     dynamic_slice,
     dynamic_update,
     for_loop,

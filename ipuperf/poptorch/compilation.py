@@ -15,6 +15,7 @@ from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
+    Activation,
     HostIo,
     Offload,
     Pipeline,
@@ -131,7 +132,7 @@ def compile_model(
     for scope, convolutions in exported.multi_convs:
         scope.apply(convolutions)
     trains = training and bool(exported.parameters)
-    timetable, copies, repeats = plan(options, parts, training, forward_only=not trains)
+    timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
     if trains:
         parts = _recomputing(exported, options, parts)
     mode = options.resolved_output_mode(training)
@@ -241,13 +242,18 @@ def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
 
 
 def plan(
-    options: Options, parts: Sequence[StageGraph], training: bool, forward_only: bool | None = None
+    options: Options,
+    parts: Sequence[StageGraph],
+    training: bool,
+    phases: Sequence[int] = (),
+    *,
+    forward_only: bool | None = None,
 ) -> tuple[Timetable, str, int]:
     """The timetable, how stages copy, and how often it runs in one call.
 
     Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
     for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
-    ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
+    ``phases``: of each stage, in a phased execution. ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
     all frozen.
 
     Raises:
@@ -262,7 +268,7 @@ def plan(
     micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
     try:
         if isinstance(strategy, PhasedExecution):
-            return _phased(strategy, parts, micro_batches, not forward_only), "when needed", repeats
+            return _phased(strategy, parts, phases, micro_batches, not forward_only), "when needed", repeats
         if not _pipelined(options, stages):
             table = sharded(stages, micro_batches, inference=forward_only, devices=devices)
             return table, "when needed", repeats
@@ -337,19 +343,37 @@ def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
     )
 
 
-def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batches: int, training: bool) -> Timetable:
-    phases = max(part.stage for part in parts) + 1
-    ipus = [sorted({part.ipu for part in parts if part.stage == phase}) for phase in range(phases)]
+def _phased(
+    strategy: PhasedExecution, parts: Sequence[StageGraph], phases: Sequence[int], micro_batches: int, training: bool
+) -> Timetable:
+    used = sorted(set(phases))
+    of_stage, turn = {part.stage: part.ipu for part in parts}, _turns(parts, phases)
+    members = [[stage for stage, phase in enumerate(phases) if phase == number] for number in used]
+    ipus = [[of_stage[stage] for stage in of_phase] for of_phase in members]
+    turns = [[turn[stage] for stage in of_phase] for of_phase in members]
     if isinstance(strategy, ParallelPhasedExecution):
-        return phased_parallel(phases, micro_batches, ipus=ipus, inference=not training)
+        return phased_parallel(len(used), micro_batches, ipus=ipus, turns=turns, inference=not training)
     return phased_serial(
-        phases,
+        len(used),
         micro_batches,
         ipus=ipus,
+        turns=turns,
         liveness=Liveness[strategy.liveness.name],
         separate_backward_phase=strategy.separate_backward_phase,
         inference=not training,
     )
+
+
+def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
+    """The turn of each stage within its phase: after the stages there whose results it uses and, on its IPU, after
+    those before it."""
+    turns = [0] * len(phases)
+    for part in sorted(parts, key=lambda part: part.stage):
+        used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
+        here = {other.stage for other in parts if other.ipu == part.ipu and other.stage < part.stage}
+        before = [turns[stage] for stage in used | here if phases[stage] == phases[part.stage]]
+        turns[part.stage] = 1 + max(before, default=-1)
+    return turns
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -38,7 +38,9 @@ class CheckedKernel:
             if not undefined and np.isnan(array).any():
                 self._raise("an invalid operation: a result is not a number and no operand was", np.isnan(array))
             if not (infinite or undefined) and np.isinf(array).any():
-                self._raise("an overflow or a division by zero: a result is infinite and no operand was", np.isinf(array))
+                self._raise(
+                    "an overflow or a division by zero: a result is infinite and no operand was", np.isinf(array)
+                )
 
     def _raise(self, what: str, where: np.ndarray) -> None:
         replica, *element = (int(index) for index in np.argwhere(where)[0])

@@ -484,11 +484,18 @@ def _training(
     groups = _groups(exported, optimiser)
     reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     summed = options.Training.gradient_accumulation * options.replication_factor
-    rule = TorchRule(optimiser, groups, summed if reduction is ReductionType.Mean else 1.0)
+    automatic = options._Popart.automatic_loss_scale
+    divisor = summed if reduction is ReductionType.Mean else 1.0
+    rule = TorchRule(optimiser, groups, divisor, automatic=automatic is not None)
     if not groups:
         return rule, None
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
+    if automatic is not None and optimiser.use_combined_accum:
+        raise UnsupportedError(
+            "Training.setAutomaticLossScaling with use_combined_accum, which has its loss scaling compiled in, is not "
+            "supported; use the separate variant (use_combined_accum=False)"
+        )
     words = "mean" if reduction is ReductionType.Mean else "sum"
     part, output = exported.loss
     return rule, Training(
@@ -499,7 +506,8 @@ def _training(
         reduction=words,
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
-        variable_loss_scale=optimiser.variable_loss_scaling,
+        variable_loss_scale=optimiser.variable_loss_scaling or automatic is not None,
+        automatic_loss_scale=automatic,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,

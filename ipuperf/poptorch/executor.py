@@ -42,7 +42,7 @@ from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
-from .optimizer_state import DeviceState
+from .optimizer_state import DeviceState, current_loss_scaling
 from .options import Options
 from .popart_ir import serialised
 from .replica_groups import one_replica, with_grouping
@@ -429,7 +429,7 @@ class PoplarExecutor:
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(self._loss_scaling(spec))}
             changed = []
             for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]
@@ -440,6 +440,15 @@ class PoplarExecutor:
         if self._optimizer is not None:
             self._optimizer.device_state.forget()
         self._adopt_optimizer(numbers=False)
+
+    def _loss_scaling(self, spec: OptimiserSpec) -> float:
+        """The loss scaling with another description: an automatic one stays as far from the optimiser's as it is."""
+        assert self._compiled is not None
+        if self._options._Popart.automatic_loss_scale is None:
+            return spec.loss_scaling
+        known = self._optimiser
+        assert known is not None
+        return current_loss_scaling(self._compiled) * spec.loss_scaling / known.loss_scaling
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 

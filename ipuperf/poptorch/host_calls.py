@@ -48,7 +48,6 @@ class _Call:
             raise Error(f"poptorch.CPU: the function gave {found!r}, expected tensors")
         return found
 
-
     def like(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Results for tensors without data; the function is called once, with zeros if it needs numbers."""
         if self._like is None:

@@ -197,9 +197,7 @@ def phased_parallel(
     return _phased(name, micro_batches, groups, phase_numbers(phases), inference, turns)
 
 
-def _groups(
-    name: str, phases: int, ipus: Sequence[Sequence[int]], turns: Turns | None
-) -> tuple[tuple[int, ...], ...]:
+def _groups(name: str, phases: int, ipus: Sequence[Sequence[int]], turns: Turns | None) -> tuple[tuple[int, ...], ...]:
     """The IPUs of each phase, checked; stages of different turns may share one."""
     if turns is None:
         return check_devices(name, phases, ipus, concurrent=True)

@@ -84,7 +84,9 @@ def test_training_without_exceptions_has_the_same_values() -> None:
     losses = []
     for enabled in (False, True):
         torch.manual_seed(0)
-        layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3)
+        )
 
         class Model(torch.nn.Module):
             def __init__(self, layers: Any) -> None:

@@ -21,9 +21,7 @@ X = torch.tensor([[3.0, -1.0], [2.0, 5.0], [0.5, 4.0], [1.0, 1.5]])
 
 
 def options(replicas: int = 1, iterations: int = 1) -> poptorch.Options:
-    return (
-        poptorch.Options().showCompilationProgressBar(False).replicationFactor(replicas).deviceIterations(iterations)
-    )
+    return poptorch.Options().showCompilationProgressBar(False).replicationFactor(replicas).deviceIterations(iterations)
 
 
 class Sorted(torch.nn.Module):
@@ -167,7 +165,9 @@ class Snakes(torch.nn.Module):
     def snake(self, x: Any) -> Any:
         a = self.attributes.get("a", 1.0)
         if poptorch.isRunningOnIpu():
-            return poptorch.custom_op([x], self.name, "custom.ops", 1, example_outputs=[x], attributes=self.attributes)[0]
+            return poptorch.custom_op([x], self.name, "custom.ops", 1, example_outputs=[x], attributes=self.attributes)[
+                0
+            ]
         return x + torch.sin(a * x) ** 2 / a
 
     def forward(self, x: Any) -> Any:

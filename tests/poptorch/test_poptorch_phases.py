@@ -51,7 +51,9 @@ STRATEGIES: dict[str, Any] = {
     "serial, off chip after each phase": lambda: phases(poptorch.SerialPhasedExecution, SERIAL).setTensorsLiveness(
         poptorch.Liveness.OffChipAfterEachPhase
     ),
-    "serial, separate backward phase": lambda: phases(poptorch.SerialPhasedExecution, SERIAL).useSeparateBackwardPhase(),
+    "serial, separate backward phase": lambda: phases(
+        poptorch.SerialPhasedExecution, SERIAL
+    ).useSeparateBackwardPhase(),
 }
 
 

@@ -253,7 +253,8 @@ def plan(
 
     Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
     for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
-    ``phases``: of each stage, in a phased execution. ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
+    ``phases``: of each stage, in a phased execution.
+    ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
     all frozen.
 
     Raises:

@@ -1,10 +1,10 @@
 """``trainingModel`` and ``inferenceModel``: calls of a module that run on simulated IPUs.
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
-there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
-modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
-loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
-own; those of the first are written back.
+there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a
+training model as its submodules' modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount``
+needs no ``logCycleCount``. A loss scaling that is constant is compiled in: with another one the program is lowered
+anew. Each replica has running statistics of its own; those of the first are written back.
 """
 
 from __future__ import annotations

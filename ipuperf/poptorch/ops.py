@@ -8,7 +8,7 @@ their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 

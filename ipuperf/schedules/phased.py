@@ -19,7 +19,6 @@ from .assembly import Placement, assemble
 from .checks import check_counts, check_devices
 from .timetable import Cell, ScheduleError, Timetable
 
-
 Turns = Sequence[Sequence[int]]
 
 

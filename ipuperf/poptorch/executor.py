@@ -1,10 +1,10 @@
 """``trainingModel`` and ``inferenceModel``: calls of a module that run on simulated IPUs.
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
-there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
-modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
-loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
-own; those of the first are written back.
+there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a
+training model as its submodules' modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount``
+needs no ``logCycleCount``. A loss scaling that is constant is compiled in: with another one the program is lowered
+anew. Each replica has running statistics of its own; those of the first are written back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ipuperf.ir import FLOAT16, Stream, Variable
+from ipuperf.numerics import FloatingPointException
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
@@ -41,7 +42,7 @@ from .hooks import CompileHooks, call_hooks
 from .latency import Counters, Latencies, Latency
 from .log import logger
 from .optim import OptimiserSpec, optimiser_description
-from .optimizer_state import DeviceState
+from .optimizer_state import DeviceState, current_loss_scaling
 from .options import Options
 from .popart_ir import serialised
 from .replica_groups import one_replica, with_grouping
@@ -141,7 +142,10 @@ class PoplarExecutor:
         elif self._optimizer is not None and self._optimizer.device_state.pending:
             self.copyWeightsToHost()
             self._optimizer.device_state.write(compiled)
-        results = compiled.executable.run({} if synthetic else inputs)
+        try:
+            results = compiled.executable.run({} if synthetic else inputs)
+        except FloatingPointException as error:
+            raise Error(f"Floating point exception: {error}") from error
         self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
@@ -427,7 +431,7 @@ class PoplarExecutor:
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(self._loss_scaling(spec))}
             changed = []
             for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]
@@ -438,6 +442,15 @@ class PoplarExecutor:
         if self._optimizer is not None:
             self._optimizer.device_state.forget()
         self._adopt_optimizer(numbers=False)
+
+    def _loss_scaling(self, spec: OptimiserSpec) -> float:
+        """The loss scaling with another description: an automatic one stays as far from the optimiser's as it is."""
+        assert self._compiled is not None
+        if self._options._Popart.automatic_loss_scale is None:
+            return spec.loss_scaling
+        known = self._optimiser
+        assert known is not None
+        return current_loss_scaling(self._compiled) * spec.loss_scaling / known.loss_scaling
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 

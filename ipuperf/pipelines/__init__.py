@@ -2,6 +2,7 @@
 
 from .build import Pipeline, build_pipeline
 from .model import (
+    LOSS_SCALE,
     Activation,
     CombinedRule,
     Data,
@@ -22,6 +23,7 @@ from .recomputation import RECOMPUTATIONS, recomputing
 from .revision import BuildRequest, revising
 
 __all__ = [
+    "LOSS_SCALE",
     "RECOMPUTATIONS",
     "Activation",
     "BuildRequest",

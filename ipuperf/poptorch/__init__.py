@@ -11,7 +11,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import enums, native_names, optim, options, poptorch_core, profiling
+from . import _impl, enums, native_names, optim, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
 from .data import AsynchronousDataAccessor, DataLoader

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
+from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
@@ -87,6 +89,7 @@ class CompiledModel:
     compilation_time: timedelta
 
 
+@collector_paused()
 def compile_model(
     module: torch.nn.Module,
     options: Options,
@@ -97,11 +100,13 @@ def compile_model(
     optimiser: OptimiserSpec | None,
     name: str,
     traced: Traced | None = None,
+    grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Args:
         traced: an export of the module for such arguments, instead of another.
+        grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.replica_groups`).
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -120,6 +125,7 @@ def compile_model(
         norms=Norms(options._norm_replicas, options._Popart.strided_groups),
         cache=options.cache_dir,
         traced=traced,
+        grouped=grouped,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
@@ -174,6 +180,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
+            again=True,
             report_name="training" if training else "inference",
         )
         if executable.settings.strict_memory:
@@ -453,10 +460,11 @@ def _training(
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
-    rule = TorchRule(optimiser, groups)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    summed = options.Training.gradient_accumulation * options.replication_factor
+    rule = TorchRule(optimiser, groups, summed if reduction is ReductionType.Mean else 1.0)
     if not groups:
         return rule, None
-    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
     words = "mean" if reduction is ReductionType.Mean else "sum"

@@ -1,8 +1,7 @@
 """``trainingModel`` and ``inferenceModel``: calls of a module that run on simulated IPUs.
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
-there: weights are written back to the host model after each training call, at no simulated time, instead of when they
-are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
+there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
 modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
 loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
 own; those of the first are written back.
@@ -11,6 +10,7 @@ own; those of the first are written back.
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +43,9 @@ from .log import logger
 from .optim import OptimiserSpec, optimiser_description
 from .optimizer_state import DeviceState
 from .options import Options
+from .popart_ir import serialised
+from .replica_groups import one_replica, with_grouping
+from .wrapping import Ties, check_not_wrapped, fetch_weights, plain
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -73,6 +76,8 @@ class PoplarExecutor:
             raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
+        if training:
+            check_not_wrapped(model)
         self._model = model
         self._options = Options() if options is None else options.clone()
         processes = self._options.Distributed.numProcesses
@@ -100,9 +105,14 @@ class PoplarExecutor:
         self._compiled: CompiledModel | None = None
         self._attached = False
         self._ran = False
+        self._ties = Ties(self, model)
+        if training:
+            self._ties.tie()
         self._seen: dict[str, int] = {}
         self._warned = False
         self._anchored: dict[str, np.ndarray] = {}
+        self.per_replica_params: dict[str, Any] = {}
+        """What ``replicaGrouping`` was told, by the parameters' names in the module; read by the compilation."""
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -135,8 +145,9 @@ class PoplarExecutor:
         self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
-        if self._training and not synthetic:
-            self.copyWeightsToHost()
+        self._ties.dirty = self._training and not synthetic
+        if not self._ties.tied:
+            self.copyWeightsToHostIfNeeded()
         found = [
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)
@@ -160,13 +171,17 @@ class PoplarExecutor:
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name; ``TypeError`` as for a call of ``forward``."""
-        arguments = Signature(self._model.forward).bind(args, kwargs)
+        arguments = self._signature().bind(args, kwargs)
         _, tensors, paths = flatten(arguments)
         self._check_batch(tensors, paths)
         return arguments
 
     def _spread(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return Signature(self._model.forward).spread(arguments)
+        return self._signature().spread(arguments)
+
+    def _signature(self) -> Signature:
+        """The parameters of ``forward``, at which one may look without fetching the weights."""
+        return Signature(object.__getattribute__(self._model, "forward"))
 
     # -- compilation -------------------------------------------------------------------------------------------------
 
@@ -205,7 +220,7 @@ class PoplarExecutor:
         hooks = RUN.of(CompileHooks)
         call_hooks(hooks.before)
         try:
-            with modes_kept(self._model):
+            with plain(self._model), modes_kept(self._model):
                 if not self._training:
                     self._model.eval()
                 return compile_model(
@@ -214,6 +229,7 @@ class PoplarExecutor:
                     *self._spread(arguments),
                     training=self._training,
                     optimiser=self._optimiser,
+                    grouped=self.per_replica_params,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
                     traced=traced,
                 )
@@ -345,23 +361,27 @@ class PoplarExecutor:
                 yield name, known[name], variable
 
     def copyWeightsToDevice(self) -> None:
-        """Load parameters and buffers of the module."""
+        """Load parameters and buffers of the module, also where the IPUs have newer ones."""
+        self._require()
+        self._ties.dirty = False
         self._load(list(self._states()))
 
     def copyWeightsToHost(self) -> None:
         """Write parameters and buffers back to the module."""
+        self._require()
+        self._ties.dirty = False
         states = list(self._states())
         self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
-                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")))
+                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
                 self._seen[name] = tensor._version
                 if self._training:
                     _TRAINED[tensor] = tensor._version
 
     def copyWeightsToHostIfNeeded(self) -> bool:
-        """Weights are written back after each training call, so there is never need."""
-        return False
+        """Write the weights back if the IPUs have newer ones; whether they had."""
+        return self._ties.fetch()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Load the buffers named by ``updatableNamedBuffers``."""
@@ -374,7 +394,7 @@ class PoplarExecutor:
     def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
         """Copy tensors of the module to the IPUs."""
         for name, tensor, variable in states:
-            np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
+            np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
             self._seen[name] = tensor._version
         self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
 
@@ -383,6 +403,7 @@ class PoplarExecutor:
 
         What the program itself has changed stays on the host until it is copied (upstream's rule); a warning says so.
         """
+        fetch_weights(self._model)
         states = list(self._states())
         if any(_TRAINED.get(tensor, -1) > self._seen[name] for name, tensor, _ in states):
             self.copyWeightsToDevice()
@@ -412,6 +433,8 @@ class PoplarExecutor:
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
+        if self._optimizer is not None:
+            self._optimizer.device_state.forget()
         self._adopt_optimizer(numbers=False)
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
@@ -499,6 +522,7 @@ class PoplarExecutor:
         if not self._attached:
             raise Error("Device is not attached")
         compiled = self._require()
+        self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None and not self._optimizer.device_state.pending:
             self._optimizer.device_state.read(compiled)
         compiled.executable.evaluator.store_variables(
@@ -508,9 +532,23 @@ class PoplarExecutor:
         compiled.executable.unload()
 
     def destroy(self) -> None:
-        """Forget the compiled program."""
+        """Forget the compiled program; the module has the newest weights and is a plain one again."""
+        if self._compiled is not None and self._attached:
+            self.copyWeightsToHostIfNeeded()
+            if self._optimizer is not None:
+                self.read_optimizer_state(self._optimizer.device_state)
+        self._ties.loosen()
         self._compiled = None
         self._attached = False
+
+    def __del__(self) -> None:
+        """An executor that goes leaves its weights with the module, which is a plain one again."""
+        ties = self.__dict__.get("_ties")
+        if ties is None or sys.is_finalizing():
+            return
+        if ties.dirty and self._compiled is not None:
+            self.copyWeightsToHost()
+        ties.loosen()
 
     def _require(self) -> CompiledModel:
         if self._compiled is None:
@@ -619,8 +657,12 @@ class PoplarExecutor:
             arguments=exported.arguments,
             leaves=[(spec.shape, spec.dtype) for spec in exported.inputs],
             signature=exported.signature,
-            model=description_of(self._options, self._model, self._optimiser, random) if export_model else None,
+            model=self._description(random) if export_model else None,
         )
+
+    def _description(self, random: list[int] | None) -> dict[str, Any]:
+        made = description_of(self._options, self._model, self._optimiser, random)
+        return {**made, "grouped": {name: list(map(int, given)) for name, given in self.per_replica_params.items()}}
 
     def loadExecutable(self, filename: str) -> None:
         """Compile from a file that :meth:`save` or :meth:`compileAndExport` has written, without exporting the module.
@@ -640,7 +682,8 @@ class PoplarExecutor:
         self._compile_stored(stored)
 
     def _compile_stored(self, stored: StoredProgram) -> None:
-        missing = stored.missing_in(self._model)
+        with one_replica(self._model, self.per_replica_params, self._options.replication_factor):
+            missing = stored.missing_in(self._model)
         if missing:
             raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
         self._options._freeze()
@@ -675,6 +718,11 @@ class PoplarExecutor:
         """The (frozen) options."""
         return self._options
 
+    def _debugGetPopartIR(self) -> str:
+        """The program's ops as JSON in PopART's layout (:mod:`~ipuperf.poptorch.popart_ir`); its name is upstream's.
+        ``Error``: not compiled."""
+        return serialised(self._require())
+
     def getTensorNames(self) -> list[str]:
         """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""
         return list(names_of(self._require().exported, self._training))
@@ -691,7 +739,8 @@ class PoplarExecutor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._model, name)
+        found = getattr(self._model, name)
+        return with_grouping(found, name, self.per_replica_params) if isinstance(found, torch.nn.Parameter) else found
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
@@ -699,22 +748,30 @@ class PoplarExecutor:
 
 
 def trainingModel(
-    model: torch.nn.Module, options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
+    model: torch.nn.Module | PoplarExecutor,
+    options: Options | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> PoplarExecutor:
     """``model``, which returns a loss, as a training program.
 
     Args:
-        model: the module; its parameters change with each call.
+        model: the module, whose parameters change with each call; or an executor, whose module it is then.
         options: default :class:`~ipuperf.poptorch.Options`.
         optimizer: default ``torch.optim.SGD`` with a learning rate of 0.01.
+
+    Raises:
+        Error: the module is trained by another executor, which has to be destroyed first.
     """
-    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
+    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)
 
 
 def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | None = None) -> PoplarExecutor:
     """``model`` as an inference program; the module of a training program shares its weights."""
-    module = model.model if isinstance(model, PoplarExecutor) else model
-    return PoplarExecutor(module, options, training=False)
+    return PoplarExecutor(_module_of(model), options, training=False)
+
+
+def _module_of(model: torch.nn.Module | PoplarExecutor) -> torch.nn.Module:
+    return model.model if isinstance(model, PoplarExecutor) else model
 
 
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
@@ -738,6 +795,7 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
     module = StoredModule(stored)
     made = PoplarExecutor(module, options, training=stored.training)
     made._optimiser = optimiser_of(stored.model["optimiser"], module)
+    made.per_replica_params = {name: tuple(given) for name, given in stored.model["grouped"].items()}
     made._compile_stored(stored)
     if stored.model["random"] is not None:
         made.rng_state = stored.model["random"]

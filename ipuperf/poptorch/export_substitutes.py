@@ -1,7 +1,7 @@
 """Functions of PyTorch that an export cannot follow, written with others that it can.
 
 The length of a result would depend on data (``bincount``), the check of an argument would read it (the validation of
-distributions), a name is a keyword of Python (``random_``'s ``from``), or what the function does with ``out=`` is lost.
+distributions, whether a mask is the causal one), a name is a keyword of Python (``random_``'s ``from``), or what the function does with ``out=`` is lost.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.modules import transformer
 
 from .aten_marks import ctc_losses
 from .errors import Error, UnsupportedError
@@ -121,3 +122,19 @@ def unchecked_distributions() -> Iterator[None]:
         yield
     finally:
         kind.set_default_validate_args(before)
+
+
+@contextmanager
+def masks_as_given() -> Iterator[None]:
+    """``torch.nn.Transformer`` and its encoders and decoders take a mask as it is, instead of comparing its values with
+    those of the causal one: that would choose a faster kernel and gives the same numbers."""
+    before = transformer._detect_is_causal_mask
+
+    def told(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return is_causal is True
+
+    transformer._detect_is_causal_mask = told
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = before

@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -38,7 +39,7 @@ from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, unchecked_distributions
+from .export_substitutes import SUBSTITUTES, masks_as_given, unchecked_distributions
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -74,6 +75,11 @@ class Traced:
         self.uses = list(uses)
         self.results = results
         self.multi_convs = list(multi_convs)
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The ops."""
+        return self.program.graph
 
 
 class _Results:
@@ -169,12 +175,13 @@ def trace(
                 _no_stacks(),
                 _kept_annotations(),
                 unchecked_distributions(),
+                masks_as_given(),
             )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
             try:
                 with _without_partial_graph():
-                    program = torch.export.export(flat, tuple(leaves), strict=False)
+                    program = torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
             except Error:
                 raise
             except Exception as error:
@@ -183,7 +190,23 @@ def trace(
     with _quiet(), _no_stacks():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
+    if not leaves:
+        simplified = _without_input(simplified)
     return Traced(simplified, uses, flat.results.structure, multi_convs)
+
+
+def _without_input(program: Simplified) -> Simplified:
+    """The program of a module without arguments. Its export was given one that nobody uses: without any, PyTorch puts
+    the constants of the module behind the ops that take them."""
+    (unused,) = program.graph_signature.user_inputs
+    graph = torch.fx.Graph()
+    values: dict[torch.fx.Node, Any] = {}
+    for node in program.graph.nodes:
+        if node.name != unused:
+            values[node] = graph.node_copy(node, values.__getitem__)
+    specs = [spec for spec in program.graph_signature.input_specs if spec.arg.name != unused]
+    signature = replace(program.graph_signature, input_specs=specs)
+    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, program.constants)
 
 
 # -- surroundings of the export ----------------------------------------------------------------------------------------

@@ -48,10 +48,12 @@ class TorchRule:
     Args:
         spec: the description; each parameter group has its own scalars (``lr.0``, ``lr.1`` ...).
         group_of: number of the parameter group of each variable.
+        divisor: what the sum of a weight update's gradients is divided by.
     """
 
-    def __init__(self, spec: OptimiserSpec, group_of: Mapping[Variable, int]) -> None:
+    def __init__(self, spec: OptimiserSpec, group_of: Mapping[Variable, int], divisor: float = 1.0) -> None:
         self.spec = spec
+        self.divisor = divisor
         self._group_of = group_of
         self._updates = [UPDATES[spec.kind](spec, group.values) for group in spec.groups]
 

@@ -293,7 +293,9 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         """Without correction of the first steps."""
         state = self.state[parameter]
         if not state:
-            state.update({name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}, step=torch.zeros(()))
+            state.update(
+                {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}, step=torch.zeros(())
+            )
             if group["amsgrad"]:
                 state["max_exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1

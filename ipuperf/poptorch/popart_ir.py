@@ -45,9 +45,7 @@ class _Writer:
         self._rule = compiled.rule
         self._stands_for: dict[Tensor, Tensor] = {}
         self._trained = {compiled.exported.variables[name] for name in compiled.exported.parameters}
-        self._scope_of = {
-            op: members for scope, members in compiled.exported.multi_convs if members for op in members
-        }
+        self._scope_of = {op: members for scope, members in compiled.exported.multi_convs if members for op in members}
         self._seen: set[Graph] = set()
 
     def ops(self, graph: Graph) -> Iterator[Op]:

@@ -131,7 +131,9 @@ def test_loading_onto_the_ipus_drops_what_was_trained() -> None:
 
 def test_one_executor_trains_a_module() -> None:
     module, model = trained()
-    with pytest.raises(poptorch.Error, match=r"already been wrapped in 'poptorch.trainingModel'. Call model.destroy\(\)"):
+    with pytest.raises(
+        poptorch.Error, match=r"already been wrapped in 'poptorch.trainingModel'. Call model.destroy\(\)"
+    ):
         poptorch.trainingModel(module)
     with pytest.raises(poptorch.Error, match="already been wrapped"):
         poptorch.trainingModel(model)

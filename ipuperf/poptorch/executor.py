@@ -30,7 +30,7 @@ from ipuperf.runtime.run_context import RUN
 from . import executable_file, optim
 from .anchors import names_of
 from .blocks import module_repr
-from .calls import first_micro_batch, modes_kept
+from .calls import ExecutableInputs, first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .enums import CommGroupType, ConnectionType, OutputMode
 from .errors import Error, UnsupportedError, require
@@ -112,6 +112,7 @@ class PoplarExecutor:
         self._seen: dict[str, int] = {}
         self._warned = False
         self._anchored: dict[str, np.ndarray] = {}
+        self._executable_inputs: ExecutableInputs | None = None
         self.per_replica_params: dict[str, Any] = {}
         """What ``replicaGrouping`` was told, by the parameters' names in the module; read by the compilation."""
 
@@ -198,6 +199,7 @@ class PoplarExecutor:
                     path,
                 )
         self._finish(lambda: self._program(arguments, None))
+        self._executable_inputs = ExecutableInputs.of(arguments)
 
     def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
         """Compile, tell what options do not do, and load the program."""
@@ -553,7 +555,7 @@ class PoplarExecutor:
             if self._optimizer is not None:
                 self.read_optimizer_state(self._optimizer.device_state)
         self._ties.loosen()
-        self._compiled = None
+        self._compiled = self._executable_inputs = None
         self._attached = False
 
     def __del__(self) -> None:
@@ -741,6 +743,11 @@ class PoplarExecutor:
     @property
     def model(self) -> torch.nn.Module:
         """The module."""
+        return self._model
+
+    @property
+    def _user_model(self) -> torch.nn.Module:
+        """Upstream's name of :attr:`model`, which pipelines of Optimum Graphcore look at."""
         return self._model
 
     @property

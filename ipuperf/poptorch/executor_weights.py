@@ -54,7 +54,7 @@ class HeldWeights(ExecutorState):
                     _TRAINED[tensor] = tensor._version
 
     def copyWeightsToHostIfNeeded(self) -> bool:
-        """HeldWeights are written back after each training call, so there is never need."""
+        """Weights are written back after each training call, so there is never need."""
         return False
 
     def copyNamedBuffersToDevice(self) -> None:

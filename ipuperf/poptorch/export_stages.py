@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable, prune
 from ipuperf.ops import Conv, ConvTranspose, Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
@@ -21,7 +21,7 @@ from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
-from .export_bodies import BODY, Body, conditional, prune, refuse
+from .export_bodies import BODY, Body, conditional, refuse
 from .export_trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced, location_of_node, tags_of
 from .partition import Partition
 

@@ -55,7 +55,6 @@ def passing(folder: Path, every: bool) -> tuple[set[str], set[str]]:
         for report in reports.values():
             found.update(json.loads(report.read_text(encoding="utf-8")))
     outcomes = {f"{suite} {name}": out for suite, tests in found.items() for name, (out, _) in tests.items()}
-    kinds = (("passed",), ("failed", "error"))
     passed, failed = (
         {n for n, out in outcomes.items() if out in kinds} for kinds in (("passed",), ("failed", "error"))
     )

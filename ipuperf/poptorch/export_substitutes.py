@@ -122,6 +122,27 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
 }
 """What stands for a function while a module is exported."""
 
+_REPLACED: dict[tuple[Any, str], Any] = {}
+
+
+def replace_during_exports(place: Any, name: str, value: Any) -> None:
+    """Let ``place.name``, of a module or a class, be ``value`` while models are exported: for front ends of libraries
+    over PyTorch."""
+    _REPLACED[place, name] = value
+
+
+@contextmanager
+def replaced_attributes() -> Iterator[None]:
+    """What :func:`replace_during_exports` said is in force within the block."""
+    before = {(place, name): getattr(place, name) for place, name in _REPLACED}
+    for (place, name), value in _REPLACED.items():
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for (place, name), value in before.items():
+            setattr(place, name, value)
+
 
 @contextmanager
 def unchecked_distributions() -> Iterator[None]:

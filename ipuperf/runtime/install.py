@@ -22,7 +22,10 @@ from typing import Any
 
 from ipuperf.runtime.children import announce
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
+FRONT_ENDS = (
+    *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
+    *("popart", "popdist", "cppimport", "pva", "tensorflow"),
+)
 _PACKAGE = "ipuperf"
 _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",

@@ -120,7 +120,7 @@ def surround_exports(make: Callable[[], AbstractContextManager[Any]]) -> None:
 
 
 def replace_during_exports(place: Any, name: str, value: Any) -> None:
-    """Let ``place.name``, of a module or a class, be ``value`` while models are exported; see :func:`surround_exports`."""
+    """Let ``place.name``, of a module or a class, be ``value`` during exports; see :func:`surround_exports`."""
     _REPLACED[place, name] = value
 
 

@@ -1,4 +1,4 @@
-"""Operands of float16 and float32 in one op: products, convolutions and normalisations for which PyTorch wants one type.
+"""Operands of float16 and float32 in one op: products, convolutions and norms for which PyTorch wants one type.
 
 PopTorch's rule for every op is PyTorch's for ``+``: the result and all operands are float32 (``poptorch:
 docs/user_guide/supported_ops.rst``, 16-bit float migration; ``poptorch: scripts/PopParse.py``, the ops that cast). So a
@@ -14,8 +14,8 @@ import torch
 
 PRODUCTS = frozenset({
     "__matmul__", "__rmatmul__", "addbmm", "addmm", "addmv", "baddbmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "dot", "einsum", "linear", "matmul", "mm", "mv", "prelu",
-    "scaled_dot_product_attention", "vdot",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "dot", "einsum", "linear", "matmul", "mm", "mv",
+    "prelu", "scaled_dot_product_attention", "vdot",
 })  # fmt: skip
 """Names of functions all of whose operands become float32."""
 
@@ -52,7 +52,7 @@ def call(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _is_mixed(name: str, values: Iterable[Any]) -> bool:
-    if name not in PRODUCTS and name not in NORMS or torch.is_autocast_enabled("cpu"):
+    if (name not in PRODUCTS and name not in NORMS) or torch.is_autocast_enabled("cpu"):
         return False
     kinds = [tensor.dtype for tensor in _tensors(values)]
     return {torch.float16, torch.float32} <= set(kinds) and (name in PRODUCTS or kinds[0] == torch.float32)

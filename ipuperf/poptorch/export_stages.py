@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable, prune
 from ipuperf.ops import Conv, ConvTranspose, Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
@@ -21,7 +21,7 @@ from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
-from .export_bodies import BODY, Body, conditional, prune, refuse
+from .export_bodies import BODY, Body, conditional, refuse
 from .export_trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced, location_of_node, tags_of
 from .partition import Partition
 
@@ -372,6 +372,9 @@ class StageWriter:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, torch.fx.Node)
+            if self.values[source][index] is None:
+                name = f"{location_of_node(node)}: {name_of(source.target)}"
+                raise UnsupportedError(f"{name}: result {index} (of a pooling: the positions) is unsupported")
             return self.values[source][index]
         if self._constant(node):
             return self._folded(node)
@@ -459,6 +462,9 @@ class StageWriter:
         low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
+        first = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(first, torch.Tensor):
+            low.layout = tuple(first.stride()), int(first.storage_offset())
         return low
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -123,22 +123,30 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
 """What stands for a function while a module is exported."""
 
 _REPLACED: dict[tuple[Any, str], Any] = {}
+_AROUND: list[Callable[[], AbstractContextManager[Any]]] = []
+
+
+def surround_exports(make: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Let models be exported within ``make()``: for front ends of libraries over PyTorch."""
+    _AROUND.append(make)
 
 
 def replace_during_exports(place: Any, name: str, value: Any) -> None:
-    """Let ``place.name``, of a module or a class, be ``value`` while models are exported: for front ends of libraries
-    over PyTorch."""
+    """Let ``place.name``, of a module or a class, be ``value`` during exports; see :func:`surround_exports`."""
     _REPLACED[place, name] = value
 
 
 @contextmanager
-def replaced_attributes() -> Iterator[None]:
-    """What :func:`replace_during_exports` said is in force within the block."""
+def front_ends_in_force() -> Iterator[None]:
+    """What :func:`replace_during_exports` and :func:`surround_exports` were told is in force within the block."""
     before = {(place, name): getattr(place, name) for place, name in _REPLACED}
     for (place, name), value in _REPLACED.items():
         setattr(place, name, value)
     try:
-        yield
+        with ExitStack() as stack:
+            for make in _AROUND:
+                stack.enter_context(make())
+            yield
     finally:
         for (place, name), value in before.items():
             setattr(place, name, value)

@@ -40,7 +40,7 @@ from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, masks_as_given, replaced_attributes, unchecked_distributions
+from .export_substitutes import SUBSTITUTES, front_ends_in_force, masks_as_given, unchecked_distributions
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -177,7 +177,7 @@ def trace(
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
-                replaced_attributes(),
+                front_ends_in_force(),
             )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)

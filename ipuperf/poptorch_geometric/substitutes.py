@@ -9,18 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric import nn
+from torch_geometric.experimental import experimental_mode
 from torch_geometric.nn.aggr.base import Aggregation
 from torch_geometric.nn.dense.linear import HeteroLinear
 from torch_geometric.utils import degree
 
 from ipuperf.poptorch.errors import UnsupportedError
-from ipuperf.poptorch.export_substitutes import replace_during_exports
+from ipuperf.poptorch.export_substitutes import replace_during_exports, surround_exports
 
 from .neighbors import knn, knn_graph
 
 
 def offer() -> None:
-    """Replace them during exports."""
+    """Replace them during exports, and let PyTorch Geometric ask for the sizes that it would find in data."""
+    surround_exports(lambda: experimental_mode("disable_dynamic_shapes"))
     replace_during_exports(Aggregation, "assert_sorted_index", _unchecked)
     replace_during_exports(HeteroLinear, "forward", _hetero_linear)
     replace_during_exports(nn.ClusterGCNConv, "forward", _cluster_gcn)

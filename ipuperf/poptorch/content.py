@@ -50,7 +50,7 @@ def digest_of(*values: Any) -> str:
     digest = _Digest()
     modes = (
         torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"), torch.is_grad_enabled(),
+        torch.get_autocast_dtype("cpu"), torch.is_grad_enabled(), torch.get_default_device(),
     )  # fmt: skip
     for value in (modes, *values):
         digest.add(value)

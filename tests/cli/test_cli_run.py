@@ -153,6 +153,14 @@ def _run_seconds(report: Path) -> float:
     return float(run["seconds"])
 
 
+@pytest.fixture
+def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports whose pictures are not painted, for tests that look at other parts of them."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_bytes(b"a picture"))
+
+
 def test_the_simulated_clock_shows_the_duration_of_the_report(
     run_ipuperf: Callable, tmp_path: Path, script: Path
 ) -> None:
@@ -188,6 +196,7 @@ def test_sleeping_takes_simulated_time_only(ipuperf_here: Callable, tmp_path: Pa
     assert float(done.stdout) == pytest.approx(86_400, abs=1e-3)
 
 
+@pytest.mark.usefixtures("quick_pictures")
 def test_a_machine_of_ones_own_changes_the_time(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     (tmp_path / "my.toml").write_text(
         'extends = "gc200-1"\nname = "slow-host"\n[host]\n'
@@ -201,6 +210,7 @@ def test_a_machine_of_ones_own_changes_the_time(ipuperf_here: Callable, tmp_path
     assert difference == pytest.approx(2e6 - 118e3, abs=2), "run overhead of the preset is 118 us"
 
 
+@pytest.mark.usefixtures("quick_pictures")
 def test_auto_takes_a_machine_that_is_large_enough(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     done = ipuperf_here("run", script.name, "--report", "out", "--", "4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -247,6 +257,7 @@ def test_report_writes_a_folder_per_session(ipuperf_here: Callable, tmp_path: Pa
     ]
 
 
+@pytest.mark.usefixtures("quick_pictures")
 def test_the_trace_of_a_report_can_be_read_and_adds_up(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     from ipuperf.trace import Trace, check
 
@@ -278,6 +289,7 @@ def test_a_script_without_a_session_has_no_report_and_hears_of_it(ipuperf_here: 
     assert [path.name for path in tmp_path.iterdir()] == ["prints.py"]
 
 
+@pytest.mark.usefixtures("quick_pictures")
 def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
     ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:
@@ -288,6 +300,7 @@ def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
     assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
 
 
+@pytest.mark.usefixtures("quick_pictures")
 def test_a_run_ends_with_five_lines_that_the_report_agrees_with(
     ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:

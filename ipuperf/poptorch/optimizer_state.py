@@ -2,7 +2,7 @@
 
 ``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
 may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
-Parameters of one group share their numbers. Words and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
+Parameters of one group share their numbers. Wording and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ipuperf.pipelines import LOSS_SCALE
 
 from .errors import Error
 from .log import logger
-from .optimizer_numbers import Plain, SgdProducts, Words
+from .optimizer_numbers import Plain, SgdProducts, Wording
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
@@ -135,7 +135,7 @@ def _values(scalars: Mapping[str, list[Variable]]) -> dict[str, float]:
     return {kind: float(np.asarray(members[0].data)) for kind, members in scalars.items()}
 
 
-def _words(compiled: CompiledModel, name: str) -> Words:
+def _words(compiled: CompiledModel, name: str) -> Wording:
     """How the numbers of a parameter are shown."""
     rule, variable = compiled.rule, compiled.exported.variables[name]
     assert rule is not None

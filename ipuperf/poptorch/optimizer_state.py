@@ -2,7 +2,7 @@
 
 ``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
 may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
-Parameters of one group share their numbers. Wording and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
+Parameters of one group share their numbers. Words and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
 """
 
 from __future__ import annotations

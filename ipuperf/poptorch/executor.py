@@ -46,7 +46,7 @@ from .optimizer_state import DeviceState, current_loss_scaling
 from .options import Options
 from .popart_ir import serialised
 from .replica_groups import one_replica, with_grouping
-from .wrapping import Ties, check_not_wrapped, fetch_weights, plain
+from .wrapping import Ties, fetch_weights, plain
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -77,8 +77,6 @@ class PoplarExecutor:
             raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
-        if training:
-            check_not_wrapped(model)
         self._model = model
         self._options = Options() if options is None else options.clone()
         processes = self._options.Distributed.numProcesses
@@ -107,13 +105,16 @@ class PoplarExecutor:
         self._attached = False
         self._ran = False
         self._ties = Ties(self, model)
-        if training:
-            self._ties.tie()
         self._seen: dict[str, int] = {}
         self._warned = False
         self._anchored: dict[str, np.ndarray] = {}
         self.per_replica_params: dict[str, Any] = {}
         """What ``replicaGrouping`` was told, by the parameters' names in the module; read by the compilation."""
+
+    def _tied(self) -> PoplarExecutor:
+        """Let the module fetch its weights by itself. ``Error``: another executor trains it."""
+        self._ties.tie()
+        return self
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -775,7 +776,7 @@ def trainingModel(
     Raises:
         Error: the module is trained by another executor, which has to be destroyed first.
     """
-    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)
+    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)._tied()
 
 
 def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | None = None) -> PoplarExecutor:
@@ -807,6 +808,8 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
         edit_opts_fn(options)
     module = StoredModule(stored)
     made = PoplarExecutor(module, options, training=stored.training)
+    if stored.training:
+        made._tied()
     made._optimiser = optimiser_of(stored.model["optimiser"], module)
     made.per_replica_params = {name: tuple(given) for name, given in stored.model["grouped"].items()}
     made._compile_stored(stored)

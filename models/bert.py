@@ -162,7 +162,7 @@ class Heads(nn.Module):
 
     def __init__(self, options: BertOptions, words: nn.Embedding) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.transform = nn.Linear(options.hidden, options.hidden)
         self.gelu = nn.GELU("tanh")
         self.norm = nn.LayerNorm(options.hidden, options.epsilon)
@@ -201,7 +201,7 @@ class Bert(nn.Module):
 
     def __init__(self, options: BertOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.places()
         self.embeddings = Embeddings(options)
         self.layers = nn.ModuleList(

@@ -87,7 +87,7 @@ class Gpt2(nn.Module):
 
     def __init__(self, options: Gpt2Options) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.ipu_of_layer(options.layers)
         self.words = nn.Embedding(options.padded_vocabulary, options.hidden)
         self.positions = nn.Embedding(options.sequence, options.hidden)

@@ -23,6 +23,8 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import Program
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ipuperf.machine import Machine
     from ipuperf.poptorch.compilation import CompiledModel
     from ipuperf.trace import Trace
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
+#: Fields of :class:`RunOptions` that no model's own code sees.
+_OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum",
+           "half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding",
+           "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
+           "host_processes", "norm_replicas")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,11 @@ class RunOptions:
     def samples_per_call(self) -> int:
         """Rows of the tensors that one call takes."""
         return self.micro_batch * self.micro_batches_per_call
+
+    def of_model(self) -> Self:
+        """What a model keeps: all that only the run depends on as in a new object, so that models that run otherwise
+        are equal and exported once."""
+        return replace(self, **{item.name: item.default for item in fields(self) if item.name in _OF_RUN})
 
     def ipu_of_layer(self, layers: int) -> list[int]:
         """The IPU of each of ``layers`` layers. Raises ``ValueError`` when :attr:`layers_per_ipu` has another sum."""

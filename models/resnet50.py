@@ -184,7 +184,7 @@ class ResNet50(nn.Module):
 
     def __init__(self, options: ResNet50Options) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.ipu_of_layer(sum(options.blocks))
         self.stem = nn.Conv2d(3, options.width, 7, stride=2, padding=3, bias=options.norm == "folded")
         self.stem_norm = _norm(options, options.width)

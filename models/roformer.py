@@ -117,7 +117,7 @@ class Roformer(nn.Module):
 
     def __init__(self, options: RoformerOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.ipu_of_layer(options.layers)
         self.words = nn.Embedding(options.vocabulary, options.hidden)
         self.segments = nn.Embedding(2, options.hidden)

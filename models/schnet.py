@@ -127,7 +127,7 @@ class SchNet(nn.Module):
 
     def __init__(self, options: SchNetOptions) -> None:
         super().__init__()
-        hidden, self.options = options.hidden, options
+        hidden, self.options = options.hidden, options.of_model()
         self.place = options.ipu_of_layer(1)[0]
         self.embedding = nn.Embedding(ATOMS, hidden, padding_idx=0)
         self.register_buffer("offset", torch.linspace(0.0, options.cutoff, options.gaussians))

@@ -174,7 +174,7 @@ class Swin(nn.Module):
 
     def __init__(self, options: SwinOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.ipu_of_layer(sum(options.depths))
         self.patches = nn.Conv2d(3, options.width, options.patch, stride=options.patch)
         self.patch_norm = nn.LayerNorm(options.width, options.epsilon)

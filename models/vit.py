@@ -83,7 +83,7 @@ class Vit(nn.Module):
 
     def __init__(self, options: VitOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = options.of_model()
         self.places = options.ipu_of_layer(options.layers)
         self.patches = nn.Conv2d(3, options.hidden, options.patch, stride=options.patch)
         self.first = nn.Parameter(torch.zeros(1, 1, options.hidden))

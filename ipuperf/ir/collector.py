@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector stands still while a program is built, lowered or simulated.
+"""Python's cyclic garbage collector stands still while a program is exported, built, lowered or simulated.
 
 All of these make very many objects that stay, and hardly any garbage; without this the collector walks over all of them
 again and again, a quarter of the whole time.

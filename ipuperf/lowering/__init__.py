@@ -1,5 +1,6 @@
 """Lowering: graphs of ops become trees of steps with cycles and bytes per tile. See ``docs/design.md``."""
 
+from .again import Again
 from .collective_merging import NO_MERGING, CollectiveMerging
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
@@ -31,6 +32,7 @@ from .tilevector import TileVector
 __all__ = [
     "NO_MERGING",
     "OUTLINE_THRESHOLD",
+    "Again",
     "Call",
     "Collective",
     "CollectiveMerging",

@@ -9,12 +9,6 @@ import numpy as np
 
 from .tilevector import TileVector
 
-_ROWS = 1 << 20
-"""Entries of the table of live counts that are worked on at a time."""
-
-_PIVOTS = 64
-"""Tiles with which later ones are compared (:func:`_foremost`)."""
-
 
 class Totals(NamedTuple):
     """Per step: bytes of the IPU, bytes on the fullest tile, that tile; per tile: bytes at the step of the highest
@@ -32,88 +26,72 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
     ``live`` is ``int64[n, 3]``: index into ``vectors``, first step, one past the last step of each storage (nothing
     where the last is not after the first); ``always`` is what every tile holds besides.
 
-    Storages of the same vector are counted together, so the state of a step is a short row of counts: give equal
-    vectors once. Programs repeat themselves: each different row is looked at once. Bytes per tile are sums of products
-    of whole numbers far below 2**53, so the product in float64 is exact.
+    Few storages begin or end at a step, and most of them lie on few tiles: one vector of bytes per tile goes through
+    the steps, and what changes is added to it. Give equal vectors once: what begins where an equal one ends is no
+    change.
     """
     live = live[live[:, 2] > live[:, 1]]
-    used, kind = np.unique(live[:, 0], return_inverse=True)
-    vectors = [vectors[number] for number in used.tolist()]
-    changes = np.zeros(max(steps, int(live[:, 2].max(initial=0))) + 1, dtype=bool)
-    changes[0] = True
-    changes[live[:, 1:].ravel()] = True
-    moments = np.flatnonzero(changes[:steps])
-    states, index = _states(moments, kind, live, len(vectors))
-    table = _Tiles(vectors, always)
-    sums = states @ table.sums if len(vectors) else np.zeros(len(states), dtype=np.int64)
-    fullest, where = table.fullest(states)
-    length = np.diff(np.append(moments, steps))
-    total = np.repeat(sums[index], length)
-    highest = states[index[int(np.argmax(sums[index]))]] if len(index) else np.zeros(len(vectors), dtype=np.int64)
-    return Totals(total, np.repeat(fullest[index], length), np.repeat(where[index], length), table.bytes(highest))
+    changes = _changes(live, len(vectors))
+    moments, first = np.unique(np.append(0, changes[:, 0]), return_index=True)
+    inside = int(np.searchsorted(moments, steps))
+    length = np.diff(np.append(moments[:inside], steps))
+    sums = np.array([vector.total for vector in vectors], dtype=np.int64)
+    grown = np.append(0, np.cumsum(changes[:, 2] * sums[changes[:, 1]]))
+    ends = np.append(first[1:], len(changes) + 1)[:inside] - 1
+    total = grown[ends]
+    fullest, where = _fullest(vectors, always, changes, ends.tolist())
+    peak = np.zeros(len(always), dtype=np.int64)
+    if inside:
+        highest = int(moments[int(np.argmax(total))])
+        there = live[(live[:, 1] <= highest) & (highest < live[:, 2]), 0]
+        for number, count in zip(*np.unique(there, return_counts=True), strict=True):
+            peak += vectors[number].dense() * count
+    return Totals(np.repeat(total, length), np.repeat(fullest, length), np.repeat(where, length), peak)
 
 
-def _states(moments: np.ndarray, kind: np.ndarray, live: np.ndarray, kinds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Different rows of counts by kind (``int64[states, kinds]``), and the row of each moment."""
-    begin, end = np.searchsorted(moments, live[:, 1]), np.searchsorted(moments, live[:, 2])
-    change = np.concatenate(
-        [np.stack([begin, kind, np.ones_like(kind)]), np.stack([end, kind, -np.ones_like(kind)])], 1
-    )
-    change = change[:, np.argsort(change[0], kind="stable")]
-    known: dict[bytes, int] = {}
-    index = np.empty(len(moments), dtype=np.int64)
-    count = np.zeros(kinds, dtype=np.int32)
-    size = max(1, _ROWS // max(1, kinds))
-    for low in range(0, len(moments), size):
-        high = min(low + size, len(moments))
-        a, b = np.searchsorted(change[0], (low, high))
-        rows = np.zeros((high - low, kinds), dtype=np.int32)
-        np.add.at(rows, (change[0, a:b] - low, change[1, a:b]), change[2, a:b].astype(np.int32))
-        rows[0] += count
-        np.cumsum(rows, axis=0, out=rows)
-        count = rows[-1].copy()
-        width, data = kinds * rows.itemsize, rows.tobytes()
-        index[low:high] = [known.setdefault(data[n * width : (n + 1) * width], len(known)) for n in range(high - low)]
-    states = np.frombuffer(b"".join(known), dtype=np.int32).reshape(len(known), kinds)
-    return states.astype(np.int64), index
+def _changes(live: np.ndarray, kinds: int) -> np.ndarray:
+    """``int64[n, 3]``: step, vector, how many more of it live from this step on; by step, then vector."""
+    places = np.concatenate([live[:, 1], live[:, 2]]) * max(1, kinds) + np.tile(live[:, 0], 2)
+    more = np.repeat(np.array([1, -1]), len(live))
+    places, which = np.unique(places, return_inverse=True)
+    counts = np.zeros(len(places), dtype=np.int64)
+    np.add.at(counts, which, more)
+    found = np.stack([places // max(1, kinds), places % max(1, kinds), counts], axis=1)
+    return found[counts != 0]
 
 
-class _Tiles:
-    """Bytes of all vectors on every tile; the fullest is looked for where it can be (:func:`_foremost`)."""
+def _fullest(
+    vectors: Sequence[TileVector], always: np.ndarray, changes: np.ndarray, ends: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes on the fullest tile, and the first such tile, each time so many changes are made as ``ends`` says."""
+    held = np.array(always, dtype=np.int64)
+    everywhere = 0  # what all tiles hold alike moves no maximum
+    parts = [_part(vector, held) for vector in vectors]
+    top, tile = np.empty(len(ends), dtype=np.int64), np.empty(len(ends), dtype=np.int64)
+    rows = changes[:, 1:].tolist()
+    done = 0
+    for moment, end in enumerate(ends):
+        for number, count in rows[done:end]:
+            base, there, more = parts[number]
+            everywhere += base * count
+            if there is None:
+                continue
+            if count == 1:
+                np.add(there, more, there)
+            else:
+                np.add(there, more * count, there)
+        done = end
+        tile[moment] = place = held.argmax()
+        top[moment] = held[place] + everywhere
+    return top, tile
 
-    def __init__(self, vectors: Sequence[TileVector], always: np.ndarray) -> None:
-        self._dense = np.array([vector.dense() for vector in vectors], dtype=np.int64).reshape(-1, len(always))
-        self._always = always
-        self.sums = self._dense.sum(axis=1)
-        self._tiles = _foremost(np.vstack([self._dense, always]))
 
-    def fullest(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes on the fullest tile in each state, and the first such tile."""
-        dense = self._dense[:, self._tiles].astype(np.float64)
-        top, tile = np.empty(len(states), dtype=np.int64), np.empty(len(states), dtype=np.int64)
-        size = max(1, _ROWS // max(1, len(self._tiles)))
-        for low in range(0, len(states), size):
-            held = states[low : low + size].astype(np.float64) @ dense + self._always[self._tiles]
-            place = held.argmax(axis=1)
-            tile[low : low + size] = self._tiles[place]
-            top[low : low + size] = held[np.arange(len(held)), place]
-        return top, tile
-
-    def bytes(self, state: np.ndarray) -> np.ndarray:
-        """Bytes per tile in one state, without what is always live."""
-        return state @ self._dense
-
-
-def _foremost(held: np.ndarray) -> np.ndarray:
-    """Tiles (columns of ``held``), ascending, without such as hold no more of anything than an earlier one: whatever is
-    live, they are never the first of the fullest. A tile is compared with the one before it (most vectors are a few
-    runs of equal tiles; rows that never rise say nothing), then with the first tiles that are left."""
-    kept: list[int] = []
-    rises = held[:, 1:] > held[:, :-1]
-    tiles = np.append(0, 1 + np.flatnonzero(rises.any(axis=0)))
-    rest = np.ascontiguousarray(held[rises.any(axis=1)][:, tiles].T)
-    while len(tiles) and len(kept) < _PIVOTS:
-        kept.append(int(tiles[0]))
-        more = (rest[1:] > rest[0]).any(axis=1)
-        tiles, rest = tiles[1:][more], rest[1:][more]
-    return np.append(np.array(kept, dtype=np.int64), tiles)
+def _part(vector: TileVector, held: np.ndarray) -> tuple[int, np.ndarray | None, np.ndarray]:
+    """A vector as what it adds to every tile, where else it adds something to ``held``, and what."""
+    values, stops = vector.run_values, vector.run_stops
+    base = int(values[-1])  # the last tiles are those without a piece
+    rest = np.flatnonzero(values != base)
+    if not len(rest):
+        return base, None, values
+    low, high = int(stops[rest[0] - 1]) if rest[0] else 0, int(stops[rest[-1]])
+    return base, held[low:high], vector.dense()[low:high] - base

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
+from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
@@ -89,6 +90,7 @@ class CompiledModel:
     compilation_time: timedelta
 
 
+@collector_paused()
 def compile_model(
     module: torch.nn.Module,
     options: Options,
@@ -179,6 +181,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             host_processes=options._host_processes,
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
+            again=True,
             floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
         )

@@ -1,14 +1,16 @@
-"""Exports that are kept on disk by their content: ``Options.enableExecutableCaching`` and ``POPTORCH_CACHE_DIR``.
+"""Exports that are kept by their content: in the process, and on disk (``Options.enableExecutableCaching`` and
+``POPTORCH_CACHE_DIR``).
 
 An export is the greatest part of a compilation. It depends on the module's code, its attributes, the shapes of its
 arguments and the versions of PyTorch and ipuperf (:mod:`~ipuperf.poptorch.content`), not on the strategy, the
-accumulation, the replicas, the optimiser or the machine: programs that differ in these are lowered from one file. A
+accumulation, the replicas, the optimiser or the machine: programs that differ in these are lowered from one export. A
 file of another version or a damaged one is written anew. Several processes may use one folder: files appear whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ import torch
 from . import archive
 from .codec import NotStorable
 from .content import UnknownContent, digest_of
-from .export_store import restored, stored
+from .export_reuse import Newest
+from .export_store import lasting, restored, stored
 from .export_trace import Traced
 from .log import logger
 
 _KIND = "export"
+_KEPT: Newest[Traced] = Newest()
 
 
 def cached(
@@ -32,7 +36,7 @@ def cached(
     training: bool,
     trace: Callable[[], Traced],
 ) -> Traced:
-    """``trace()``, or what it gave for the same content, in this process or another.
+    """``trace()``, or what it gave for the same content, in this process or (with a folder) another.
 
     Args:
         folder: where exports are kept; None: nowhere. It is made where it does not exist.
@@ -40,19 +44,35 @@ def cached(
         tensors: those in it, of which only shapes and types count.
         training: whether the export is that of a training program.
     """
-    if folder is None:
-        return trace()
     try:
         kinds = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
-        path = Path(folder, f"{digest_of(module, arguments, kinds, training)}.poptorch")
+        digest = digest_of(module, arguments, kinds, training)
     except UnknownContent as error:
-        logger.warning("The export of %s is not kept in %s: it depends on %s", type(module).__name__, folder, error)
+        if folder is not None:
+            name = type(module).__name__
+            logger.warning("The export of %s is not kept in %s: it depends on %s", name, folder, error)
         return trace()
-    found = _read(path)
+    key, path = digest.encode(), None if folder is None else Path(folder, f"{digest}.poptorch")
+    found = _KEPT.get(key)
     if found is None:
-        found = trace()
+        found = (None if path is None else _read(path)) or _written(path, trace())
+        with suppress(NotStorable):  # what no file could hold is not kept either
+            _KEPT.put(key, lasting(found))
+    elif path is not None and not path.exists():
         _write(path, found)
     return found
+
+
+def _written(path: Path | None, traced: Traced) -> Traced:
+    """A new export; it is kept on disk too, where that is asked for."""
+    if path is not None:
+        _write(path, traced)
+    return traced
+
+
+def forget() -> None:
+    """Exports are no longer kept in this process."""
+    _KEPT.clear()
 
 
 def _read(path: Path) -> Traced | None:

@@ -12,7 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -48,12 +48,46 @@ class Unknown(Exception):
     """A program holds something that :func:`_content` cannot tell from another."""
 
 
-class Kept:
-    """Simplified programs by their content, as many as have :data:`_NODES` nodes together."""
+class HasGraph(Protocol):
+    """Something with a graph."""
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """Its ops."""
+
+
+_Item = TypeVar("_Item", bound=HasGraph)
+
+
+class Newest(Generic[_Item]):
+    """What was used last, by content: as much as has ``nodes`` nodes together."""
 
     def __init__(self, nodes: int = _NODES) -> None:
         self.nodes = nodes
-        self._found: OrderedDict[bytes, Simplified] = OrderedDict()
+        self._found: OrderedDict[bytes, _Item] = OrderedDict()
+
+    def get(self, key: bytes | None) -> _Item | None:
+        """What is kept under ``key``, None where nothing is; it was used now."""
+        if key is None or key not in self._found:
+            return None
+        self._found.move_to_end(key)
+        return self._found[key]
+
+    def put(self, key: bytes, item: _Item) -> None:
+        """Keep ``item``; what was not used for the longest time goes."""
+        self._found[key] = item
+        sizes = {key: len(found.graph.nodes) for key, found in self._found.items()}
+        while sum(sizes.values()) > self.nodes:
+            key, _ = self._found.popitem(last=False)
+            del sizes[key]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._found.clear()
+
+
+class Kept(Newest[Simplified]):
+    """Simplified programs by their content."""
 
     def simplified(self, program: Any, simplify: Callable[[Any], Any], annotation: Annotation) -> Simplified:
         """``simplify(program)``, or what it gave for a program of the same content.
@@ -64,23 +98,14 @@ class Kept:
             annotation: what is said of a node besides its op and its value.
         """
         key, given = content(program, annotation), dict(program.constants)
-        if key is not None and key in self._found:
-            self._found.move_to_end(key)
-            found = self._found[key]
+        found = self.get(key)
+        if found is not None:
             return Simplified(found.graph_module, found.graph_signature, given)
         done = simplify(program)
         made = Simplified(done.graph_module, done.graph_signature, dict(done.constants))
         if key is not None and made.constants.keys() <= given.keys():
-            self._found[key] = Simplified(made.graph_module, made.graph_signature, {})
-            self._forget()
+            self.put(key, Simplified(made.graph_module, made.graph_signature, {}))
         return made
-
-    def _forget(self) -> None:
-        """The programs that were not used for the longest time go."""
-        sizes = {key: len(found.graph.nodes) for key, found in self._found.items()}
-        while sum(sizes.values()) > self.nodes:
-            key, _ = self._found.popitem(last=False)
-            del sizes[key]
 
 
 def content(program: Any, annotation: Annotation) -> bytes | None:

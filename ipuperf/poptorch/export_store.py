@@ -67,6 +67,21 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
     return Traced(program, uses, results, multi_convs)
 
 
+def lasting(traced: Traced) -> Traced:
+    """The traced program without anything that the module could change later: constants are copies, marks anew.
+
+    Raises:
+        NotStorable: see :func:`stored`.
+    """
+    tensors: list[torch.Tensor] = []
+    content = stored(traced, tensors)
+    tensors = [tensor.detach().clone() for tensor in tensors]
+    program = traced.program
+    copied = Simplified(program.graph_module, program.graph_signature, decode(content["constants"], tensors))
+    uses, results, multi_convs = (decode(content[name], tensors) for name in ("uses", "results", "multi_convs"))
+    return Traced(copied, uses, results, multi_convs)
+
+
 def _node(node: torch.fx.Node, tensors: list[torch.Tensor]) -> list[Any]:
     if node.op not in ("placeholder", "call_function", "output"):
         raise NotStorable(f"the region {node.target!r}")

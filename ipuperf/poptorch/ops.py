@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import aten_marks
+from .aten_lowering import narrowed
 from .blocks import isRunningOnIpu, recorder
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
@@ -297,7 +298,10 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     if input.dim() != src.dim():
         raise Error(f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})")
     if input.dtype != src.dtype:
-        raise Error(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
+        types = [narrowed(tensor.dtype) if isRunningOnIpu() else tensor.dtype for tensor in (input, src)]
+        if types[0] != types[1]:
+            raise Error(f"input and src tensor must have same dtype. ({types[0]} vs {types[1]})")
+        src = src.to(input.dtype)
     return input.index_copy(dim, _indices("dynamic_update", dim, start, size, 1, input), src)
 
 

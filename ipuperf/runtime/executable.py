@@ -21,6 +21,7 @@ from ipuperf.ops.float8 import needed_architecture
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating
+from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Executable:
         sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
         prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
         outlining: see :func:`ipuperf.lowering.lower`.
+        again: a program that an earlier one of the process differs from in counts alone is not lowered anew
+            (:mod:`ipuperf.lowering.again`).
         floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
             (:class:`~ipuperf.numerics.FloatingPointException`).
         report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
@@ -98,6 +101,7 @@ class Executable:
         front_end: bool = True,
         callback_threads: int | None = 1,
         host_processes: int = 1,
+        again: bool = False,
         floating_point_exceptions: bool = False,
         report_name: str = "",
     ) -> None:
@@ -106,6 +110,7 @@ class Executable:
         self.sync_pattern = sync_pattern
         self.merging = merging
         self.outlining = outlining
+        self.again = again
         self.prefetch_depth = prefetch_depth
         self.front_end = front_end
         self.callback_threads = callback_threads
@@ -158,17 +163,21 @@ class Executable:
     @cached_property
     def device_program(self) -> DeviceProgram:
         """The program lowered for the machine."""
-        from ipuperf.lowering import NO_MERGING, lower
+        from ipuperf.lowering import NO_MERGING, Again, lower
 
-        return lower(
-            self.ir,
-            self.machine,
-            name=self.name,
-            strict_memory=self.settings.strict_memory,
-            sync_pattern=self.sync_pattern,
-            merging=self.merging or NO_MERGING,
-            outlining=self.outlining,
-        )
+        how: dict[str, Any] = {
+            "strict_memory": self.settings.strict_memory,
+            "sync_pattern": self.sync_pattern,
+            "merging": self.merging or NO_MERGING,
+            "outlining": self.outlining,
+        }
+
+        def lowered() -> DeviceProgram:
+            return lower(self.ir, self.machine, name=self.name, **how)
+
+        if not self.again:
+            return lowered()
+        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(how.values()), lowered)
 
     @cached_property
     def trace(self) -> Trace:

@@ -40,14 +40,15 @@ CONSTANTS = {
         COORDINATES SHARPNESS, ops/scatter.py COMBINED
         """,
     BOOKKEEPING: """
+        lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
-        _GROWTH, lowering/sweep.py _ROWS _PIVOTS, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
+        _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,
         simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
         simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
-        ops/gather.py PIECE, ops/native.py WORTH,
+        ops/gather.py PIECE, ops/native.py WORTH WORTH_ONEDNN,
         ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipuperf.lowering import TileVector, sweep
+from ipuperf.lowering import TileVector
+from ipuperf.lowering.sweep import sweep
 
 TILES = 7
 VECTORS = st.lists(st.lists(st.integers(0, 60), min_size=TILES, max_size=TILES), min_size=1, max_size=5)
@@ -14,15 +15,11 @@ STORAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12), st.integers
 
 
 @settings(max_examples=200, deadline=None)
-@given(VECTORS, STORAGES, st.lists(st.integers(0, 40), min_size=TILES, max_size=TILES), st.integers(1, 4))
-def test_totals_are_those_of_each_step(vectors, storages, always, rows):
-    dense, steps = np.array(vectors), 12
+@given(VECTORS, STORAGES, st.lists(st.integers(0, 40), min_size=TILES, max_size=TILES), st.integers(1, 13))
+def test_totals_are_those_of_each_step(vectors, storages, always, steps):
+    dense = np.array(vectors)
     live = np.array([(kind % len(vectors), a, b) for kind, a, b in storages], dtype=np.int64).reshape(-1, 3)
-    sweep._ROWS, kept = rows, sweep._ROWS
-    try:
-        found = sweep.sweep(steps, [TileVector.of(v) for v in dense], live, np.array(always))
-    finally:
-        sweep._ROWS = kept
+    found = sweep(steps, [TileVector.of(v) for v in dense], live, np.array(always))
     states = np.array([sum((dense[k] for k, a, b in live if a <= t < b), np.zeros(TILES, int)) for t in range(steps)])
     assert found.total.tolist() == states.sum(axis=1).tolist()
     assert found.fullest.tolist() == (states + always).max(axis=1).tolist()
@@ -31,6 +28,6 @@ def test_totals_are_those_of_each_step(vectors, storages, always, rows):
 
 
 def test_nothing_alive():
-    found = sweep.sweep(3, [], np.empty((0, 3), dtype=np.int64), np.array([1, 5, 5]))
+    found = sweep(3, [], np.empty((0, 3), dtype=np.int64), np.array([1, 5, 5]))
     assert (found.total.tolist(), found.fullest.tolist(), found.where.tolist()) == ([0] * 3, [5] * 3, [1] * 3)
     assert found.peak.tolist() == [0, 0, 0]

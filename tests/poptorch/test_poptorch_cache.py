@@ -16,7 +16,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.poptorch import archive, export  # noqa: E402
+from ipuperf.lowering.lower import Lowering  # noqa: E402
+from ipuperf.poptorch import archive, export, export_cache  # noqa: E402
 from ipuperf.poptorch.content import UnknownContent, digest_of  # noqa: E402
 
 FACTOR = 2.0
@@ -43,8 +44,9 @@ class Model(torch.nn.Module):
 
 @pytest.fixture
 def traces(monkeypatch: Any) -> list[int]:
-    """One entry for each export that was made."""
+    """One entry for each export that was made; what this process knew before counts as unknown."""
     made: list[int] = []
+    export_cache.forget()
     inner = export.trace
 
     def counted(*arguments: Any) -> Any:
@@ -56,7 +58,7 @@ def traces(monkeypatch: Any) -> list[int]:
 
 
 def run(folder: Any, module: Any, *, batch: int = 2, training: bool = True, **options: Any) -> Any:
-    made = poptorch.Options().enableExecutableCaching(str(folder)).showCompilationProgressBar(False)
+    made = poptorch.Options().enableExecutableCaching(folder and str(folder)).showCompilationProgressBar(False)
     for name, value in options.items():
         getattr(made, name)(value)
     model = poptorch.trainingModel(module, made) if training else poptorch.inferenceModel(module, made)
@@ -77,6 +79,27 @@ def test_the_second_program_is_lowered_from_the_file(tmp_path: Path, traces: lis
     assert second.seen.tolist() == [1, 1, 1]
     run(tmp_path, Model(), deviceIterations=3)
     assert len(traces) == 1
+
+
+def test_a_process_exports_once_without_a_folder(traces: list[int], tmp_path: Path) -> None:
+    run(None, Model(), batch=6)
+    second = Model()
+    wanted = second(torch.ones(6, 3))
+    found = run(None, second, batch=6)
+    torch.testing.assert_close(found["x"], wanted["x"].detach())
+    assert len(traces) == 1
+    run(tmp_path, Model(), batch=6)
+    assert len(traces) == len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_kept_does_not_change_with_the_module(traces: list[int]) -> None:
+    first, second = Model(), Model()
+    wanted = second(torch.ones(2, 3))
+    run(None, first)
+    first.table.fill_(100.0)
+    found = run(None, second)
+    assert len(traces) == 1
+    torch.testing.assert_close(found["x"], wanted["x"].detach())
 
 
 def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], monkeypatch: Any) -> None:
@@ -101,6 +124,36 @@ def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], mo
     assert len(traces) == 8
 
 
+class Pipelined(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        with poptorch.Block("one", ipu_id=0):
+            x = torch.relu(self.one(x))
+        with poptorch.Block("two", ipu_id=1):
+            return poptorch.identity_loss(self.two(x) ** 2, "mean")
+
+
+def test_another_accumulation_is_neither_exported_nor_lowered_again(traces: list[int], monkeypatch: Any) -> None:
+    lowered: list[int] = []
+    inner = Lowering.program
+    monkeypatch.setattr(Lowering, "program", lambda self: lowered.append(1) or inner(self))
+    for accumulation, iterations in ((7, 1), (9, 1), (17, 1), (9, 3), (19, 4)):
+        options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
+        options.Training.gradientAccumulation(accumulation)
+        images = torch.ones(accumulation * iterations, 8)
+        executable = poptorch.compile_offline(Pipelined(), options, images).executable
+        found, wanted = executable.device_program, executable.on(executable.machine)
+        wanted.again = False
+        assert found.describe() == wanted.device_program.describe()
+        assert found.memory.variables == wanted.device_program.memory.variables
+        assert executable.trace.summary() == wanted.trace.summary()
+    assert len(traces) == 1
+    assert len(lowered) == 2 + 5  # with one device iteration and with several; five times to compare
+
+
 def test_damaged_files_and_those_of_another_version_are_written_anew(
     tmp_path: Path, traces: list[int], monkeypatch: Any
 ) -> None:
@@ -109,13 +162,16 @@ def test_damaged_files_and_those_of_another_version_are_written_anew(
     good = path.read_bytes()
     for content in (b"", b"no zip", good[: len(good) // 2]):
         path.write_bytes(content)
+        export_cache.forget()
         run(tmp_path, Model())
         assert path.read_bytes() == good
     assert len(traces) == 4
     with monkeypatch.context() as other:
         other.setattr(archive, "_NUMBER", archive._NUMBER + 1)
+        export_cache.forget()
         run(tmp_path, Model())
     assert path.read_bytes() != good
+    export_cache.forget()
     run(tmp_path, Model())
     assert (len(traces), path.read_bytes()) == (6, good)
 
@@ -213,3 +269,20 @@ def test_a_cached_function_counts_by_its_code() -> None:
 def test_what_has_no_digest() -> None:
     with pytest.raises(UnknownContent):
         digest_of(iter([1]))
+
+
+def test_a_model_that_keeps_the_handles_of_its_hooks_is_kept(tmp_path: Path, traces: list[int]) -> None:
+    """Found again however many hooks the process made in between; another hook is another program."""
+
+    def hooked(factor: float) -> Model:
+        torch.manual_seed(0)
+        model = Model()
+        model.handles = [model.linear.register_forward_hook(lambda module, inputs, result: result * factor)]
+        return model
+
+    first = run(tmp_path, hooked(2.0))
+    torch.nn.Identity().register_forward_hook(lambda *_: None)
+    torch.testing.assert_close(run(tmp_path, hooked(2.0)), first)
+    assert len(traces) == 1
+    run(tmp_path, hooked(3.0))
+    assert len(traces) == 2

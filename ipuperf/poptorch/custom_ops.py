@@ -98,15 +98,17 @@ def _no_native_gradient(ctx: Any, *grads: Any) -> Any:
 _custom_op.register_autograd(_no_native_gradient)
 
 
-def lower_custom_op(low: Lowering, inputs: Sequence[Value], examples: Sequence[Value], given: str) -> list[Tensor]:
+def lower_custom_op(
+    low: Lowering, inputs: Sequence[Value], examples: Sequence[torch.Tensor | Tensor], given: str
+) -> list[Tensor]:
     """The op in a program (see :mod:`~ipuperf.poptorch.aten_poptorch`)."""
     name, domain, version, attributes = json.loads(given)
     op_class = _CLASSES.get((name, domain, version))
     if op_class is None:
         raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
-    names = [f"{low.naming}_{number}" for number in range(len(low.shapes))]
+    names = [f"{low.naming}_{number}" for number in range(len(examples))]
     made = make_all(op_class, [low.tensor(value) for value in inputs], names, **attributes)
-    wanted = [TensorSpec(shape, dtype) for shape, dtype in zip(low.shapes, low.dtypes, strict=True)]
+    wanted = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
     if [tensor.spec for tensor in made] != wanted:
         found = ", ".join(str(tensor.spec) for tensor in made)
         raise Error(

@@ -44,7 +44,7 @@ class PoplarExecutor(CallData, Times, Files):
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         super().__init__(model, options, training=training, optimizer=optimizer)
-        self._tie()
+        self._ties = Ties(self, self._model)
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -170,13 +170,14 @@ class PoplarExecutor(CallData, Times, Files):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._options._freeze()
-        self._tie()
-
-    def _tie(self) -> None:
-        """A module that is trained fetches its weights from here."""
         self._ties = Ties(self, self._model)
+        self._tied()
+
+    def _tied(self) -> PoplarExecutor:
+        """A module that is trained fetches its weights from here by itself. ``Error``: another executor trains it."""
         if self._training:
             self._ties.tie()
+        return self
 
     # -- the module --------------------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ def trainingModel(
     Raises:
         Error: the module is trained by another executor, which has to be destroyed first.
     """
-    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)
+    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)._tied()
 
 
 def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | None = None) -> PoplarExecutor:
@@ -275,7 +276,7 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
     if edit_opts_fn is not None:
         edit_opts_fn(options)
     module = StoredModule(stored)
-    made = PoplarExecutor(module, options, training=stored.training)
+    made = PoplarExecutor(module, options, training=stored.training)._tied()
     made._optimiser = optimiser_of(stored.model["optimiser"], module)
     made.per_replica_params = {name: tuple(given) for name, given in stored.model["grouped"].items()}
     made._compile_stored(stored)

@@ -15,7 +15,7 @@ from .compilation import CompiledModel
 from .errors import Error, UnsupportedError, require
 from .optim import OptimiserSpec, optimiser_description
 from .options import Options
-from .wrapping import Ties, check_not_wrapped
+from .wrapping import Ties
 
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
 
@@ -37,8 +37,6 @@ class ExecutorState:
             raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
-        if training:
-            check_not_wrapped(model)
         self._model, self._mode = model, model.training
         self._options = Options() if options is None else options.clone()
         processes = self._options.Distributed.numProcesses

@@ -27,7 +27,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-class Words(Protocol):
+class Wording(Protocol):
     """Between the scalars of a parameter and what is shown of them."""
 
     def shown(self, scalars: Numbers) -> dict[str, float]:
@@ -47,11 +47,11 @@ class Plain:
         return {"rate": -value, "undamped": 1 - value}.get(kind, value)
 
     def shown(self, scalars: Numbers) -> dict[str, float]:
-        """See :class:`Words`."""
+        """See :class:`Wording`."""
         return {_WORDS.get(kind, kind): self._turned(kind, value) for kind, value in scalars.items()}
 
     def scalars(self, shown: Numbers, known: Numbers) -> dict[str, float]:
-        """See :class:`Words`."""
+        """See :class:`Wording`."""
         return {kind: self._turned(kind, shown[_WORDS.get(kind, kind)]) for kind in known}
 
 
@@ -71,7 +71,7 @@ class SgdProducts:
     sharing: int
 
     def shown(self, scalars: Numbers) -> dict[str, float]:
-        """See :class:`Words`."""
+        """See :class:`Wording`."""
         lr, decay = -scalars["rate"], scalars.get("weight_decay", 0.0)
         if "momentum" not in scalars:
             found = {"scaledLearningRate0": lr / self.loss_scaling}
@@ -89,7 +89,7 @@ class SgdProducts:
         return 1 if self.sharing else 2
 
     def scalars(self, shown: Numbers, known: Numbers) -> dict[str, float]:
-        """See :class:`Words`."""
+        """See :class:`Wording`."""
         if "momentum" not in known:
             lr = shown["scaledLearningRate0"] * self.loss_scaling
             found = {"rate": -lr}

@@ -19,7 +19,7 @@ from ipuperf.pipelines import LOSS_SCALE
 
 from .errors import Error
 from .log import logger
-from .optimizer_numbers import Plain, SgdProducts, Words
+from .optimizer_numbers import Plain, SgdProducts, Wording
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
@@ -135,7 +135,7 @@ def _values(scalars: Mapping[str, list[Variable]]) -> dict[str, float]:
     return {kind: float(np.asarray(members[0].data)) for kind, members in scalars.items()}
 
 
-def _words(compiled: CompiledModel, name: str) -> Words:
+def _words(compiled: CompiledModel, name: str) -> Wording:
     """How the numbers of a parameter are shown."""
     rule, variable = compiled.rule, compiled.exported.variables[name]
     assert rule is not None

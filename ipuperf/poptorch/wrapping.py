@@ -74,7 +74,8 @@ class Ties:
         Raises:
             Error: the module is tied already.
         """
-        check_not_wrapped(self._module)
+        if self._module in _TIES or isinstance(self._module, _Module):
+            raise Error(_WRAPPED)
         states = [*self._module.parameters(), *self._module.buffers()]
         for tensor in states:
             if not isinstance(tensor, torch.nn.Parameter) and type(tensor) is not torch.Tensor:
@@ -174,23 +175,12 @@ def _things(module: torch.nn.Module) -> list[Any]:
     return [*module.modules(), *module.parameters(), *module.buffers()]
 
 
-def plain_class(module: torch.nn.Module) -> type:
-    """The class a module has when it is not tied."""
-    return getattr(type(module), "_plain", type(module))
-
-
 def fetch_weights(module: torch.nn.Module) -> None:
     """Bring the newest weights of a module, or of one around it, to the host."""
     for thing in _things(module):
         ties = getattr(type(thing), "_ties", None)
         if isinstance(ties, Ties):
             ties.fetch()
-
-
-def check_not_wrapped(module: torch.nn.Module) -> None:
-    """Raise upstream's ``Error`` for a module that has been given to ``trainingModel`` and not been destroyed."""
-    if module in _TIES or isinstance(module, _Module):
-        raise Error(_WRAPPED)
 
 
 @contextmanager

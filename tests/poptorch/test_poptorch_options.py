@@ -117,8 +117,6 @@ def test_wrong_arguments(call, kind, message) -> None:  # type: ignore[no-untype
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda o: o.Training.setAutomaticLossScaling(True), "Training.setAutomaticLossScaling"),
-        (lambda o: o._Popart.set("automaticLossScalingSettings.enabled", True), "automaticLossScalingSettings.enabled"),
         (
             lambda o: o.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior.FloatDowncastToHalf),
             "Precision.halfFloatCasting",
@@ -132,7 +130,6 @@ def test_unsupported_options_raise_where_they_are_set(call, named) -> None:  # t
 
 def test_neutral_values_of_unsupported_options_are_accepted() -> None:
     options = poptorch.Options()
-    options.Training.setAutomaticLossScaling(False)
     options.Distributed.configureProcessId(0, 1)
     options.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior.HalfUpcastToFloat)
     assert options.effects() == []

@@ -193,6 +193,14 @@ def test_detaching_brings_the_weights() -> None:
     assert len(copies) == 1
 
 
+def test_a_module_that_trains_can_be_simulated() -> None:
+    """Offline programs tie nothing."""
+    module, _ = trained()
+    assert poptorch.compile_offline(module, None, X).executable.simulated_run_cycles
+    assert type(module) is not Normed
+    torch.testing.assert_close(module.scale.detach(), native().scale.detach())
+
+
 def test_buffers_have_to_be_tensors() -> None:
     class Other(torch.Tensor):
         pass

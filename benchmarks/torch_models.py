@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ STEP_BOUNDS = {
     "tiny BERT, float32": 0.8,
     "tiny BERT, float16": 1.3,
 }
-COMPILE_BOUND, AGAIN_BOUND = 6.0, 1.0
+COMPILE_BOUND, CACHED_BOUND, AGAIN_BOUND = 6.0, 1.0, 1.0
 
 
 class MnistCnn(nn.Module):
@@ -180,16 +181,29 @@ def compile_seconds(accumulation: int) -> float:
 
 
 def compiling(repeats: int = 1) -> list[dict[str, Any]]:
-    """Two rows: the first compilation of a process, and one more with another accumulation count."""
-    found = []
+    """Three rows: the first compilation of a process, the same from the cache on disk, and (after either) one more with
+    another accumulation count."""
+    new, cached, again = [], [], []
     for _ in range(repeats):
-        done = subprocess.run([sys.executable, __file__, "--compile"], capture_output=True, text=True, check=True)
-        found.append(tuple(float(word) for word in done.stdout.split()[-2:]))
-    first, again = (min(times) for times in zip(*found, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            for firsts in (new, cached):
+                first, second = _compiling_process(folder)
+                firsts.append(first)
+                again.append(second)
     return [
-        _row("compile BERT-Large, 16 IPUs", first, "budget", COMPILE_BOUND, 1.0),
-        _row("... with another accumulation", again, "budget", AGAIN_BOUND, 1.0),
+        _row("compile BERT-Large, 16 IPUs", min(new), "budget", COMPILE_BOUND, 1.0),
+        _row("... from the cache on disk", min(cached), "budget", CACHED_BOUND, 1.0),
+        _row("... with another accumulation", min(again), "budget", AGAIN_BOUND, 1.0),
     ]
+
+
+def _compiling_process(folder: str) -> tuple[float, float]:
+    """CPU seconds of two compilations in a process of their own, with this cache."""
+    environment = {**os.environ, "POPTORCH_CACHE_DIR": folder}
+    command = [sys.executable, __file__, "--compile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    first, second = (float(word) for word in done.stdout.split()[-2:])
+    return first, second
 
 
 def prepare() -> None:

@@ -25,8 +25,10 @@ fifty times as long.
 """
 for _name, _count in THREADS.items():  # before anything imports NumPy
     os.environ.setdefault(_name, _count)
-# Workers and the hundred programs that tests start find compiled what one of them compiled (0.4 s each, 6 s a worker).
+# Workers and the hundred programs that tests start find compiled what one of them compiled (0.4 s each, 6 s a worker);
+# so does the next run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

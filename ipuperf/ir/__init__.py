@@ -39,6 +39,7 @@ from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
 from .printing import format_schedule
+from .pruning import prune
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
 from .schedule import Precedence, changes, check_ambiguity, dependencies, roots, schedule
@@ -106,6 +107,7 @@ __all__ = [
     "gradient_name",
     "grouping_of",
     "phases_of",
+    "prune",
     "roots",
     "schedule",
 ]

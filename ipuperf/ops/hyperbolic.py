@@ -20,6 +20,11 @@ from .unary import Sqrt, Unary
 from .work import Work
 
 
+def _made(function: type[Unary], x: Tensor) -> Tensor:
+    """A function of a tensor, where ops are being written."""
+    return x.graph.operate(function, [x])
+
+
 class _Composed(Unary):
     """Base of functions that are compositions of others.
 
@@ -27,19 +32,17 @@ class _Composed(Unary):
         unary_steps: vertices of one operand, in order.
         binary_steps: vertices of two operands.
         scalar_steps: vertices of an operand and a number.
+        slope: the gradient of the operand from that of the result and the operand.
     """
 
     unary_steps: ClassVar[tuple[str, ...]] = ()
     binary_steps: ClassVar[tuple[str, ...]] = ()
     scalar_steps: ClassVar[tuple[str, ...]] = ()
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """The gradient ``grad`` of the result, times the derivative at ``x``."""
-        raise NotImplementedError
+    slope: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The derivative at the operand."""
-        return [self.slope(builder, builder.forward(self.inputs[0]), given(grads))]
+        """By :attr:`slope`, at the operand."""
+        return [self.slope(given(grads), builder.forward(self.inputs[0]))]
 
     def work(self) -> list[Work]:
         """One compute set for each step."""
@@ -57,10 +60,7 @@ class Asin(_Composed):
     type = "Asin"
     ufunc = np.arcsin
     unary_steps = ("ASIN",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g / sqrt(1 - x^2)``."""
-        return grad / builder.op(Sqrt, [-(x * x) + 1])
+    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, -(x * x) + 1))
 
 
 class Acos(_Composed):
@@ -70,10 +70,7 @@ class Acos(_Composed):
     ufunc = np.arccos
     unary_steps = ("ASIN", "NEGATE")
     scalar_steps = ("ADD",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``-g / sqrt(1 - x^2)``."""
-        return -(grad / builder.op(Sqrt, [-(x * x) + 1]))
+    slope = staticmethod(lambda grad, x: -(grad / _made(Sqrt, -(x * x) + 1)))
 
 
 class Atan(_Composed):
@@ -84,10 +81,7 @@ class Atan(_Composed):
     unary_steps = ("SQUARE", "SQRT", "ASIN")
     binary_steps = ("DIVIDE",)
     scalar_steps = ("ADD",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g / (1 + x^2)``."""
-        return grad / (x * x + 1)
+    slope = staticmethod(lambda grad, x: grad / (x * x + 1))
 
 
 class Sinh(_Composed):
@@ -98,10 +92,7 @@ class Sinh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("SUBTRACT",)
     scalar_steps = ("MULTIPLY",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g cosh(x)``."""
-        return grad * builder.op(Cosh, [x])
+    slope = staticmethod(lambda grad, x: grad * _made(Cosh, x))
 
 
 class Cosh(_Composed):
@@ -112,10 +103,7 @@ class Cosh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("ADD",)
     scalar_steps = ("MULTIPLY",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g sinh(x)``."""
-        return grad * builder.op(Sinh, [x])
+    slope = staticmethod(lambda grad, x: grad * _made(Sinh, x))
 
 
 class Asinh(_Composed):
@@ -126,10 +114,7 @@ class Asinh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("ADD",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g / sqrt(x^2 + 1)``."""
-        return grad / builder.op(Sqrt, [x * x + 1])
+    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, x * x + 1))
 
 
 class Acosh(_Composed):
@@ -140,10 +125,7 @@ class Acosh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("SUBTRACT",)
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g / sqrt(x^2 - 1)``."""
-        return grad / builder.op(Sqrt, [x * x - 1])
+    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, x * x - 1))
 
 
 class Atanh(_Composed):
@@ -154,7 +136,4 @@ class Atanh(_Composed):
     unary_steps = ("NEGATE", "LOGARITHM")
     binary_steps = ("DIVIDE",)
     scalar_steps = ("ADD", "ADD", "MULTIPLY")
-
-    def slope(self, builder: GradientBuilder, x: Tensor, grad: Tensor) -> Tensor:
-        """``g / (1 - x^2)``."""
-        return grad / (-(x * x) + 1)
+    slope = staticmethod(lambda grad, x: grad / (-(x * x) + 1))

@@ -4,6 +4,7 @@ from .build import Pipeline, build_pipeline
 from .model import (
     LOSS_SCALE,
     Activation,
+    AutomaticLossScale,
     CombinedRule,
     Data,
     GradientOutput,
@@ -26,6 +27,7 @@ __all__ = [
     "LOSS_SCALE",
     "RECOMPUTATIONS",
     "Activation",
+    "AutomaticLossScale",
     "BuildRequest",
     "CombinedRule",
     "Data",

@@ -31,7 +31,8 @@ from ipuperf.ops import (
 )
 
 from .clipping import Reduced, check_limit, clip
-from .model import GRADIENT_SCALE, PipelineError, Training
+from .loss_scaling import LossScaling
+from .model import GRADIENT_SCALE, LOSS_SCALE, PipelineError, Training
 from .remote import remote_load, remote_store
 from .routine import Routine
 
@@ -69,6 +70,10 @@ class Weights:
             raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
         if training.variable_loss_scale and training.combined is not None:
             raise PipelineError("variable_loss_scale: the combined rule has its loss scale compiled in")
+        if training.automatic_loss_scale is not None and not training.variable_loss_scale:
+            raise PipelineError("automatic_loss_scale: the loss scale is compiled in; variable_loss_scale is needed")
+        automatic = training.automatic_loss_scale
+        self._scaling = None if automatic is None else LossScaling(builder, automatic)
         self._builder = builder
         self._training = training
         self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
@@ -94,6 +99,8 @@ class Weights:
         """Add gradients to their accumulators in a backward routine, each as soon as it is there."""
         mean = self._training.reduction == "running_mean"
         made: dict[Variable, list[Op]] = {}
+        if self._scaling is not None:
+            self._scaling.count(routine, grads, ipu)
         for variable, grad in grads:
             self._ipus[variable] = ipu
             if not self.accumulates:
@@ -177,9 +184,12 @@ class Weights:
             values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
             for routine in self._updates.values():
                 routine.call(scope, values)
-            return
         with CONTEXT.phase("update"):
-            self._clip_and_update(scope, gradients)
+            if self.clips:
+                self._clip_and_update(scope, gradients)
+            if self._scaling is not None:
+                names = (LOSS_SCALE, GRADIENT_SCALE)
+                self._scaling.update(scope, {key: held for key, held in self.scalars.items() if key[0] in names})
 
     def _clip_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
         """Reduce all gradients, limit their norm, update."""

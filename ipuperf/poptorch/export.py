@@ -100,6 +100,7 @@ class ExportedModel:
         states: the module's parameters and buffers by name.
         partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
         traced: what was lowered.
+        phases: the phase of each stage; -1 without phases.
         num_ipus: IPUs that are used, counted from 0.
     """
 
@@ -117,6 +118,7 @@ class ExportedModel:
     multi_convs: list[tuple[MultiConv, list[Op]]]
     states: dict[str, torch.Tensor] = field(repr=False)
     partition: Partition
+    phases: list[int]
     traced: Traced = field(repr=False)
     arguments: Structure = field(repr=False)
     results: Structure = field(repr=False)
@@ -254,6 +256,7 @@ class _Exporter:
         parts = list(writer.parts.values())
         assert [part.index for part in parts] == list(range(len(parts)))
         numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
+        phase_of = {place.stage: place.phase for place in places.used}
         stages = [part.description(numbers[part.place.stage]) for part in parts]
         self._drop_unused(stages)
         return ExportedModel(
@@ -274,6 +277,7 @@ class _Exporter:
             multi_convs=list(zip(self.traced.multi_convs, writer.multi_convs, strict=True)),
             states=self.states,
             partition=places,
+            phases=[phase_of[stage] for stage in numbers],
             traced=self.traced,
             arguments=arguments,
             results=self.traced.results,

@@ -7,7 +7,6 @@ the two (:class:`ipuperf.ops.If`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from ipuperf.functions.making import make_all
-from ipuperf.ir import Graph, Tensor, TensorSpec
+from ipuperf.ir import Graph, Tensor, TensorSpec, prune
 from ipuperf.ops import Identity, If
 
 from .aten_lowering import Lowering, ir_dtype
@@ -95,25 +94,3 @@ def refuse(flow: Flow, location: str | None) -> None:
         f"{location or ''}: what a body of poptorch.cond made{name} is used outside of it; "
         "a body cannot change tensors from outside in place: return the new value"
     )
-
-
-def prune(graph: Graph, sources: Sequence[Any]) -> list[Any]:
-    """Remove ops, constants and inputs of ``graph`` that no output needs; those of ``sources`` (one for each input)
-    that are left."""
-    needed, kept = set(graph.outputs), []
-    for op in reversed(graph.ops):
-        if any(t in needed for t in op.outputs):
-            kept.append(op)
-            needed.update(op.inputs)
-            continue
-        for tensor in op.inputs:
-            tensor.consumers.remove(op)
-        for tensor in op.outputs:
-            del graph.tensors[tensor.id]
-    graph.ops = kept[::-1]
-    pairs = [(t, s) for t, s in zip(graph.inputs, sources, strict=True) if t in needed]
-    for tensor in [t for t in graph.tensors.values() if t.producer is None and t not in needed]:
-        del graph.tensors[tensor.id]
-    graph.inputs = [t for t, _ in pairs]
-    graph.version += 1
-    return [s for _, s in pairs]

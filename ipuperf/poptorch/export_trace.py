@@ -35,11 +35,12 @@ from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
+from .export_constants import PlainTensors
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, masks_as_given, unchecked_distributions
+from .export_substitutes import SUBSTITUTES, masks_as_given, replaced_attributes, unchecked_distributions
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -166,7 +167,7 @@ def trace(
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
     with record_blocks(training) as recorder:
-        flat = _Flat(module, signature, arguments, recorder)
+        flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
@@ -176,6 +177,7 @@ def trace(
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
+                replaced_attributes(),
             )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
@@ -187,6 +189,7 @@ def trace(
             except Exception as error:
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
+    plain.made_constant(program)
     with _quiet(), _no_stacks():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None

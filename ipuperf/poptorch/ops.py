@@ -8,7 +8,7 @@ their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -369,30 +369,6 @@ class Attribute:
 # -- not here --------------------------------------------------------------------------------------------------------
 
 
-def custom_op(
-    inputs: Sequence[torch.Tensor],
-    name: str,
-    domain: str,
-    domain_version: int,
-    example_outputs: Sequence[torch.Tensor],
-    attributes: Mapping[str, Any] | None = None,
-) -> list[torch.Tensor]:
-    """An op that PopTorch brings along in C++, by its name: ``FastGatherLastDim``, a gather along the last axis.
-
-    ``UnsupportedError`` for others: they are C++ code for PopART.
-    """
-    if (name, domain, domain_version) == ("FastGatherLastDim", "poptorch.custom_ops", 1):
-        data, index = inputs
-        axis = (attributes or {}).get("axis", -1)
-        require(axis == -1, f"FastGatherLastDim: axis {axis} given, it is always the last one, -1")
-        shapes = [tuple(example.shape) for example in example_outputs]
-        require(
-            shapes == [tuple(index.shape)], f"FastGatherLastDim: example_outputs {shapes}, expected one like the index"
-        )
-        return [torch.gather(data, -1, index.long())]
-    _unsupported(f"custom_op ({name})", "it is C++ code for PopART; write it with PyTorch's ops")
-
-
 def fps(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
     _unsupported("fps", "there is no such op here")
@@ -401,13 +377,6 @@ def fps(*args: Any, **kwargs: Any) -> NoReturn:
 def nearest(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
     _unsupported("nearest", "there is no such op here")
-
-
-class CPU:
-    """Not supported: a call of the host in the middle of a program."""
-
-    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> NoReturn:
-        _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
 
 
 def _unsupported(name: str, reason: str) -> NoReturn:

@@ -526,7 +526,7 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
     for kind, (known, _) in _KINDS.items():
         if isinstance(optimizer, known):
-            ours = next((base for base in type(optimizer).__mro__ if base.__module__ == __name__), known)
+            ours: Any = next((base for base in type(optimizer).__mro__ if base.__module__ == __name__), known)
             if inspect.unwrap(type(optimizer).step) not in (inspect.unwrap(known.step), inspect.unwrap(ours.step)):
                 raise Error(f"Unsupported optimizer type {name}: its step() is its own; allowed are {_ALLOWED}")
             return kind

@@ -61,7 +61,10 @@ class DeviceState:
         variables = dict(_states(compiled))
         compiled.executable.evaluator.store_variables(list(variables.values()))
         self.states = {name: _tensor(variable.data) for name, variable in variables.items()}
+        scaling = current_loss_scaling(compiled)
         self.numbers = {**_shown_numbers(compiled), **self.given}
+        if compiled.rule is not None:
+            self.numbers[_LOSS_SCALING] = torch.tensor(scaling)
         self.pending = self.dirty = False
 
     def write(self, compiled: CompiledModel, *, numbers: bool = True) -> None:
@@ -158,6 +161,14 @@ def _loss_scaling(compiled: CompiledModel) -> float:
     held = [v for (scalar, _), v in compiled.pipeline.scalars.items() if scalar == LOSS_SCALE]
     assert compiled.rule is not None
     return float(np.asarray(held[0].data)) if held else float(compiled.rule.spec.loss_scaling)
+
+
+def current_loss_scaling(compiled: CompiledModel) -> float:
+    """What the program on the device multiplies the loss with."""
+    compiled.executable.evaluator.store_variables(
+        [v for (scalar, _), v in compiled.pipeline.scalars.items() if scalar == LOSS_SCALE]
+    )
+    return _loss_scaling(compiled)
 
 
 def _set_loss_scaling(compiled: CompiledModel, value: torch.Tensor | None) -> list[Variable]:

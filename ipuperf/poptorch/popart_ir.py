@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import DType, Graph, Op, Tensor
+from ipuperf.ir import DType, Graph, Op, Tensor, Variable
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
@@ -93,10 +93,11 @@ class _Writer:
 
     def _type(self, op: Op) -> str:
         """PopART's word for what changes a weight in a weight update, else the op's own."""
-        changed = {self._stands_for.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()}
-        if self._rule is None or op.phase != "update" or not changed & self._trained:
+        changed = [self._stands_for.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()]
+        trained = [tensor for tensor in changed if isinstance(tensor, Variable) and tensor in self._trained]
+        if self._rule is None or op.phase != "update" or not trained:
             return op.type
-        (variable,) = changed & self._trained
+        variable = trained[0]
         kind = self._rule.spec.kind
         if kind != "sgd":
             return _UPDATES.get(kind, op.type)

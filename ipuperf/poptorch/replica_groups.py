@@ -123,4 +123,4 @@ def with_grouping(parameter: torch.nn.Parameter, name: str, settings: dict[str, 
         settings[name] = tuple(setting_of(name, (comm_group_type, shards, variable_retrieval_mode)))
 
     kind = type(type(parameter).__name__, (type(parameter),), {"replicaGrouping": replicaGrouping})
-    return torch.Tensor._make_subclass(kind, parameter.detach(), parameter.requires_grad)  # type: ignore[return-value]
+    return torch.Tensor._make_subclass(kind, parameter.detach(), parameter.requires_grad)

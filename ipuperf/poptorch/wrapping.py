@@ -1,8 +1,8 @@
 """A module that an executor trains: its weights come from the IPUs when somebody looks at them.
 
-After a training call the newest weights are on the IPUs. The module, its parameters and its buffers are given classes of
-their own that fetch them before they answer (:class:`Ties`), so training copies nothing, and whoever looks gets what
-was trained. Copies and pickles are of the plain classes.
+After a training call the newest weights are on the IPUs. The module, its parameters and its buffers are given classes
+of their own that fetch them before they answer (:class:`Ties`), so training copies nothing, and whoever looks gets
+what was trained. Copies and pickles are of the plain classes.
 
 Source: poptorch: python/_poplar_executor.py, python/_impl.py, tests/weights_writing_test.py.
 """
@@ -129,7 +129,7 @@ class _Module:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         type(self)._ties.fetch()
-        _, _, *rest = super().__reduce_ex__(2)
+        rest = tuple(super().__reduce_ex__(2))[2:]
         return (copyreg._reconstructor, (type(self)._plain, object, None), *rest)  # type: ignore[attr-defined]
 
 
@@ -152,9 +152,9 @@ class _State:
 
     def _bare(self) -> torch.Tensor:
         """A plain tensor or parameter with this one's memory."""
-        tensor = self.detach()  # type: ignore[attr-defined]
+        tensor = self.detach()
         if issubclass(type(self)._plain, torch.nn.Parameter):
-            return torch.nn.Parameter(tensor, self.requires_grad)  # type: ignore[attr-defined]
+            return torch.nn.Parameter(tensor, self.requires_grad)
         return tensor
 
     def __copy__(self) -> torch.Tensor:

@@ -48,7 +48,7 @@ CONSTANTS = {
         simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,
         simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
         simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
-        ops/gather.py PIECE, ops/native.py WORTH,
+        ops/gather.py PIECE, ops/native.py WORTH WORTH_ONEDNN,
         ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,

@@ -20,10 +20,12 @@ def _noise(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype)
 
 
-@pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["MKL", "oneDNN"])
+def always(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the work is."""
     monkeypatch.setattr(native, "WORTH", 0)
+    if request.param == "oneDNN":
+        monkeypatch.setattr(native, "WORTH_ONEDNN", 1)
 
 
 def _by_pytorch(step: Any) -> bool:
@@ -34,6 +36,8 @@ def _by_pytorch(step: Any) -> bool:
     ("lhs", "rhs"),
     [
         (_noise(3, 4), _noise(4, 5)),
+        (_noise(4, 3).T, _noise(4, 5)),
+        (_noise(3, 4), _noise(5, 4).T),
         (_noise(4, 3).T, _noise(5, 4).T),
         (_noise(2, 3, 4), _noise(4, 5)),
         (_noise(2, 4, 3, 4).swapaxes(1, 2), _noise(2, 3, 4, 5)),
@@ -53,6 +57,17 @@ def test_products(lhs: np.ndarray, rhs: np.ndarray) -> None:
     first = out.copy()
     step()
     np.testing.assert_array_equal(out, first)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_large_products_are_done_by_onednn_where_there_is_one(monkeypatch: pytest.MonkeyPatch, missing: bool) -> None:
+    monkeypatch.setattr(native, "WORTH_ONEDNN", 60)
+    if missing:
+        monkeypatch.setattr(native.sys.modules["torch"].ops, "mkldnn", object())
+    lhs, rhs, out = _noise(2, 3, 4), _noise(2, 4, 5), np.empty((2, 3, 5), np.float32)
+    calls = [native.product(left, rhs[:, :, :size], out[..., :size].copy()) for left, size in ((lhs, 5), (lhs, 4))]
+    names = [call.args[1].func for call in calls]
+    assert [name is native._products for name in names] == [not missing, False]
 
 
 def test_what_pytorch_cannot_see_is_done_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""Weights come from the IPUs when somebody looks; a module has one executor that trains it (weights_writing_test.py)."""
+"""Weights come from the IPUs when somebody looks; a module has one executor that trains it (upstream:
+weights_writing_test.py)."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _masked(low: Lowering, x: Tensor, mask: Tensor, values: Tensor, accumulate: 
         len(same) > len(rest) or any(a not in (1, b) for a, b in zip(same[::-1], rest[::-1], strict=False))
     ):
         raise low.unsupported(
-            f"with a bool mask `x[mask] = values` is supported for values that are the same for each place, a number or "
+            "with a bool mask `x[mask] = values` is supported for values that are the same for each place, a number or "
             f"a shape that broadcasts to {rest}; {given} given, whose meaning depends on how many places there are"
         )
     values = reshaped(values, same if values.spec.elements != 1 else ())

@@ -156,7 +156,7 @@ def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[i
 
 
 def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Value, accumulate: bool = False) -> Tensor:
-    """``x[mask] = number`` for one bool mask; else values written (or, with ``accumulate``, added) where integer
+    """``x[mask] = values`` for one bool mask; else values written (or, with ``accumulate``, added) where integer
     tensors point (not negative at run time)."""
     x, masks = low.tensor(value), [i for i in indices if i is not None]
     if len(masks) == 1 and indices[0] is not None and isinstance(masks[0], Tensor) and masks[0].dtype == BOOL:
@@ -185,11 +185,20 @@ def _scattered(changes: Sequence[Change], reduce: str, include_self: bool = True
     return [not_equal(result, 0) for result in scattered(numbers, reduce, include_self)]
 
 
-def _masked(low: Lowering, x: Tensor, mask: Tensor, number: Tensor, accumulate: bool) -> Tensor:
-    if accumulate or number.spec.elements != 1:
-        raise low.unsupported("with a bool mask only `x[mask] = number` with one number is supported")
-    mask = reshaped(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
-    return where(mask, reshaped(number, ()), x)
+def _masked(low: Lowering, x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """``values``, the same for every place of the mask: a number, or one for each element of the axes behind it."""
+    rest, given = x.shape[len(mask.shape) :], values.shape
+    same = given[1:] if len(given) > len(rest) and given[0] == 1 else given
+    if values.spec.elements != 1 and (
+        len(same) > len(rest) or any(a not in (1, b) for a, b in zip(same[::-1], rest[::-1], strict=False))
+    ):
+        raise low.unsupported(
+            "with a bool mask `x[mask] = values` is supported for values that are the same for each place, a number or "
+            f"a shape that broadcasts to {rest}; {given} given, whose meaning depends on how many places there are"
+        )
+    values = reshaped(values, same if values.spec.elements != 1 else ())
+    mask = reshaped(mask, (*mask.shape, *(1,) * len(rest)))
+    return where(mask, x + values if accumulate else values, x)
 
 
 # -- changes along an axis ---------------------------------------------------------------------------------------------

@@ -292,7 +292,11 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    """A copy of ``input`` with ``size`` elements of dimension ``dim`` from ``start`` (a tensor) replaced by ``src``."""
+    """A copy of ``input`` with ``size`` elements of dimension ``dim`` from ``start`` (a tensor) replaced by ``src``.
+
+    Positions beyond the end go on from the begin: a device checks none (PopLibs, ``DynamicUpdateSlice1D``), and loops
+    of generation on the device write one behind the last (Optimum Graphcore).
+    """
     _check_tensor("dynamic_update", input)
     _check_tensor("dynamic_update", src)
     if input.dim() != src.dim():
@@ -302,7 +306,8 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
         if types[0] != types[1]:
             raise Error(f"input and src tensor must have same dtype. ({types[0]} vs {types[1]})")
         src = src.to(input.dtype)
-    return input.index_copy(dim, _indices("dynamic_update", dim, start, size, 1, input), src)
+    indices = _indices("dynamic_update", dim, start, size, 1, input)
+    return input.index_copy(dim, indices % input.shape[dim], src)
 
 
 def ctc_beam_search_decoder(

@@ -242,3 +242,35 @@ def test_memory_proportions_reach_lookups() -> None:
     shares = [op.available_memory_proportion for graph in program.all_graphs() for op in graph.ops
               if "available_memory_proportion" in op.declared]  # fmt: skip
     assert set(shares) == {0.25, 0.125}
+
+
+class _Masked(torch.nn.Module):
+    def __init__(self, values: Any, accumulate: bool) -> None:
+        super().__init__()
+        self.values = torch.nn.Parameter(values)
+        self.accumulate = accumulate
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x * 2).index_put_((mask,), self.values, self.accumulate)
+        return y, poptorch.identity_loss((y**2).sum(), "none")
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 4)])
+def test_a_bool_mask_writes_the_same_values_at_each_place(shape: tuple[int, ...], accumulate: bool) -> None:
+    """As Wav2Vec2 hides frames: values and gradients are PyTorch's."""
+    x, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False, False, True]])
+    module = _Masked(torch.randn(shape), accumulate)
+    expected = _Masked(module.values.detach().clone(), accumulate)
+    model = poptorch.trainingModel(module, optimizer=poptorch.optim.SGD(module.parameters(), lr=0.1))
+    found, _ = model(x, mask)
+    wanted, loss = expected(x, mask)
+    torch.testing.assert_close(found, wanted.detach())
+    loss.backward()
+    torch.testing.assert_close(module.values.detach(), (expected.values - 0.1 * expected.values.grad).detach())
+
+
+def test_values_that_depend_on_the_number_of_places_are_refused() -> None:
+    mask = torch.tensor([[True, False, True], [False, False, True]])
+    with pytest.raises(poptorch.Error, match=r"a shape that broadcasts to \(4,\); \(3, 4\) given"):
+        poptorch.inferenceModel(_Masked(torch.randn(3, 4), False))(torch.randn(2, 3, 4), mask)

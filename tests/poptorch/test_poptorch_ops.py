@@ -75,6 +75,18 @@ def test_loops_and_conditions() -> None:
             call()
 
 
+def test_a_dynamic_update_goes_on_from_the_begin() -> None:
+    class Update(torch.nn.Module):
+        def forward(self, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+            return poptorch.dynamic_update(x, torch.zeros(1, 2), 1, start, 2)
+
+    model = poptorch.inferenceModel(Update())
+    x = torch.ones(1, 5)
+    assert model(x, torch.tensor([3])).tolist() == [[1, 1, 1, 0, 0]]
+    assert model(x, torch.tensor([4])).tolist() == [[0, 1, 1, 1, 0]]
+    assert model(x, torch.tensor([5])).tolist() == [[0, 0, 1, 1, 1]]
+
+
 def test_dynamic_indices() -> None:
     x = torch.arange(10)
     assert poptorch.dynamic_slice(x, 0, torch.tensor([2]), 5, 2).tolist() == [2, 4, 6]

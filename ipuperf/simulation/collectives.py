@@ -14,6 +14,7 @@ sends of the collective that share a link taken into account; alone, a collectiv
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,17 +22,23 @@ from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
 from .instructions import StepPart
-from .recorder import Label
+from .network import Bundle, Send
+from .recorder import Flight, Label
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Link
-
-    from .gathering import Guest
     from .world import World
 
 
-_Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
-"""Owner of a flow, its route, its label, and what to call at its end."""
+class Members(ABC):
+    """Who takes part in a collective, as the parties of the simulation."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """The first round begins."""
+
+    @abstractmethod
+    def leave(self, ipu: int, parts: list[StepPart]) -> None:
+        """This IPU of the machine is through, which took so long from the first round on."""
 
 
 class _Prepared(NamedTuple):
@@ -40,7 +47,7 @@ class _Prepared(NamedTuple):
 
     chunk: int
     reduce: int
-    sends: list[_Send]
+    bundles: list[Bundle]
     ends: dict[int, int]
 
 
@@ -58,8 +65,9 @@ class CollectiveRun:
     Args:
         planner: gives the rounds.
         key: identifies it among those under way: leaf, IPU of the replica, group.
-        members: the parties, each with what to call when it may go on.
-        finished: called when the last member went on.
+        ipus: the members, IPUs of the machine.
+        members: told what happens to them.
+        finished: called before the last member goes on.
     """
 
     def __init__(
@@ -68,7 +76,8 @@ class CollectiveRun:
         planner: Planner,
         key: tuple[int, int, int],
         step: Collective,
-        members: Sequence[Guest],
+        ipus: Sequence[int],
+        members: Members,
         finished: Callable[[], None],
     ) -> None:
         self._events = world.events
@@ -76,21 +85,23 @@ class CollectiveRun:
         self._topology = world.topology
         self._key = key
         self._step = step
-        self._members = {guest.party.ipu: guest for guest in members}
+        self._ipus = tuple(ipus)
+        self._members = members
         self._finished = finished
-        self._sync = world.delays.collective_syncs.before(tuple(self._members))
-        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._members)))
+        self._sync = world.delays.collective_syncs.before(self._ipus)
+        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._ipus)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
-        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
+        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[Bundle], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
         self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
         self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
         self._open: dict[int, int] = {}
-        self._ends = dict.fromkeys(self._members, -1)
-        self._gone = 0
+        self._busy = 0
+        self._ends = dict.fromkeys(self._ipus, -1)
+        self._left = len(self._ipus)
         self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
@@ -109,8 +120,7 @@ class CollectiveRun:
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
         if self._round < 0:
-            for guest in self._members.values():
-                guest.party.parts.close("sync_external")
+            self._members.begin()
         self._round += 1
         self._start, self._next_start = self._events.now, -1
         number = self._rounds[self._round]
@@ -118,40 +128,46 @@ class CollectiveRun:
             self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
         self._open = dict(item.ends)
-        self._ends = dict.fromkeys(self._members, -1)
-        for owner, route, label, arrived in item.sends:
-            self._network.send(owner, route, item.chunk, label, arrived)
+        self._ends = dict.fromkeys(self._ipus, -1)
+        self._busy = len(self._ipus)
+        for bundle in item.bundles:
+            self._network.move(bundle, item.chunk, self._arrived)
 
     def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
         if item.sends not in self._sends:
-            ends = dict.fromkeys(self._members, 0)
+            ends = dict.fromkeys(self._ipus, 0)
             for pair in item.sends:
                 for ipu in pair:
                     ends[ipu] += 1
-            self._sends[item.sends] = ([self._send(number, *send) for number, send in enumerate(item.sends)], ends)
-        reduce = reduce_cycles(item, self._step, len(self._members))
+            sends = [self._send(number, *send) for number, send in enumerate(item.sends)]
+            self._sends[item.sends] = (self._network.bundles(sends), ends)
+        reduce = reduce_cycles(item, self._step, len(self._ipus))
         return _Prepared(item.chunk(self._step.bytes), reduce, *self._sends[item.sends])
 
-    def _send(self, number: int, source: int, destination: int) -> _Send:
-        """What is the same in each round about a send."""
-
-        def arrived() -> None:
-            for member in (source, destination):
-                self._open[member] -= 1
-                if self._open[member] == 0:
-                    self._member_done(member)
-
+    def _send(self, number: int, source: int, destination: int) -> Send:
         leaf, ipu, group = self._key
         owner = (1, leaf, ipu, group, number)
-        label = Label(self._step.kind, self._step.op_id, source)
-        return owner, self._topology.route(source, destination), label, arrived
+        return Send(owner, self._topology.route(source, destination), Label(self._step.kind, self._step.op_id, source))
 
-    def _member_done(self, member: int) -> None:
-        self._ends[member] = self._events.now
+    def _arrived(self, flights: Sequence[Flight]) -> None:
+        """These sends of the round are over."""
+        sends, left = self._plan.rounds[self._rounds[self._round]].sends, self._open
+        done = []
+        for flight in flights:
+            for ipu in sends[flight.owner[-1]]:
+                left[ipu] -= 1
+                if left[ipu] == 0:
+                    done.append(ipu)
+        if done:
+            self._members_done(done)
+
+    def _members_done(self, ipus: Sequence[int]) -> None:
+        self._ends.update(dict.fromkeys(ipus, self._events.now))
+        self._busy -= len(ipus)
         if self._round + 1 == len(self._rounds):
-            self._events.after(self._item.reduce, lambda: self._leave(member))
-        elif min(self._ends.values()) >= 0:
+            self._events.after(self._item.reduce, lambda: self._leave(ipus))
+        elif not self._busy:
             delay = self._item.reduce + self._sync
             self._next_start = self._events.now + delay
             self._events.after(delay, self._between)
@@ -177,11 +193,10 @@ class CollectiveRun:
             self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
         return self._parts[key]
 
-    def _leave(self, member: int) -> None:
-        self._members[member].party.parts.add(self._parts_of(member))
-        self._gone += 1
-        if self._gone == len(self._members):
-            self._known.clear()
-            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
+    def _leave(self, ipus: Sequence[int]) -> None:
+        parts = [self._parts_of(ipu) for ipu in ipus]
+        self._left -= len(ipus)
+        if not self._left:
             self._finished()
-        self._members[member].go_on()
+        for ipu, found in zip(ipus, parts, strict=True):
+            self._members.leave(ipu, found)

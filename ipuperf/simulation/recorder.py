@@ -35,15 +35,22 @@ class Ran(NamedTuple):
     iteration: int
 
 
+class Flight(NamedTuple):
+    """A send over the network: whose it is, ids of the links of its route, what it occupies, and what it is for."""
+
+    owner: tuple[int, ...]
+    links: tuple[int, ...]
+    resources: tuple[int, ...]
+    label: Label
+
+
 class Transferred(NamedTuple):
-    """A finished flow; ``links`` are link ids of its route, ``size`` its bytes."""
+    """Sends that began and ended together; ``size`` are the bytes of each."""
 
     start: int
     dur: int
-    owner: tuple[int, ...]
-    links: tuple[int, ...]
+    flights: tuple[Flight, ...]
     size: int
-    label: Label
 
 
 class LineKey(NamedTuple):

@@ -14,7 +14,7 @@ from ipuperf.trace import Words
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart
 from .kinds import kind_of, local_kind
-from .recorder import HostEvent, Ran, Transferred
+from .recorder import Flight, HostEvent, Ran, Transferred
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -274,31 +274,47 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    begins, durations, owners, links, sizes, labels = zip(*moved, strict=True) if moved else ((),) * 6
-    lengths = np.array(durations, dtype=np.int64)
-    ends, picked = unfolding.rows(np.array(begins, dtype=np.int64) + lengths)
-    start = ends - lengths[picked]
-    ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
-    order = np.lexsort((np.array([ranks[owner] for owner in owners], dtype=np.int64)[picked], start))
-    start, picked = start[order], picked[order]
-    crossed = np.array(list(map(len, links)), dtype=np.int64)[picked]
-    flows = np.repeat(np.arange(len(start)), crossed)
+    counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
 
     def spread(values: Sequence[int]) -> np.ndarray:
-        return np.array(values, dtype=np.int64)[picked][flows]
+        return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(label.kind, len(kinds)) for label in labels]
+    flights = [flight for row in moved for flight in row.flights]
+    lengths = spread([row.dur for row in moved])
+    ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
+    start = ends - lengths[picked]
+    ranks = {owner: rank for rank, owner in enumerate(sorted({flight.owner for flight in flights}))}
+    order = np.lexsort((np.array([ranks[flight.owner] for flight in flights], dtype=np.int64)[picked], start))
+    start, picked = start[order], picked[order]
+    sent = _FlightColumns(flights)
+    crossed = sent.crossed[picked]
+    flows = np.repeat(np.arange(len(start)), crossed)
+    row = picked[flows]
+    within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
     return {
         "transfer": flows,
-        "link_id": np.array([link for row in picked.tolist() for link in links[row]], dtype=np.int64),
+        "link_id": sent.links[sent.first[row] + within],
         "start": start[flows],
-        "dur": lengths[picked][flows],
-        "bytes": spread(sizes),
-        "op_id": spread([label.op_id for label in labels]),
-        "kind": Words(tuple(kinds), spread(kind)),
-        "ipu": spread([label.ipu for label in labels]),
+        "dur": lengths[row],
+        "bytes": spread([moving.size for moving in moved])[row],
+        "op_id": sent.op_id[row],
+        "kind": Words(sent.kinds, sent.kind[row]),
+        "ipu": sent.ipu[row],
     }
+
+
+class _FlightColumns:
+    """Sends as columns: number of links, place of the first one among ``links``, op, kind (of ``kinds``) and IPU."""
+
+    def __init__(self, flights: Sequence[Flight]) -> None:
+        self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)
+        self.first = np.cumsum(self.crossed) - self.crossed
+        self.links = np.array([link for flight in flights for link in flight.links], dtype=np.int64)
+        self.op_id = np.array([flight.label.op_id for flight in flights], dtype=np.int64)
+        self.ipu = np.array([flight.label.ipu for flight in flights], dtype=np.int64)
+        kinds: dict[str, int] = {}
+        self.kind = np.array([kinds.setdefault(flight.label.kind, len(kinds)) for flight in flights], dtype=np.int64)
+        self.kinds = tuple(kinds)
 
 
 def host_rows(

@@ -144,6 +144,7 @@ def _build(
         delays=delays,
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
+        stride=lanes,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
 from ipuperf.simulation.event_loop import EventLoop
-from ipuperf.simulation.network import Network
+from ipuperf.simulation.network import Network, Send
 from ipuperf.simulation.recorder import Label, Recorder
 
 POD4 = load_machine("pod4")
@@ -28,7 +28,8 @@ def ends(sends, seed=None):
     for number, (time, size) in enumerate(sends):
 
         def send(number=number, size=size):
-            network.send((number,), ROUTE, size, Label("p2p", 0, 0), lambda: found.update({number: events.now}))
+            sent = Send((number,), ROUTE, Label("p2p", 0, 0))
+            network.send([sent], size, lambda _: found.update({number: events.now}))
 
         events.after(time, send)
     events.exhaust(lambda: None)

@@ -13,7 +13,6 @@ from ..host import Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
-from ..recorder import Label
 from ..world import World
 
 HostKey = tuple[int, tuple[int, ...], str]
@@ -71,8 +70,8 @@ class HostExchangeKind(SharedKind[HostExchange]):
         party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
-        route = self.world.topology.host_route(party.ipu, copy.direction == "d2h")
-        party.send(route, copy.bytes, Label("stream", step.op_id, party.ipu), done, number)
+        topology, stores = self.world.topology, copy.direction == "d2h"
+        party.send(lambda ipu: topology.host_route(ipu, stores), copy.bytes, ("stream", step.op_id), done, number)
 
     def _meet(self, guest: Guest, step: HostExchange, end: str) -> None:
         """The party has arrived at the ``begin`` or ``end``; it goes on one external sync after the last one.

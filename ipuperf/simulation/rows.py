@@ -50,7 +50,8 @@ class ExecutedRows:
     The lane of the I/O tiles shows what they execute and nothing else.
 
     Args:
-        processes: the finished processes.
+        placement: IPU of the machine by replica and IPU of the replica.
+        processes: the finished processes, of all replicas or of the first, which then stands for all.
         recorded: rows of each of them.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
@@ -60,6 +61,7 @@ class ExecutedRows:
     def __init__(
         self,
         tree: ProgramTree,
+        placement: Sequence[Sequence[int]],
         processes: Sequence[IpuProcess],
         recorded: Sequence[Sequence[Ran]],
         unfolding: Unfolding,
@@ -67,6 +69,7 @@ class ExecutedRows:
         run_cycles: int,
     ) -> None:
         self._tree = tree
+        self._placement = placement
         self._processes = processes
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
@@ -80,9 +83,7 @@ class ExecutedRows:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         lengths = np.array([segment.dur for segment in tree.segments], dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
-        keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
-        order = np.lexsort(keys)
-        self._columns = {name: values[order] for name, values in columns.items()}
+        self._columns = _sorted(columns)
         self._used, first = np.unique(self._columns["segment"], return_index=True)
         self._used = self._used[np.argsort(first)]
 
@@ -113,22 +114,37 @@ class ExecutedRows:
 
     def instances(self) -> Columns:
         """Table ``instances``."""
-        columns = self._columns
-        ipus = np.array([process.ipu for process in self._processes])
-        replicas = np.array([process.replica for process in self._processes])
+        columns = self._of_all_replicas()
+        indices = np.array([process.index for process in self._processes])
+        replicas = columns["process"] // (len(indices) // self._simulated)
+        place = indices[columns["process"] % len(indices)]
         names = np.zeros(len(self._tree.segments), dtype=np.int64)
         names[self._used] = np.arange(len(self._used))
         return {
             "instance": np.arange(len(columns["start"])),
             "segment": names[columns["segment"]],
-            "ipu": ipus[columns["process"]],
-            "replica": replicas[columns["process"]],
+            "ipu": np.array(self._placement)[replicas, place],
+            "replica": replicas,
             "micro_batch": np.where(self._outside()[columns["segment"]], -1, columns["batch"]),
             "iteration": columns["iteration"],
             "start": columns["start"],
             "dur": columns["dur"],
             "parent": np.zeros(len(columns["start"]), dtype=np.int64),
         }
+
+    @property
+    def _simulated(self) -> int:
+        """Replicas that were simulated."""
+        return self._processes[-1].replica + 1
+
+    def _of_all_replicas(self) -> Columns:
+        """The rows sorted, with those of replicas that were not simulated."""
+        count, own = len(self._placement), len(self._columns["start"])
+        if self._simulated == count:
+            return self._columns
+        columns = {name: np.tile(values, count) for name, values in self._columns.items()}
+        columns["process"] += np.repeat(np.arange(count) * len(self._processes), own)
+        return _sorted(columns)
 
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
@@ -205,6 +221,13 @@ class ExecutedRows:
 
     def _lane(self, segment: Segment) -> int:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
+
+
+def _sorted(columns: Columns) -> Columns:
+    """Rows of processes by start, process, end and number."""
+    keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
+    order = np.lexsort(keys)
+    return {name: values[order] for name, values in columns.items()}
 
 
 def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from ..gathering import Gathering, Guest
 from ..instructions import LeafStep, StepPart
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
+from ..symmetry import AllAlike
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
@@ -34,41 +35,6 @@ class Guests(Members):
         """It goes on."""
         self._guests[ipu].party.parts.add(parts)
         self._guests[ipu].go_on()
-
-
-class AllAlike(Members):
-    """One party stands for the ``count`` members of all groups.
-
-    Both methods raise :class:`.errors.Asymmetric` when they do not do the same at the same time.
-    """
-
-    def __init__(self, guest: Guest, count: int) -> None:
-        self._guest = guest
-        self._events = guest.party.world.events
-        self._left = count
-        self._begun = self._ended = -1
-        self._parts: list[StepPart] = []
-
-    def begin(self) -> None:
-        """All have waited until now."""
-        if self._begun < 0:
-            self._begun = self._events.now
-            self._guest.party.parts.close("sync_external")
-        self._require(self._begun == self._events.now)
-
-    def leave(self, ipu: int, parts: list[StepPart]) -> None:
-        """It is the same for every one; the party goes on with the last."""
-        if self._ended < 0:
-            self._ended, self._parts = self._events.now, parts
-        self._require(self._ended == self._events.now and (parts is self._parts or parts == self._parts))
-        self._left -= 1
-        if not self._left:
-            self._guest.party.parts.add(parts)
-            self._guest.go_on()
-
-    def _require(self, alike: bool) -> None:
-        if not alike:
-            raise Asymmetric(f"not all replicas go through {self._guest.leaf.step.name!r} alike")
 
 
 @simulates(Collective)

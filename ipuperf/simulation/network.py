@@ -290,7 +290,7 @@ class Network:
             if len(self._shares) == _RATES_KEPT:
                 self._shares.clear()
             shares = self._shares[key] = _shares(key, self._capacity)
-        if any([len(share) > 1 for share in shares]):
+        if max(map(len, shares)) > 1:
             pairs = list(zip(self._flows, shares, strict=True))
             self._flows = [
                 flow if len(share) == 1 else flow.part(places) for flow, share in pairs for _, places in share

@@ -85,8 +85,8 @@ def simulate(
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
         host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
-        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; begins
-            again where replicas turn out to differ.
+        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
+            begins again where replicas turn out to differ.
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run

@@ -153,6 +153,9 @@ class CollectiveRun:
     def _arrived(self, flights: Sequence[Flight]) -> None:
         """These sends of the round are over."""
         sends, left = self._plan.rounds[self._rounds[self._round]].sends, self._open
+        if len(flights) == len(sends):
+            self._members_done(self._ipus)
+            return
         done = []
         for flight in flights:
             for ipu in sends[flight.owner[-1]]:

@@ -15,6 +15,7 @@ sends of the collective that share a link taken into account; alone, a collectiv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,10 +23,12 @@ from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
 from .instructions import StepPart
-from .network import Bundle, Send
+from .network import Bundle, Network, Send
 from .recorder import Flight, Label
 
 if TYPE_CHECKING:
+    from ipuperf.machine import Topology
+
     from .world import World
 
 
@@ -42,13 +45,14 @@ class Members(ABC):
 
 
 class _Prepared(NamedTuple):
-    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, and how many
-    of them begin or end at each member."""
+    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, how many of
+    them begin or end at each member, and whether that is the same number."""
 
     chunk: int
     reduce: int
     bundles: list[Bundle]
     ends: dict[int, int]
+    even: bool
 
 
 class _Over(NamedTuple):
@@ -59,11 +63,29 @@ class _Over(NamedTuple):
     ends: dict[int, int]
 
 
+class RoundTemplates:
+    """Sends of rounds, bundled once for all collectives that have them: with the number of a send as the end of its
+    owner, and how many of them begin or end at each IPU."""
+
+    def __init__(self, network: Network, topology: Topology) -> None:
+        self._network = network
+        self._topology = topology
+        self._known: dict[tuple[tuple[int, int], ...], tuple[list[Bundle], dict[int, int]]] = {}
+
+    def of(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[Bundle], dict[int, int]]:
+        """Those of the sends between these IPUs."""
+        if pairs not in self._known:
+            sends = [Send((number,), self._topology.route(*pair), pair[0]) for number, pair in enumerate(pairs)]
+            self._known[pairs] = (self._network.bundles(sends), dict(Counter(ipu for pair in pairs for ipu in pair)))
+        return self._known[pairs]
+
+
 class CollectiveRun:
     """One execution of a collective by one group, from the moment all members are there.
 
     Args:
         planner: gives the rounds.
+        templates: give their sends.
         key: identifies it among those under way: leaf, IPU of the replica, group.
         ipus: the members, IPUs of the machine.
         members: told what happens to them.
@@ -74,6 +96,7 @@ class CollectiveRun:
         self,
         world: World,
         planner: Planner,
+        templates: RoundTemplates,
         key: tuple[int, int, int],
         step: Collective,
         ipus: Sequence[int],
@@ -82,9 +105,10 @@ class CollectiveRun:
     ) -> None:
         self._events = world.events
         self._network = world.network
-        self._topology = world.topology
+        self._templates = templates
         self._key = key
         self._step = step
+        self._label = Label(step.kind, step.op_id)
         self._ipus = tuple(ipus)
         self._members = members
         self._finished = finished
@@ -92,7 +116,6 @@ class CollectiveRun:
         self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._ipus)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
-        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[Bundle], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
         self._next_start = self._events.now + self._sync
@@ -102,6 +125,7 @@ class CollectiveRun:
         self._busy = 0
         self._ends = dict.fromkeys(self._ipus, -1)
         self._left = len(self._ipus)
+        self._alike = True  # all members ended each round together, with as many sends
         self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
@@ -130,25 +154,16 @@ class CollectiveRun:
         self._open = dict(item.ends)
         self._ends = dict.fromkeys(self._ipus, -1)
         self._busy = len(self._ipus)
+        owner = (1, *self._key)
         for bundle in item.bundles:
-            self._network.move(bundle, item.chunk, self._arrived)
+            self._network.move(bundle, owner, item.chunk, self._label, self._arrived)
 
     def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
-        if item.sends not in self._sends:
-            ends = dict.fromkeys(self._ipus, 0)
-            for pair in item.sends:
-                for ipu in pair:
-                    ends[ipu] += 1
-            sends = [self._send(number, *send) for number, send in enumerate(item.sends)]
-            self._sends[item.sends] = (self._network.bundles(sends), ends)
         reduce = reduce_cycles(item, self._step, len(self._ipus))
-        return _Prepared(item.chunk(self._step.bytes), reduce, *self._sends[item.sends])
-
-    def _send(self, number: int, source: int, destination: int) -> Send:
-        leaf, ipu, group = self._key
-        owner = (1, leaf, ipu, group, number)
-        return Send(owner, self._topology.route(source, destination), Label(self._step.kind, self._step.op_id, source))
+        bundles, ends = self._templates.of(item.sends)
+        even = len(set(ends.values())) == 1
+        return _Prepared(item.chunk(self._step.bytes), reduce, bundles, ends, even)
 
     def _arrived(self, flights: Sequence[Flight]) -> None:
         """These sends of the round are over."""
@@ -158,7 +173,7 @@ class CollectiveRun:
             return
         done = []
         for flight in flights:
-            for ipu in sends[flight.owner[-1]]:
+            for ipu in sends[flight.owner[0]]:
                 left[ipu] -= 1
                 if left[ipu] == 0:
                     done.append(ipu)
@@ -168,6 +183,7 @@ class CollectiveRun:
     def _members_done(self, ipus: Sequence[int]) -> None:
         self._ends.update(dict.fromkeys(ipus, self._events.now))
         self._busy -= len(ipus)
+        self._alike = self._alike and self._item.even and len(ipus) == len(self._ipus)
         if self._round + 1 == len(self._rounds):
             self._events.after(self._item.reduce, lambda: self._leave(ipus))
         elif not self._busy:
@@ -197,7 +213,8 @@ class CollectiveRun:
         return self._parts[key]
 
     def _leave(self, ipus: Sequence[int]) -> None:
-        parts = [self._parts_of(ipu) for ipu in ipus]
+        known = self._parts_of(ipus[0])
+        parts = [known if self._alike else self._parts_of(ipu) for ipu in ipus]
         self._left -= len(ipus)
         if not self._left:
             self._finished()

@@ -50,18 +50,19 @@ _ROUTES_KEPT = 65536
 
 class Send(NamedTuple):
     """A transfer to be: ``owner`` identifies it among those in flight (a tuple of integers, the same in every iteration
-    of a loop), ``route`` is its way, ``label`` what it is for."""
+    of a loop), ``route`` is its way, ``ipu`` the IPU of the machine that asks for it."""
 
     owner: tuple[int, ...]
     route: tuple[Link, ...]
-    label: Label
+    ipu: int
 
 
 class Bundle(NamedTuple):
-    """Sends of one latency."""
+    """Sends of one latency, which occupy these ``resources``."""
 
     latency: int
     flights: tuple[Flight, ...]
+    resources: tuple[tuple[int, ...], ...]
 
 
 Done = Callable[[tuple[Flight, ...]], None]
@@ -71,16 +72,29 @@ Done = Callable[[tuple[Flight, ...]], None]
 class NetworkFlow:
     """Sends in flight that began together and have had the same rate since.
 
-    ``resources`` are what each of them occupies, ``bytes`` what each moves. Since the time ``since``, when
-    ``remaining`` units of each were left, each has had ``rate`` units per cycle, with which it ends at the time ``end``
-    (never, before it has a rate). They are not parted if they are ``one``.
+    ``resources`` are what each of them occupies, ``owner`` is what their owners begin with, ``bytes`` what each moves.
+    Since the time ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with
+    which it ends at the time ``end`` (never, before it has a rate). They are not parted if they are ``one``.
     """
 
-    __slots__ = ("bytes", "done", "end", "flights", "one", "rate", "remaining", "resources", "since", "start")
+    __slots__ = (
+        "bytes", "done", "end", "flights", "label", "one", "owner", "rate", "remaining", "resources", "since", "start",
+    )  # fmt: skip
 
-    def __init__(self, flights: tuple[Flight, ...], size: int, done: Done, one: bool) -> None:
+    def __init__(
+        self,
+        flights: tuple[Flight, ...],
+        resources: tuple[tuple[int, ...], ...],
+        owner: tuple[int, ...],
+        size: int,
+        label: Label,
+        done: Done,
+        one: bool,
+    ) -> None:
         self.flights = flights
-        self.resources = tuple([flight.resources for flight in flights])
+        self.resources = resources
+        self.owner = owner
+        self.label = label
         self.bytes = size
         self.done = done
         self.one = one
@@ -91,9 +105,9 @@ class NetworkFlow:
         self.end = _NEVER
 
     @property
-    def owner(self) -> tuple[int, ...]:
-        """That of the first send."""
-        return self.flights[0].owner
+    def first(self) -> tuple[int, ...]:
+        """Owner of the first send."""
+        return self.owner + self.flights[0].owner
 
     def part(self, places: Sequence[int]) -> NetworkFlow:
         """These of its sends.
@@ -102,8 +116,10 @@ class NetworkFlow:
             Asymmetric: they are one.
         """
         if self.one:
-            raise Asymmetric(f"the {self.flights[0].label.kind} transfers of the replicas are not equally fast")
-        flow = NetworkFlow(tuple([self.flights[place] for place in places]), self.bytes, self.done, False)
+            raise Asymmetric(f"the {self.label.kind} transfers of the replicas are not equally fast")
+        flights = tuple([self.flights[place] for place in places])
+        resources = tuple([self.resources[place] for place in places])
+        flow = NetworkFlow(flights, resources, self.owner, self.bytes, self.label, self.done, False)
         flow.start, flow.since, flow.remaining = self.start, self.since, self.remaining
         flow.rate, flow.end = self.rate, self.end
         return flow
@@ -194,14 +210,17 @@ class Network:
             SimulationError: one of them has no route.
         """
         found: dict[int, list[Flight]] = {}
-        for owner, route, label in sends:
+        for owner, route, ipu in sends:
             way = self._way(route)
             if not way.links:
-                raise SimulationError(f"IPU {label.ipu}: a {label.kind} transfer without a route")
-            found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, label))
-        return [Bundle(latency, tuple(flights)) for latency, flights in found.items()]
+                raise SimulationError(f"IPU {ipu}: a transfer without a route")
+            found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
+        return [
+            Bundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
+            for latency, flights in found.items()
+        ]
 
-    def send(self, sends: Iterable[Send], size: int, done: Done) -> None:
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
 
         Raises:
@@ -210,18 +229,21 @@ class Network:
         bundles = self.bundles(sends)
         if len(bundles) > 1:
             raise Asymmetric("the transfers of the replicas have different latencies")
-        self.move(bundles[0], size, done, one=True)
+        self.move(bundles[0], (), size, label, done, one=True)
 
-    def move(self, bundle: Bundle, size: int, done: Done, one: bool = False) -> None:
-        """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there.
+    def move(
+        self, bundle: Bundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
+    ) -> None:
+        """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
+        ``owner``.
 
         The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        flow = NetworkFlow(bundle.flights, size, done, one)
+        flow = NetworkFlow(bundle.flights, bundle.resources, owner, size, label, done, one)
         if bundle.latency:
             at = self._events.now + bundle.latency
-            self._entering[flow.owner] = (flow, at)
+            self._entering[flow.first] = (flow, at)
             if at not in self._due:
                 self._due[at] = []
                 self._events.after(bundle.latency, lambda: self._enter_all(at))
@@ -251,7 +273,7 @@ class Network:
 
     def _enter_all(self, at: int) -> None:
         for flow in self._due.pop(at):
-            del self._entering[flow.owner]
+            del self._entering[flow.first]
             self._enter(flow)
 
     def _enter(self, flow: NetworkFlow) -> None:
@@ -305,16 +327,18 @@ class Network:
         self._planned = -1
         ended = [flow for flow in self._flows if flow.end <= now]
         self._flows = [flow for flow in self._flows if flow.end > now]
-        ended.sort(key=lambda flow: flow.owner)
+        ended.sort(key=lambda flow: flow.first)
         self._changed()
         for flow in ended:
-            self._recorder.transfer(Transferred(flow.start, now - flow.start, flow.flights, flow.bytes))
+            self._recorder.transfer(
+                Transferred(flow.start, now - flow.start, flow.owner, flow.flights, flow.bytes, flow.label)
+            )
         for flow in ended:
             flow.done(flow.flights)
 
 
 def _owners(flow: NetworkFlow) -> tuple[tuple[int, ...], ...]:
-    return tuple([flight.owner for flight in flow.flights])
+    return (flow.owner, *[flight.owner for flight in flow.flights])
 
 
 def _shares(flows: Sequence[tuple[tuple[int, ...], ...]], capacity: Sequence[int]) -> list[_Shares]:

@@ -137,19 +137,19 @@ class Party:
         if asks:
             yield from self.wait(ask_all)
 
-    def send(self, way: Way, size: int, label: tuple[str, int], done: Callable[[], None], number: int = 0) -> None:
-        """Start a transfer of its own, ``label``: kind and op; of those that are under way the one of this number."""
+    def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
+        """Start a transfer of its own, of those that are under way the one of this number."""
         world = self.world
         sends = []
         for replica in world.alike(self.replica):
             owner = self.number + (replica - self.replica) * world.stride
             ipu = world.placement[replica][self.index]
-            sends.append(Send((0, owner, number, 0, 0), way(ipu), Label(*label, ipu)))
-        world.network.send(sends, size, lambda _: done())
+            sends.append(Send((0, owner, number, 0, 0), way(ipu), ipu))
+        world.network.send(sends, size, label, lambda _: done())
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
         """Start a transfer of its own and wait for its end."""
-        yield from self.wait(lambda done: self.send(way, size, (kind, op_id), done))
+        yield from self.wait(lambda done: self.send(way, size, Label(kind, op_id), done))
 
 
 def _succeed(event: Event) -> None:

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Label:
-    """What a transfer is for: its kind in the trace, the op, and the IPU (machine number) that asked for it."""
+    """What a transfer is for: its kind in the trace and the op."""
 
     kind: str
     op_id: int
-    ipu: int
 
 
 class Ran(NamedTuple):
@@ -36,21 +35,24 @@ class Ran(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """A send over the network: whose it is, ids of the links of its route, what it occupies, and what it is for."""
+    """A send over the network: whose it is, ids of the links of its route, what it occupies, and the IPU (machine
+    number) that asked for it."""
 
     owner: tuple[int, ...]
     links: tuple[int, ...]
     resources: tuple[int, ...]
-    label: Label
+    ipu: int
 
 
 class Transferred(NamedTuple):
-    """Sends that began and ended together; ``size`` are the bytes of each."""
+    """Sends that began and ended together: bytes of each (``size``), and what their owners begin with (``owner``)."""
 
     start: int
     dur: int
+    owner: tuple[int, ...]
     flights: tuple[Flight, ...]
     size: int
+    label: Label
 
 
 class LineKey(NamedTuple):

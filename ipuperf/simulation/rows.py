@@ -302,42 +302,55 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns
     def spread(values: Sequence[int]) -> np.ndarray:
         return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    flights = [flight for row in moved for flight in row.flights]
+    sent = _Sent(moved)
     lengths = spread([row.dur for row in moved])
     ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
     start = ends - lengths[picked]
-    ranks = {owner: rank for rank, owner in enumerate(sorted({flight.owner for flight in flights}))}
-    order = np.lexsort((np.array([ranks[flight.owner] for flight in flights], dtype=np.int64)[picked], start))
+    order = np.lexsort((sent.rank[sent.row][picked], start))
     start, picked = start[order], picked[order]
-    sent = _FlightColumns(flights)
-    crossed = sent.crossed[picked]
+    crossed = sent.crossed[sent.row[picked]]
     flows = np.repeat(np.arange(len(start)), crossed)
     row = picked[flows]
     within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
+    kinds: dict[str, int] = {}
+    kind = [kinds.setdefault(moving.label.kind, len(kinds)) for moving in moved]
     return {
         "transfer": flows,
-        "link_id": sent.links[sent.first[row] + within],
+        "link_id": sent.links[sent.first[sent.row[row]] + within],
         "start": start[flows],
         "dur": lengths[row],
         "bytes": spread([moving.size for moving in moved])[row],
-        "op_id": sent.op_id[row],
-        "kind": Words(sent.kinds, sent.kind[row]),
-        "ipu": sent.ipu[row],
+        "op_id": spread([moving.label.op_id for moving in moved])[row],
+        "kind": Words(tuple(kinds), spread(kind)[row]),
+        "ipu": sent.ipu[sent.row[row]],
     }
 
 
-class _FlightColumns:
-    """Sends as columns: number of links, place of the first one among ``links``, op, kind (of ``kinds``) and IPU."""
+class _Sent:
+    """The sends of all transfers as columns, those that come again once: number of links, place of the first one among
+    ``links``, IPU, and rank by owner. ``row`` is the one of each send that was made."""
 
-    def __init__(self, flights: Sequence[Flight]) -> None:
+    def __init__(self, moved: Sequence[Transferred]) -> None:
+        flights: list[Flight] = []
+        owners: list[tuple[int, ...]] = []
+        places: dict[tuple[tuple[int, ...], int], int] = {}
+        firsts = []
+        for _, _, owner, own, _, _ in moved:
+            key = (owner, id(own))
+            if key not in places:
+                places[key] = len(flights)
+                flights += own
+                owners += [owner + flight.owner for flight in own]
+            firsts.append(places[key])
+        counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
+        before = np.cumsum(counts) - counts
+        self.row = np.arange(counts.sum()) + np.repeat(np.array(firsts, dtype=np.int64) - before, counts)
+        ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
+        self.rank = np.array([ranks[owner] for owner in owners], dtype=np.int64)
         self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)
         self.first = np.cumsum(self.crossed) - self.crossed
         self.links = np.array([link for flight in flights for link in flight.links], dtype=np.int64)
-        self.op_id = np.array([flight.label.op_id for flight in flights], dtype=np.int64)
-        self.ipu = np.array([flight.label.ipu for flight in flights], dtype=np.int64)
-        kinds: dict[str, int] = {}
-        self.kind = np.array([kinds.setdefault(flight.label.kind, len(kinds)) for flight in flights], dtype=np.int64)
-        self.kinds = tuple(kinds)
+        self.ipu = np.array([flight.ipu for flight in flights], dtype=np.int64)
 
 
 def host_rows(

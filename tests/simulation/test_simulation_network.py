@@ -29,8 +29,8 @@ def ends(sends, seed=None):
     for number, (time, size) in enumerate(sends):
 
         def send(number=number, size=size):
-            sent = Send((number,), ROUTE, Label("p2p", 0, 0))
-            network.send([sent], size, lambda _: found.update({number: events.now}))
+            sent = Send((number,), ROUTE, 0)
+            network.send([sent], size, Label("p2p", 0), lambda _: found.update({number: events.now}))
 
         events.after(time, send)
     events.exhaust(lambda: None)
@@ -88,9 +88,11 @@ def moved(groups):
 
     def move(size, pairs, owner):
         routes = [POD16.topology.route(*pair) for pair in pairs]
-        sends = [Send((owner[0], owner[1] + n), route, Label("p2p", 0, 0)) for n, route in enumerate(routes)]
+        sends = [Send((owner[0], owner[1] + n), route, 0) for n, route in enumerate(routes)]
         for bundle in network.bundles(sends):
-            network.move(bundle, size, lambda done: found.update({one.owner: events.now for one in done}))
+            network.move(
+                bundle, (), size, Label("p2p", 0), lambda done: found.update({one.owner: events.now for one in done})
+            )
 
     for time, *what in groups:
         events.after(time, partial(move, *what))

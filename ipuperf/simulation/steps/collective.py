@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ipuperf.lowering.steps import Collective
 
 from ..algorithms import Planner
-from ..collectives import CollectiveRun, Members
+from ..collectives import CollectiveRun, Members, RoundTemplates
 from ..errors import Asymmetric
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep, StepPart
@@ -47,6 +47,8 @@ class CollectiveKind(SharedKind[Collective]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
+        self._templates = RoundTemplates(world.network, world.topology)
+        self._templates = RoundTemplates(world.network, world.topology)
         self._arriving: Gathering[CollectiveKey] = Gathering()
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
@@ -82,8 +84,9 @@ class CollectiveKind(SharedKind[Collective]):
         yield from party.wait(start)
 
     def _start(self, key: CollectiveKey, step: Collective, ipus: Sequence[int], members: Members) -> None:
-        run = CollectiveRun(self.world, self._planner, key, step, ipus, members, lambda: self._close(key))
-        self._runs[key] = run
+        self._runs[key] = CollectiveRun(
+            self.world, self._planner, self._templates, key, step, ipus, members, lambda: self._close(key)
+        )
 
     def _close(self, key: CollectiveKey) -> None:
         del self._runs[key]

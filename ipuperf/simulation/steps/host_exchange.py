@@ -13,6 +13,7 @@ from ..host import Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
+from ..recorder import Label
 from ..world import World
 
 HostKey = tuple[int, tuple[int, ...], str]
@@ -71,7 +72,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
         topology, stores = self.world.topology, copy.direction == "d2h"
-        party.send(lambda ipu: topology.host_route(ipu, stores), copy.bytes, ("stream", step.op_id), done, number)
+        party.send(lambda ipu: topology.host_route(ipu, stores), copy.bytes, Label("stream", step.op_id), done, number)
 
     def _meet(self, guest: Guest, step: HostExchange, end: str) -> None:
         """The party has arrived at the ``begin`` or ``end``; it goes on one external sync after the last one.

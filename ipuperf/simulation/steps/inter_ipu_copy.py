@@ -69,8 +69,8 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         for alike in self.world.alike(replica):
             source, destination = (self.world.placement[alike][end] for end in copy.ends)
             route = self.world.topology.route(source, destination)
-            sends.append(Send((2, alike, *copy.ends, 0), route, Label("p2p", step.op_id, source)))
-        self.world.network.send(sends, copy.bytes, lambda _: done())
+            sends.append(Send((2, alike, *copy.ends, 0), route, source))
+        self.world.network.send(sends, copy.bytes, Label("p2p", step.op_id), lambda _: done())
 
     def state(self, now: int) -> tuple[object, ...]:
         """Syncs under way."""

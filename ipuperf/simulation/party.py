@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from simpy.events import Event
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .world import World
 
 Waiting = Generator[Event, object, None]
-Way = Callable[[int], "tuple[Link, ...]"]
-"""The route of a transfer, by IPU of the machine."""
+Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
+"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas."""
 
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
@@ -144,7 +144,7 @@ class Party:
         for replica in world.alike(self.replica):
             owner = self.number + (replica - self.replica) * world.stride
             ipu = world.placement[replica][self.index]
-            sends.append(Send((0, owner, number, 0, 0), way(ipu), ipu))
+            sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
         world.network.send(sends, size, label, lambda _: done())
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:

@@ -23,6 +23,7 @@ from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
 from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows, transfer_rows
+from .symmetry import may_be_alike
 from .tiles import Tiles
 from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
@@ -119,7 +120,7 @@ def simulate(
         folds = folder.folds if folder else []
         return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
-    if symmetry and program.replicas > 1:
+    if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas
         with contextlib.suppress(SimulationError):
             return run(symmetric=True)

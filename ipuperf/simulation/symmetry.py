@@ -11,17 +11,30 @@ assumed but worked out with it:
   each round has to have taken them equally long.
 - A callback of the host has to take every host server equally long; replica 0 speaks for all replicas of all of them.
 
-These are all the places where replicas can come to differ. Where one of them does, :class:`.errors.Asymmetric` is
+These are all the places where replicas can come to differ (a kind of step says that it has no other:
+:attr:`.kinds.SharedKind.symmetric`). Where one of them does, :class:`.errors.Asymmetric` is
 raised, and :func:`.simulate.simulate` begins again with the processes of all replicas. The trace is the same either
 way: the rows of the other replicas are made from those of replica 0 when somebody asks for them.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .collectives import Members
 from .errors import Asymmetric
 from .gathering import Guest
 from .instructions import StepPart
+from .kinds import SharedKind, kind_of
+
+if TYPE_CHECKING:
+    from .walk import ProgramTree
+
+
+def may_be_alike(tree: ProgramTree) -> bool:
+    """Whether the program has several replicas, and only steps in which one of them may stand for all."""
+    kinds = {kind_of(leaf.step) for leaf in tree.leaves}
+    return tree.program.replicas > 1 and all(kind.symmetric for kind in kinds if issubclass(kind, SharedKind))
 
 
 class AllAlike(Members):

@@ -16,6 +16,7 @@ from ipuperf.models.encoder import EncoderOptions, encoder
 from ipuperf.pipelines import build_pipeline
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.simulation.errors import Asymmetric
+from ipuperf.simulation.steps.remote_transfer import RemoteTransferKind
 from ipuperf.trace.schema import TABLES
 
 
@@ -240,3 +241,21 @@ def test_messages_are_about_all_replicas():
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert "replica 1 IPU 1" in said[0]
+
+
+def test_a_kind_of_step_that_does_not_say_it_is_symmetric_is_simulated_with_all_replicas(monkeypatch):
+    """The parties that execute such a step are those of all replicas."""
+    seen = []
+    before = RemoteTransferKind.run
+
+    def run(self, party, leaf, step):
+        seen.append(party.replica)
+        yield from before(self, party, leaf, step)
+
+    monkeypatch.setattr(RemoteTransferKind, "run", run)
+    program = sp.program(sp.seq(sp.load(100)), replicas=3)
+    simulate(program, sp.machine("pod4"))
+    assert seen == [0]
+    monkeypatch.setattr(RemoteTransferKind, "symmetric", False)
+    simulate(program, sp.machine("pod4"))
+    assert seen == [0, 0, 1, 2]

@@ -42,6 +42,7 @@ class CollectiveKind(SharedKind[Collective]):
     """A group of one has nothing to do."""
 
     types = ("GlobalExchange",)
+    symmetric = True
     in_micro_batch = False
 
     def __init__(self, world: World) -> None:

@@ -28,6 +28,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
     """All participants meet, each does its own copies, all meet again."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
+    symmetric = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -29,6 +29,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
     """All IPUs that send or receive meet, and all transfers start together."""
 
     types = ("GlobalExchange",)
+    symmetric = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

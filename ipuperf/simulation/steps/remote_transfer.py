@@ -14,6 +14,7 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
     """An external sync, the latency of the transfer, and a flow between DDR and IPU."""
 
     types = ("StreamCopyMid",)
+    symmetric = True
     in_micro_batch = False
 
     def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:

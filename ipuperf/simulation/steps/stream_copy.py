@@ -14,6 +14,7 @@ class StreamCopyKind(SharedKind[StreamCopy]):
     """Nobody else stands meanwhile."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
+    symmetric = True
 
     def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
         """The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`."""

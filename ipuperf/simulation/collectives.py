@@ -23,7 +23,7 @@ from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
 from .instructions import StepPart
-from .network import Bundle, Network, Send
+from .network import Network, Send, SendBundle
 from .recorder import Flight, Label
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Prepared(NamedTuple):
 
     chunk: int
     reduce: int
-    bundles: list[Bundle]
+    bundles: list[SendBundle]
     ends: dict[int, int]
     even: bool
 
@@ -70,9 +70,9 @@ class RoundTemplates:
     def __init__(self, network: Network, topology: Topology) -> None:
         self._network = network
         self._topology = topology
-        self._known: dict[tuple[tuple[int, int], ...], tuple[list[Bundle], dict[int, int]]] = {}
+        self._known: dict[tuple[tuple[int, int], ...], tuple[list[SendBundle], dict[int, int]]] = {}
 
-    def of(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[Bundle], dict[int, int]]:
+    def of(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
         """Those of the sends between these IPUs."""
         if pairs not in self._known:
             sends = [Send((number,), self._topology.route(*pair), pair[0]) for number, pair in enumerate(pairs)]

@@ -57,7 +57,7 @@ class Send(NamedTuple):
     ipu: int
 
 
-class Bundle(NamedTuple):
+class SendBundle(NamedTuple):
     """Sends of one latency, which occupy these ``resources``."""
 
     latency: int
@@ -203,7 +203,7 @@ class Network:
         self._dirty = False
         self._planned = -1  # when the first flow ends
 
-    def bundles(self, sends: Iterable[Send]) -> list[Bundle]:
+    def bundles(self, sends: Iterable[Send]) -> list[SendBundle]:
         """Sends that begin together, by latency. What is sent again and again is bundled once.
 
         Raises:
@@ -216,7 +216,7 @@ class Network:
                 raise SimulationError(f"IPU {ipu}: a transfer without a route")
             found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
         return [
-            Bundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
+            SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
             for latency, flights in found.items()
         ]
 
@@ -232,7 +232,7 @@ class Network:
         self.move(bundles[0], (), size, label, done, one=True)
 
     def move(
-        self, bundle: Bundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
+        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
     ) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
         ``owner``.

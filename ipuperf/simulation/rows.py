@@ -302,7 +302,7 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns
     def spread(values: Sequence[int]) -> np.ndarray:
         return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    sent = _Sent(moved)
+    sent = _SendColumns(moved)
     lengths = spread([row.dur for row in moved])
     ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
     start = ends - lengths[picked]
@@ -326,7 +326,7 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns
     }
 
 
-class _Sent:
+class _SendColumns:
     """The sends of all transfers as columns, those that come again once: number of links, place of the first one among
     ``links``, IPU, and rank by owner. ``row`` is the one of each send that was made."""
 

@@ -104,6 +104,17 @@ class Importer:
             self._constants[key] = self.place.graph.constant(array, dtype, "constant")
         return self._constants[key]
 
+    def inside(self, place: Place) -> Importer:
+        """An importer of the same graph's calls into a place inside of this one."""
+        return Importer(self.graph, place, called=self.called)
+
+    def uses(self, graph: FuncGraph, index: int, results: Sequence[int]) -> bool:
+        """Whether the results of these numbers, or effects, of a function use its input ``index``."""
+        outputs = [graph.outputs[i] for i in results]
+        needed = needed_operations(graph, outputs, graph.control_outputs, _EFFECTS)
+        given = graph.inputs[index]
+        return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
+
     def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
         """Import the body of a function where its call stands; the values that it returns."""
         inner = Importer(graph, self.place, called=True)

@@ -67,7 +67,8 @@ class Effects:
 def needed_operations(
     graph: tf.Graph, outputs: Iterable[tf.Tensor], targets: Sequence[tf.Operation], effects: Effects
 ) -> list[tf.Operation]:
-    """The ops to import, in the order of the graph (in which operands and control inputs stand before their users)."""
+    """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
+    appends operands to a loop when it differentiates it, so the graph's order alone does not do.)"""
     needed: set[int] = set()
     seen: set[int] = set()
     waiting = [(t.op, True) for t in outputs] + [(op, False) for op in targets]
@@ -82,4 +83,25 @@ def needed_operations(
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs]
         waiting += [(other, False) for other in op.control_inputs]
-    return [op for op in graph.get_operations() if id(op) in needed]
+    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen])
+    return [op for op in ordered if id(op) in needed]
+
+
+def _sorted(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Ops with what they wait for before them, otherwise in their order."""
+    done: set[int] = set()
+    found: list[tf.Operation] = []
+    for first in operations:
+        stack = [first]
+        while stack:
+            op = stack[-1]
+            waits = [t.op for t in op.inputs if id(t.op) not in done]
+            waits += [other for other in op.control_inputs if id(other) not in done]
+            if waits:
+                stack += reversed(waits)
+                continue
+            stack.pop()
+            if id(op) not in done:
+                done.add(id(op))
+                found.append(op)
+    return found

@@ -49,6 +49,7 @@ class Importer:
         graph: TensorFlow's.
         values: by the identity of TensorFlow's tensors.
         called: another graph calls this one, where its ops go.
+        first: by the identity of the numbers that a ``Unique`` op gives: which of them are not repetitions.
         copied: identities of ops that read a variable whose value is used after the variable has changed.
     """
 
@@ -57,6 +58,7 @@ class Importer:
         self.called = called
         self.place = place
         self.values: dict[int, Value] = {}
+        self.first: dict[int, Tensor] = {}
         self.copied: set[int] = set()
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 

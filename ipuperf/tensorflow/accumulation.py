@@ -21,7 +21,7 @@ from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
 from .changes import changed_captures
-from .collectives import all_reduce
+from .collectives import all_reduce, reduces
 from .devices import remote_buffers_supported
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
@@ -196,6 +196,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             automatic=True,
         )
         meaning = _Accumulate(self, update, [v.op.name if not tf.executing_eagerly() else v.name for v in variables])
+        meaning.reduced = all(reduces(g) for g, _ in pairs)
         marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
         return ops.get_default_graph().get_operations()[-1]
 
@@ -217,12 +218,17 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
 class _Accumulate:
     """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs are
-    the gradients and what the update captures."""
+    the gradients and what the update captures.
+
+    Attributes:
+        reduced: the gradients have been reduced over the replicas.
+    """
 
     def __init__(self, optimizer: GradientAccumulationOptimizerV2, update: Traced, names: Sequence[str]) -> None:
         self._optimizer = optimizer
         self._traced = update
         self._names = names
+        self.reduced = False
 
     def changed(self) -> list[int]:
         """Inputs that are variables which the update changes."""
@@ -293,8 +299,10 @@ class _Accumulate:
     ) -> None:
         """The weight update, then accumulators of zero."""
         frame.offload = self._optimizer.offloads()
+        frame.reduced_before = self.reduced
         self._traced.build(frame, [frame.get(a) for a in accumulators], captured)
-        frame.offload = False
+        frame.store_loaded()
+        frame.offload, frame.reduced_before = False, False
         for accumulator in [*accumulators, *([] if counter is None else [counter])]:
             with CONTEXT.on_ipu(accumulator.ipu or 0):
                 frame.create(_k.AccumulatorZero, [accumulator], ["cleared"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -14,7 +14,9 @@ from ipuperf.functions import make
 
 from .graph import Importer, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
-from .tracing import Frame
+
+if TYPE_CHECKING:
+    from .tracing import Frame
 
 
 class AllReduce:
@@ -25,8 +27,7 @@ class AllReduce:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The collective; the operand itself in a frame whose gradients have been reduced."""
-        frame = importer.place
-        assert isinstance(frame, Frame)
+        frame = cast("Frame", importer.place)
         if frame.reduced:
             return [inputs[0]]
         tensor, group = tensor_of(inputs[0], frame), frame.program.ir.grouping()

@@ -96,7 +96,7 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
-            with self.place.surroundings(op):
+            with self.place.surroundings(op, operands):
                 results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")

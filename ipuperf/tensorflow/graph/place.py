@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf
 
 from ipuperf.ir import Builder, Tensor
 
-from .values import Resource
+from .values import Resource, Value
 
 
 class Place(Builder):
@@ -27,7 +28,7 @@ class Place(Builder):
     captured: list[Tensor]
     differentiated: bool = False
 
-    def surroundings(self, op: tf.Operation) -> AbstractContextManager[object]:
+    def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> AbstractContextManager[object]:
         """What is in force while ops for ``op`` are made: its IPU, what it is for."""
         return nullcontext()
 

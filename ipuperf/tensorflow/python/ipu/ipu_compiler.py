@@ -36,7 +36,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if isinstance(ops.get_default_graph(), FuncGraph) and not tf.executing_eagerly():
         return computation(*(inputs or ()))  # a part of the program that is being traced
     arguments = tf.nest.map_structure(tf.convert_to_tensor, list(inputs or ()), expand_composites=True)
-    name = getattr(computation, "__name__", "program")
+    given = getattr(computation, "__name__", "program")
+    name = given if given.isidentifier() else "program"
     traced = trace(name, computation, arguments, automatic=tf.executing_eagerly())
     host = Host(TracedProgram(traced, name))
     flat = tf.nest.flatten(arguments)

@@ -24,7 +24,8 @@ from .changes import changed_captures
 from .collectives import all_reduce, reduces
 from .devices import remote_buffers_supported
 from .effects import EFFECTS
-from .graph import Importer, Value, marker, tensor_of
+from .graph import Importer, Value, marker, resource_of, tensor_of
+from .program import spec_of
 from .reduction import GradientAccumulationReductionMethod as Method
 from .tracer import Traced, trace
 from .tracing import Frame, device_dtype, use_frame
@@ -195,6 +196,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             [tf.TensorSpec(v.shape, dtype) for v, dtype in zip(variables, types)],
             automatic=True,
         )
+        check_types(update, self._opt.get_name())
         meaning = _Accumulate(self, update, [v.op.name if not tf.executing_eagerly() else v.name for v in variables])
         meaning.reduced = all(reduces(g) for g, _ in pairs)
         marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
@@ -315,6 +317,19 @@ def accumulator_dtype(choice: Any, variable: Any) -> tf.DType:
     if callable(choice) and not isinstance(choice, (type, tf.DType)):
         return tf.as_dtype(choice(variable))
     return tf.as_dtype(choice)
+
+
+def check_types(update: Traced, name: str) -> None:
+    """TypeError where a traced update applies a gradient of another type than its variable has."""
+    handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
+    for op in update.graph.get_operations():
+        if op.type.startswith("ResourceApply") and id(op.inputs[0]) in handles:
+            found, wanted = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
+            if found != wanted:
+                raise TypeError(
+                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {found.name}, the variable is "
+                    f"{wanted.name}; cast it in apply_gradients"
+                )
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import tensorflow as tf
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, Attribute
@@ -25,6 +26,10 @@ class _MappingFrame(Frame):
         super().__init__(program, builder.graph)
         self._forward = builder
         self._stage = images
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
 
     def read(self, resource: Resource) -> Tensor:
         """A variable as the stage's forward has it.

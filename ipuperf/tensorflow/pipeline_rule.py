@@ -36,6 +36,10 @@ class UpdateFrame(Frame):
         self.written: set[Resource] = set()
         self.reduced = True
 
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
     def read(self, resource: Resource) -> _ir.Tensor:
         """The tensor of a variable."""
         return self.tensors[resource]

@@ -10,7 +10,14 @@ import tensorflow as tf
 
 from ipuperf.schedules import RecomputationMode
 
-from .accumulation import CrossReplicaOptimizer, MapGradientOptimizer, accumulator_dtype, innermost, wrappers
+from .accumulation import (
+    CrossReplicaOptimizer,
+    MapGradientOptimizer,
+    accumulator_dtype,
+    check_types,
+    innermost,
+    wrappers,
+)
 from .collectives import reductions_of
 from .graph import resource_of
 from .infeed import IPUInfeedQueue, as_arguments
@@ -200,6 +207,7 @@ def _training(
         for v in variables
     }
     name = innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
+    check_types(update, name)
     return TracedTraining(
         optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name
     )

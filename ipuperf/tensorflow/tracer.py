@@ -100,7 +100,7 @@ def trace(
         holders: list[tf.Tensor] = []
 
         def holder(value: Any) -> tf.Tensor:
-            holders.append(tf.compat.v1.placeholder(value.dtype.base_dtype, value.shape, "argument"))
+            holders.append(tf.compat.v1.placeholder(value.dtype.base_dtype, value.shape, f"arg{len(holders)}"))
             return holders[-1]
 
         positional = [tf.nest.map_structure(holder, a) for a in arguments]

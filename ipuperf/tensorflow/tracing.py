@@ -137,18 +137,20 @@ class Frame(Place):
     @contextmanager
     def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> Iterator[None]:
         """Shard and phase of an op while it is imported; what changes a variable is where the variable is."""
-        shard, phase = shard_of(op), phase_of(op)
-        handles = [value for value in operands if isinstance(value, Resource)]
-        if handles and op.type.startswith(_CHANGES):
-            shard = self.program.variable(handles[0], self.offload).ipu or 0
-            if op.type.startswith(_UPDATES) and not self._reduces(op):
-                self.program.unreduced.append(self.program.name_of(handles[0]))
+        phase, handles = phase_of(op), [value for value in operands if isinstance(value, Resource)]
+        shard = self.shard(op, handles if op.type.startswith(_CHANGES) else [])
+        if op.type.startswith(_UPDATES) and not self._reduces(op):
+            self.program.unreduced.append(self.program.name_of(handles[0]))
         with ExitStack() as stack:
             if shard is not None:
                 stack.enter_context(CONTEXT.on_ipu(shard))
             if phase is not None:
                 stack.enter_context(CONTEXT.phase(phase))
             yield
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """The shard of an op: that of the variable that it changes, or the one that it was made on."""
+        return (self.program.variable(changed[0], self.offload).ipu or 0) if changed else shard_of(op)
 
     def _reduces(self, op: tf.Operation) -> bool:
         """Whether the gradient of an update has been reduced over the replicas."""
@@ -201,14 +203,9 @@ class Frame(Place):
         """A number that tells random ops of the program apart."""
         return self.program.random_key()
 
-    def loop_body(self, stem: str, trips: int) -> Frame:
-        """A new graph that this frame will execute ``trips`` times in a loop."""
-        return Frame(self.program, self.program.ir.create_graph(stem), self, self.executions * trips)
-
-    @property
-    def captures(self) -> list[Tensor]:
-        """Tensors of outer graphs that became inputs."""
-        return self.captured
+    def inner(self, stem: str, executions: int) -> Frame:
+        """A new graph that this frame will execute, so often in a run of the program."""
+        return Frame(self.program, self.program.ir.create_graph(stem), self, executions)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, Graphs, dequeued, graphs, value
+from sessions import Compiled, dequeued, graphs, value
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import loops, optimizers

@@ -63,7 +63,11 @@ class Importer:
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     def run(
-        self, inputs: Sequence[tf.Tensor], arguments: Sequence[Value], outputs: Sequence[tf.Tensor], targets: Sequence[Any]
+        self,
+        inputs: Sequence[tf.Tensor],
+        arguments: Sequence[Value],
+        outputs: Sequence[tf.Tensor],
+        targets: Sequence[Any],
     ) -> list[Value]:
         """Import what ``outputs`` and the effects among ``targets`` need; the values of ``outputs``."""
         if len(inputs) != len(arguments):
@@ -182,7 +186,7 @@ def captured_values(graph: FuncGraph) -> list[Value]:
         if outside.dtype == tf.resource:
             found.append(resource_of(outside))
         elif hasattr(outside, "numpy"):
-            found.append(outside.numpy())
+            found.append(np.asarray(outside.numpy()))
         else:
             raise GraphError(
                 f"graph {graph.name!r} uses tensor {outside.name!r} of a graph around it ({inside.name!r}): pass it as "

@@ -137,8 +137,9 @@ def _merge(
         return lambda outputs: left
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and np.array_equal(left, right):
         return lambda outputs: left
-    pair = (_zeros(right) if left is MISSING or left is None else left), (
-        _zeros(left) if right is MISSING or right is None else right
+    pair = (
+        (_zeros(right) if left is MISSING or left is None else left),
+        (_zeros(left) if right is MISSING or right is None else right),
     )
     place = len(leaves)
     leaves.append(pair)

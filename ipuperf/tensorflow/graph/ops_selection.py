@@ -208,7 +208,10 @@ def segment(node: Node, value: Value, ids: Value) -> Tensor:
 
 
 #: Uses of the numbers of a ``Unique`` op that see that some are repeated, and can do with it.
-_KNOW_REPETITION = ("Shape", "Identity", "Cast", "Gather", "ResourceGather", "ResourceScatter", "ResourceSparseApply")
+_KNOW_REPETITION = (
+    "Shape", "Identity", "Cast", "Gather", "ResourceGather", "ResourceScatter", "ResourceSparseApply",
+    "UnsortedSegmentSum",
+)  # fmt: skip
 
 
 @op("Unique", "UniqueV2", folds=False)
@@ -217,8 +220,8 @@ def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
     as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
     """
     if isinstance(value, np.ndarray):
-        different, places = np.unique(value, return_inverse=True)
-        return [different, places.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
+        different, inverse = np.unique(value, return_inverse=True)
+        return [different, inverse.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
     numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
     if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
         raise node.error(

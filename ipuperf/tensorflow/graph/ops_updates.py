@@ -78,7 +78,6 @@ class State:
         self.value = value
         return value
 
-
     def _touched(self, rows: Tensor) -> Tensor:
         """Which rows an update changes, as a column."""
         hits = summed(broadcast(constant(1.0, FLOAT32), rows.shape), rows, self.value.shape[0])

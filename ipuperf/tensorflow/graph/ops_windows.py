@@ -25,9 +25,7 @@ def _axes(node: Node) -> int:
     return 3 if "3D" in node.op.type else 2
 
 
-def _attributes(
-    node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]
-) -> dict[str, Any]:
+def _attributes(node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
         raise node.error(f"ksize={list(ksize)}; batch and channels allow only 1")

@@ -74,8 +74,8 @@ def _definition(name: str) -> Any:
 
 def binary() -> Iterator[Case]:
     pairs = (((), ()), ((0,), (1,)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)))
-    floats = "Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference Equal NotEqual Less LessEqual Greater GreaterEqual "
-    floats += "DivNoNan MulNoNan Xdivy FloorMod FloorDiv Atan2 Div"
+    floats = "Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference Equal NotEqual Less LessEqual Greater "
+    floats += "GreaterEqual DivNoNan MulNoNan Xdivy FloorMod FloorDiv Atan2 Div"
     for name in floats.split():
         for left, right in pairs:
             function = getattr(raw, name)
@@ -83,8 +83,8 @@ def binary() -> Iterator[Case]:
     for name in ("Pow", "Xlogy", "Xlog1py"):
         function = getattr(raw, name)
         yield name, lambda x, y, f=function: f(x=x, y=y), (positive(3, 4), positive(4))
-    whole = "AddV2 Sub Mul FloorDiv FloorMod TruncateDiv TruncateMod Maximum Minimum Equal Less GreaterEqual SquaredDifference "
-    whole += "BitwiseAnd BitwiseOr BitwiseXor"
+    whole = "AddV2 Sub Mul FloorDiv FloorMod TruncateDiv TruncateMod Maximum Minimum Equal Less GreaterEqual "
+    whole += "SquaredDifference BitwiseAnd BitwiseOr BitwiseXor"
     for name in whole.split():
         function = getattr(raw, name)
         arrays = i32(3, 4), np.where(i32(4) < 0, -3, 2).astype(np.int32)
@@ -436,7 +436,8 @@ def selection() -> Iterator[Case]:
 
 
 FAMILIES = (
-    unary, binary, products, convolutions, convolution_gradients, windows, networks, reductions, shapes, slices, selection,
+    unary, binary, products, convolutions, convolution_gradients, windows, networks, reductions, shapes, slices,
+    selection,
 )  # fmt: skip
 CASES = [pytest.param(*case[1:], id=f"{family.__name__}-{case[0]}") for family in FAMILIES for case in family()]
 

@@ -142,8 +142,8 @@ def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
 
 def _unknown(node: Node) -> GraphError:
     return node.error(
-        "this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); compute it on "
-        "the host, in the input pipeline or between runs, or of ops that are there"
+        "this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); compute it "
+        "on the host, in the input pipeline or between runs, or of ops that are there"
     )
 
 

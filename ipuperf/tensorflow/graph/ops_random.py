@@ -1,8 +1,8 @@
 """Random numbers, keyed as all of ipuperf's (:mod:`ipuperf.ops.randomness`): they are not TensorFlow's numbers.
 
-A stateful op draws others in each execution, iteration, micro-batch, replica and run; its seeds, where the program gives
-any, tell ops apart. A stateless op is a function of its seed. What a generator keeps in a variable is replaced by the
-program's own seed: the variable does not change.
+A stateful op draws others in each execution, iteration, micro-batch, replica and run; its seeds, where the program
+gives any, tell ops apart. A stateless op is a function of its seed. What a generator keeps in a variable is replaced by
+the program's own seed: the variable does not change.
 """
 
 from __future__ import annotations

@@ -216,8 +216,8 @@ _KNOW_REPETITION = (
 
 @op("Unique", "UniqueV2", folds=False)
 def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
-    """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as many
-    as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
+    """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as
+    many as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
     """
     if isinstance(value, np.ndarray):
         different, inverse = np.unique(value, return_inverse=True)
@@ -225,9 +225,9 @@ def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
     numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
     if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
         raise node.error(
-            "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is there "
-            "only for the sums of rows with equal numbers, as the gradients of lookups have them (tf.convert_to_tensor "
-            "makes such a gradient dense)"
+            "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is "
+            "there only for the sums of rows with equal numbers, as the gradients of lookups have them "
+            "(tf.convert_to_tensor makes such a gradient dense)"
         )
     return list(_different(node, node.tensor(value)))
 

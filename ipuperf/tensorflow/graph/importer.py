@@ -68,12 +68,13 @@ class Importer:
         arguments: Sequence[Value],
         outputs: Sequence[tf.Tensor],
         targets: Sequence[Any],
+        alone: bool = False,
     ) -> list[Value]:
         """Import what ``outputs`` and the effects among ``targets`` need; the values of ``outputs``."""
         if len(inputs) != len(arguments):
             raise ValueError(f"graph {self.graph!r} has {len(inputs)} inputs, {len(arguments)} values were given")
         self.values.update((id(t), value) for t, value in zip(inputs, arguments))
-        operations = needed_operations(self.graph, outputs, targets, _EFFECTS)
+        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
         kept = self.place.naming, self.place.location
         try:
@@ -95,7 +96,8 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
-            results = _made(node, handler, operands)
+            with self.place.surroundings(op, operands):
+                results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
         self.values.update((id(t), value) for t, value in zip(op.outputs, results))
@@ -153,6 +155,8 @@ def import_graph(
     place: Place,
     outputs: Sequence[tf.Tensor] | None = None,
     targets: Sequence[tf.Operation] | None = None,
+    *,
+    alone: bool = False,
 ) -> list[Value]:
     """Import a graph.
 
@@ -163,6 +167,7 @@ def import_graph(
         outputs: what is wanted; default: what the graph returns.
         targets: ops whose effects, and those of the ops that they wait for, are wanted; default: those that the graph
             returns.
+        alone: without the ops that ``targets`` only wait for.
 
     Returns:
         The values of ``outputs``.
@@ -172,7 +177,7 @@ def import_graph(
     """
     wanted = graph.outputs if outputs is None else outputs
     effects = graph.control_outputs if targets is None else targets
-    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects))
+    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects), alone)
 
 
 def captured_values(graph: FuncGraph) -> list[Value]:

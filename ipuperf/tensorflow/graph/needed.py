@@ -65,10 +65,18 @@ class Effects:
 
 
 def needed_operations(
-    graph: tf.Graph, outputs: Iterable[tf.Tensor], targets: Sequence[tf.Operation], effects: Effects
+    graph: tf.Graph,
+    outputs: Iterable[tf.Tensor],
+    targets: Sequence[tf.Operation],
+    effects: Effects,
+    *,
+    alone: bool = False,
 ) -> list[tf.Operation]:
     """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
-    appends operands to a loop when it differentiates it, so the graph's order alone does not do.)"""
+    appends operands to a loop when it differentiates it, so the graph's order alone does not do.)
+
+    ``alone``: without those that others only wait for.
+    """
     needed: set[int] = set()
     seen: set[int] = set()
     waiting = [(t.op, True) for t in outputs] + [(op, False) for op in targets]
@@ -82,7 +90,7 @@ def needed_operations(
         if used:
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs]
-        waiting += [(other, False) for other in op.control_inputs]
+        waiting += [] if alone else [(other, False) for other in op.control_inputs]
     ordered = _sorted([op for op in graph.get_operations() if id(op) in seen])
     return [op for op in ordered if id(op) in needed]
 

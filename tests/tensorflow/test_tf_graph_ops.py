@@ -226,6 +226,9 @@ def windows() -> Iterator[Case]:
             function = lambda x, f=method, h=half: f(images=x, size=[5, 9], half_pixel_centers=h)
             yield f"{method.__name__} {half}", function, (x,)
             yield f"{method.__name__} {half} gradient", squared(function, 1), (x,)
+    for padding in ("SAME", "VALID"):
+        patches = lambda x, p=padding: tf.image.extract_patches(x, [1, 3, 2, 1], [1, 2, 2, 1], [1, 1, 2, 1], p)
+        yield f"extract_patches {padding}", patches, (x,)
     corners = lambda x: raw.ResizeBilinear(images=x, size=[5, 9], align_corners=True)
     yield "ResizeBilinear corners", corners, (x,)
     lrn = lambda x: tf.nn.local_response_normalization(x, 2, 1.0, 0.3, 0.75)
@@ -431,6 +434,9 @@ def selection() -> Iterator[Case]:
         function = lambda x, f=getattr(tf.math, f"segment_{how}"): f(x, sorted_ids)
         yield f"sorted segment {how}", function, (f32(6, 3),)
     yield "embedding", lambda t, i: tf.nn.embedding_lookup(t, i), (f32(9, 4), i32(2, 3, low=0, high=9))
+    lengths = i32(3, low=0, high=5)
+    yield "reverse_sequence", lambda x, n: tf.reverse_sequence(x, n, 1), (f32(3, 5, 2), lengths)
+    yield "reverse_sequence axes", lambda x, n: tf.reverse_sequence(x, n, 0, 2), (f32(5, 2, 3), lengths)
     mask = lambda x: tf.sequence_mask(x, 5, tf.float32)
     yield "sequence_mask", mask, (i32(4, low=0, high=6),)
 

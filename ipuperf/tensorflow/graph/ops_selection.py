@@ -122,6 +122,19 @@ def resource_gather_nd(node: Node, handle: Value, indices: Value) -> Tensor:
     return _gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
 
 
+@op("ReverseSequence")
+def reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
+    """The first elements of each sequence, as many as its length says, in reverse order."""
+    tensor = node.tensor(value)
+    rank = len(tensor.shape)
+    batch, along = node.attr("batch_dim") % rank, node.attr("seq_dim") % rank
+    rows = moved(tensor, [batch, along], [0, 1])
+    counts = reshaped(node.tensor(lengths, INT32), (-1, 1))
+    steps = constant(np.arange(tensor.shape[along]), INT32)
+    places = arithmetic.where(arithmetic.less(steps, counts), counts - 1 - steps, steps)
+    return moved(gathered(rows, places, 1, 1), [0, 1], [batch, along])
+
+
 # -- scatters ----------------------------------------------------------------------------------------------------------
 
 #: By TensorFlow's name of a combination: that of the function library.

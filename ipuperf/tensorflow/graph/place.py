@@ -20,8 +20,8 @@ class Place(Builder):
     Attributes:
         executions: how often its graph runs in one run of the program.
         captured: tensors of places around this one that became inputs, in order of these inputs.
-        differentiated: gradients of this graph are made by ipuperf afterwards (stages of a pipeline): loops are unrolled,
-            as the IR's loop has no gradient, and nothing is changed in place.
+        differentiated: gradients of this graph are made by ipuperf afterwards (stages of a pipeline): loops are
+            unrolled, as the IR's loop has no gradient, and nothing is changed in place.
     """
 
     executions: int

@@ -54,9 +54,7 @@ class PipelineMeaning:
         }
         trained = {resource_of(h) for h in handles}
         found |= {
-            first + i
-            for i, t in enumerate(self.traced.outside)
-            if t.dtype == tf.resource and resource_of(t) in trained
+            first + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
         }
         return sorted(found)
 
@@ -150,7 +148,13 @@ class _Writer:
         else:
             link = self.importer.origin(StageLink(*found))
             source = self.importer.parts[link.part].frame.sources.get(link.tensor)
-            value = link.tensor if isinstance(link.tensor, Constant) else source.tensor if isinstance(source, Data) else None
+            value = (
+                link.tensor
+                if isinstance(link.tensor, Constant)
+                else source.tensor
+                if isinstance(source, Data)
+                else None
+            )
         if isinstance(value, np.ndarray):
             return lambda: float(value)
         if isinstance(value, (Constant, Variable)):
@@ -297,4 +301,3 @@ def _offload(traced: TracedPipeline, training: bool) -> Offload:
         shard_optimiser_state=training and asked.shard_state,
         min_elements=math.ceil(devices.minimum_remote_bytes(state().config) / 4),
     )
-

@@ -178,4 +178,3 @@ class PipelineRule:
 def _zeros(resource: Resource) -> np.ndarray:
     spec = spec_of(resource)
     return narrowed(np.zeros(spec.shape, spec.dtype.as_numpy_dtype))
-

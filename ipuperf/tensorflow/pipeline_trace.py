@@ -206,11 +206,11 @@ def _training(
         ]
         for v in variables
     }
-    name = innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
-    check_types(update, name)
-    return TracedTraining(
-        optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name
+    name = (
+        innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
     )
+    check_types(update, name)
+    return TracedTraining(optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name)
 
 
 def _reduction(update: Traced, opt: Any) -> str | None:
@@ -222,7 +222,7 @@ def _reduction(update: Traced, opt: Any) -> str | None:
     kinds = {tuple(reductions_of(t)) for t in update.arguments if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
-    found = [kind for kind, in kinds if kind] if kinds != {()} else []
+    found = [kind for (kind,) in kinds if kind] if kinds != {()} else []
     if any(isinstance(w, CrossReplicaOptimizer) for w in wrappers(opt)):
         return "mean"
     return {"add": "sum", "mean": "mean"}[found[0]] if found else None

@@ -248,7 +248,9 @@ class TracedProgram:
             ValueError: its shape is not fixed.
         """
         if not tensor.shape.is_fully_defined():
-            raise ValueError(f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape")
+            raise ValueError(
+                f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape"
+            )
         variable = self.data(name, np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype))
         self.arguments.append(variable)
         return variable

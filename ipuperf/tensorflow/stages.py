@@ -285,4 +285,3 @@ class StageImporter:
             )
             for part in self.parts
         ]
-

@@ -118,9 +118,7 @@ def test_nested_loops_and_no_iterations(graph):
 def test_a_dictionary_becomes_named_arguments(graph):
     element = {"a": np.float32(1), "b": np.array([2, 3], np.float32)}
     infeed = ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(element).repeat())
-    net = Compiled(
-        lambda: loops.repeat(2, lambda t, b, a: t + a * b, [np.zeros(2, np.float32)], infeed), [], [infeed]
-    )
+    net = Compiled(lambda: loops.repeat(2, lambda t, b, a: t + a * b, [np.zeros(2, np.float32)], infeed), [], [infeed])
     np.testing.assert_array_equal(net.run(), [[4, 6]])
 
 
@@ -344,7 +342,9 @@ def test_checkpoints_and_initialisers_are_tensorflows(graph, tmp_path):
 
 def test_a_callback_of_the_host_in_a_program_is_refused(graph):
     net = Compiled(lambda x: tf.numpy_function(np.sin, [x], tf.float32), [np.float32(1)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_tf_loops.py:\d+: op .* a Python function of the host"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"test_tf_loops.py:\d+: op .* a Python function of the host"
+    ):
         net.run()
 
 
@@ -378,3 +378,27 @@ def test_dropout_differs_by_iteration_replica_and_run_and_has_the_gradient_of_it
     assert len(np.unique(first[3])) == 18
     again, _ = build()
     np.testing.assert_array_equal(again[0], first[0])
+
+
+def test_unknown_arguments_are_errors():
+    for build in (
+        lambda: ipu.ipu_strategy.IPUStrategyV1(device=1),
+        lambda: ipu_outfeed_queue.IPUOutfeedQueue(buffer=2),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            build()
+
+
+def test_the_prefetch_depth_of_a_queue_counts(graph):
+    data = Dataset.from_tensor_slices(np.ones((8, 4), np.float32)).repeat()
+    depths = {}
+    for depth in (None, 4):
+        feed = ipu_infeed_queue.IPUInfeedQueue(data, feed_name="images", prefetch_depth=depth)
+        out = ipu_outfeed_queue.IPUOutfeedQueue()
+        compiled = Compiled(
+            lambda feed=feed, out=out: loops.repeat(4, lambda x: out.enqueue(x * 2.0), infeed_queue=feed), [], [feed]
+        )
+        compiled.run()
+        depths[depth] = compiled.program.executable.prefetch_depth
+        assert [s.name for s in compiled.program.ir.streams("h2d")] == ["images_0"]
+    assert depths == {None: 1, 4: 4}

@@ -126,7 +126,9 @@ def compiled(stages=STAGES, count=12, rate=0.1, **options):
     def model(lr):
         return pipelining_ops.pipeline(stages, count, inputs=[lr], **options)
 
-    queues = [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
+    queues = (
+        [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
+    )
     return Compiled(model, [np.float32(rate)], queues), options["outfeed_queue"]
 
 
@@ -520,7 +522,9 @@ def test_variables_of_two_ipus_and_computed_rates_are_refused(graph):
         program.run()
     graph.fresh()
     program, _ = compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"
+    ):
         program.run()
 
 

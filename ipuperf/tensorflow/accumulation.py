@@ -219,8 +219,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
 
 class _Accumulate:
-    """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs are
-    the gradients and what the update captures.
+    """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs
+    are the gradients and what the update captures.
 
     Attributes:
         reduced: the gradients have been reduced over the replicas.

@@ -39,8 +39,8 @@ class _MappingFrame(Frame):
         """
         if resource not in self._stage:
             raise ValueError(
-                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage of "
-                "the gradient does not use"
+                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage "
+                "of the gradient does not use"
             )
         return self._forward.forward(self._stage[resource])
 

@@ -1,9 +1,9 @@
 """How the host runs a program: as an op of a graph of version 1, or at once.
 
 In a graph the program is one op (``tf.numpy_function``): its inputs are the arguments and the values of the variables,
-its outputs the results and the new values of the variables that the program may change, which are assigned after it. So
-sessions, feeds, initialisers and savers are TensorFlow's. What a run raises is what ``Session.run`` raises, and sessions
-place operations softly, as there is no device of the name of an IPU.
+its outputs the results and the new values of the variables that the program may change, which are assigned after it.
+So sessions, feeds, initialisers and savers are TensorFlow's. What a run raises is what ``Session.run`` raises, and
+sessions place operations softly, as there is no device of the name of an IPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""``IPUInfeedQueue``: feeds elements of a ``tf.data`` dataset to a program, one per iteration or micro-batch and replica."""
+"""``IPUInfeedQueue``: feeds elements of a ``tf.data`` dataset to a program, one per iteration (or micro-batch) and
+replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a traced ``pipeline(...)`` call to a built pipeline: stages are imported first, and built when replicas are known."""
+"""From a traced ``pipeline(...)`` call to a built pipeline: stages are imported at once, and built when replicas are
+known."""
 
 from __future__ import annotations
 
@@ -160,8 +161,8 @@ class _Writer:
         if isinstance(value, (Constant, Variable)):
             return lambda: float(value.data)
         raise NotImplementedError(
-            f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from the "
-            "infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
+            f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from "
+            "the infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
         )
 
     def _map_gradients(self, training: TracedTraining) -> None:

@@ -129,8 +129,8 @@ class PipelineRule:
                 if resource is not None and spec_of(resource).shape.rank:
                     raise NotImplementedError(
                         f"pipeline: the update of optimizer {self._name!r} reads variable "
-                        f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its own "
-                        "state nor a number"
+                        f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its "
+                        "own state nor a number"
                     )
                 found[name] = 0.0 if resource is not None else self._values[id(self._slicer.outside(inside))]()
         return found

@@ -263,8 +263,8 @@ def _want(last: Sequence[TracedStage], sent: Sequence[tf.Tensor], training: Trac
     if training is not None:
         if id(getattr(training.loss, "graph", None)) not in graphs:
             raise ValueError(
-                f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed from "
-                "the arguments of the optimizer_function"
+                f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed "
+                "from the arguments of the optimizer_function"
             )
         wanted += [training.loss, *(t for t in training.update.captured if id(getattr(t, "graph", None)) in graphs)]
     for tensor in wanted:

@@ -89,7 +89,7 @@ def trace(
     """Call ``function`` in a new graph with placeholders.
 
     Args:
-        arguments, named: tensors or specs, nested, of which the function gets placeholders of the same shapes and types.
+        arguments, named: tensors or specs, nested: the function gets placeholders of their shapes and types.
         automatic: whether effects keep their order and take place without being returned; default: as in the graph
             around this one.
     """

@@ -73,8 +73,8 @@ class Slicer:
             if len(of) > 1:
                 raise NotImplementedError(
                     f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
-                    f"several (op {op.name!r}, as clipping by a global norm does): stages update their variables on their own "
-                    "IPUs; clip each gradient by its own norm, or train without a pipeline"
+                    f"several (op {op.name!r}, as clipping by a global norm does): stages update their variables on "
+                    "their own IPUs; clip each gradient by its own norm, or train without a pipeline"
                 )
             if of:
                 places[op] = of.pop()

@@ -33,7 +33,7 @@ from .tracing import Frame, device_dtype, use_frame
 Optimizer = tf.compat.v1.train.Optimizer
 
 
-class IpuOptimizer(Optimizer):
+class IpuOptimizer(Optimizer):  # type: ignore[misc, valid-type]
     """Base of optimisers around another one, which does the work."""
 
     def __init__(self, optimizer: Any, name: str | None = None) -> None:

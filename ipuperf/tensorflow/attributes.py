@@ -13,8 +13,9 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 
+from ipuperf.ir.phase import Phase
+
 SHARD = "_ipu_shard"
-PHASE = "_ipu_phase"
 
 
 @contextmanager
@@ -49,8 +50,8 @@ def shard_of(op: tf.Operation) -> int | None:
     return next((int(shard) for shard in found if shard is not None), None)
 
 
-def phase_of(op: tf.Operation) -> str | None:
+def phase_of(op: tf.Operation) -> Phase | None:
     """The phase that an op was made for; None: that of its surroundings."""
     if op.type.startswith("ResourceApply"):
         return "update"
-    return "bwd" if op._original_op is not None else _own(op, PHASE)
+    return "bwd" if op._original_op is not None else None

@@ -66,8 +66,9 @@ def reductions_of(tensor: tf.Tensor) -> list[str]:
     """Kinds of the reductions that read a tensor at once, or after it was only cast or renamed."""
     found = []
     for op in tensor.consumers():
-        if is_marker(op) and isinstance(meaning_of(op), AllReduce):
-            found.append(meaning_of(op).kind)
+        meaning = meaning_of(op) if is_marker(op) else None
+        if isinstance(meaning, AllReduce):
+            found.append(meaning.kind)
         elif op.type in ("Identity", "Cast"):
             found += reductions_of(op.outputs[0])
     return found

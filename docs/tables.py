@@ -135,12 +135,25 @@ def supported_operations() -> str:
     return _rows(("operation", "compared with PyTorch", "remark"), rows)
 
 
+def failing_tests() -> str:
+    """The vendor's PopTorch tests that fail, by reason."""
+    with (DOCS.parent / "tests" / "upstream" / "failing.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    reasons = dict.fromkeys((row["file"], row["reason"]) for row in found)
+    rows = [
+        (f"`{file}`", ", ".join(f"`{r['function']}`" for r in found if (r["file"], r["reason"]) == (file, why)), why)
+        for file, why in reasons
+    ]
+    return _rows(("file", "functions", "why"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
     "trace": trace_tables,
     "report": report_files,
     "supported operations": supported_operations,
+    "failing tests": failing_tests,
     "published rows": published_rows,
     "calibrated figures": calibrated_figures,
 }

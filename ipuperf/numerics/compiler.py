@@ -19,6 +19,7 @@ from ipuperf.ops import base
 from ipuperf.ops.control import Call, If, Loop
 
 from .errors import EvaluationError
+from .exceptions import CheckedKernel, checks
 from .memory import Block, Pool, Scratch
 from .plan import Plan, dead_ops, make_plan
 from .streams import InputCursor, OutputCursor
@@ -34,12 +35,20 @@ class Compiler:
     Attributes:
         variables, buffers: device arrays, by variable and remote buffer; they must hold all that the graphs use.
         readers, writers: positions in the streams that compiled ops use.
+
+    With ``exceptions`` ops that compute raise floating-point exceptions (:mod:`.exceptions`).
     """
 
     def __init__(
-        self, replicas: int, variables: dict[Variable, np.ndarray], buffers: dict[RemoteBuffer, np.ndarray]
+        self,
+        replicas: int,
+        variables: dict[Variable, np.ndarray],
+        buffers: dict[RemoteBuffer, np.ndarray],
+        *,
+        exceptions: bool = False,
     ) -> None:
         self._replicas = replicas
+        self._exceptions = exceptions
         self.variables = variables
         self.buffers = buffers
         self.readers: dict[Stream, InputCursor] = {}
@@ -181,7 +190,9 @@ class Compiler:
     def bind_kernel(self, op: base.Op, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], code: Code) -> None:
         """Append the op's kernel; memory lent to it while binding is free again afterwards."""
         outer, self._lent = self._lent, []
-        code.append(op.kernel(self._unchanged(op, inputs, code), outputs, self))
+        bound = self._unchanged(op, inputs, code)
+        kernel = op.kernel(bound, outputs, self)
+        code.append(CheckedKernel(op, kernel, bound, outputs) if self._exceptions and checks(op) else kernel)
         for block in self._lent:
             self.pool.release(block)
         self._lent = outer

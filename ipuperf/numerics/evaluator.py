@@ -25,6 +25,7 @@ class Evaluator:
 
     Args:
         program: the whole program; it must not change afterwards.
+        exceptions: whether an op that makes infinity or NaN of numbers ends a run.
 
     Attributes:
         variables: device arrays ``(R, *shape)`` of the variables on chip (the shard, for sharded ones); zero until
@@ -36,8 +37,9 @@ class Evaluator:
         EvaluationError: an op or tensor has no value.
     """
 
-    def __init__(self, program: ir.Ir) -> None:
+    def __init__(self, program: ir.Ir, *, exceptions: bool = False) -> None:
         self.program = program
+        self._exceptions = exceptions
         with program.checked(), program.deep_calls():
             self._code = tuple(self._compiled())
         self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
@@ -52,7 +54,7 @@ class Evaluator:
         self.remote: dict[ir.RemoteBuffer, np.ndarray] = {
             b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy) for b in program.remote_buffers
         }
-        self._compiler = Compiler(replicas, self.variables, self.remote)
+        self._compiler = Compiler(replicas, self.variables, self.remote, exceptions=self._exceptions)
         for graph in program.callees_first():
             modified_graph_inputs(graph)
         code: Code = []
@@ -109,6 +111,7 @@ class Evaluator:
 
         Raises:
             EvaluationError: missing or unexpected streams, wrong shape or type, too few slices.
+            FloatingPointException: see ``exceptions``.
         """
         self._open_inputs({} if inputs is None else inputs)
         replicas = self.program.replication_factor

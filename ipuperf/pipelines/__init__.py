@@ -2,7 +2,9 @@
 
 from .build import Pipeline, build_pipeline
 from .model import (
+    LOSS_SCALE,
     Activation,
+    AutomaticLossScale,
     CombinedRule,
     Data,
     GradientOutput,
@@ -22,8 +24,10 @@ from .recomputation import RECOMPUTATIONS, recomputing
 from .revision import BuildRequest, revising
 
 __all__ = [
+    "LOSS_SCALE",
     "RECOMPUTATIONS",
     "Activation",
+    "AutomaticLossScale",
     "BuildRequest",
     "CombinedRule",
     "Data",

@@ -23,7 +23,7 @@ import numpy as np
 
 from ipuperf.functions import make, make_all
 from ipuperf.functions.shapes import init
-from ipuperf.ir import CONTEXT, UINT32, Constant, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
+from ipuperf.ir import CONTEXT, UINT32, Constant, Grouping, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops import Accumulate, CopyVarUpdate, HostStore
 from ipuperf.schedules import Timetable, copies_of
@@ -204,10 +204,17 @@ class PipelineWriter:
             return init(spec.shape, spec.dtype, name, "zero" if zero else "undef")
 
     def variable(
-        self, name: str, data: np.ndarray, ipu: int, *, shard_over: int | None = None, remote: bool = False
+        self,
+        name: str,
+        data: np.ndarray,
+        ipu: int,
+        *,
+        shard_over: int | None = None,
+        remote: bool = False,
+        grouping: Grouping | None = None,
     ) -> Variable:
-        """A variable of the main graph, equal on all replicas."""
-        grouping, graph = self.ir.grouping(), self.ir.main_graph
+        """A variable of the main graph, with the same data in all groups of replicas (default: one group)."""
+        grouping, graph = grouping or self.ir.grouping(), self.ir.main_graph
         dtype = dtype_of(data)
         shape: tuple[int, ...] = data.shape
         meta: tuple[int, ...] = ()
@@ -215,6 +222,8 @@ class PipelineWriter:
             shape, meta = (-(-data.size // shard_over),), data.shape
         place_of = (self.ir.remote_buffer(shape, dtype, 1, meta), 0) if remote else None
         spec = TensorSpec(shape, dtype, meta)
+        if grouping.num_groups > 1:
+            data = np.repeat(data[np.newaxis], grouping.num_groups, axis=0)
         variable = Variable(graph.tensor_id(name), spec, graph, data, grouping, remote=place_of, shard_over=shard_over)
         variable.ipu = ipu
         graph.add(variable)

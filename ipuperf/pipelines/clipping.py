@@ -57,13 +57,13 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
     for gradient in gradients:
         by_ipu.setdefault(gradient.ipu, []).append(gradient)
     home = max(by_ipu, key=lambda ipu: (len(by_ipu[ipu]), -ipu))
-    sums = [_moved(scope, _sum_of_squares(scope, found, ipu), ipu, home) for ipu, found in by_ipu.items()]
+    sums = [moved(scope, _sum_of_squares(scope, found, ipu), ipu, home) for ipu, found in by_ipu.items()]
     with scope.on(home):
         norm = make(Sqrt, _total(sums), name="gradient_norm")
         allowed = scope.constant(np.array(limit, np.float32), FLOAT32, "max_grad_norm")
         factor = make(Div, allowed, make(Maximum, norm, allowed, name="norm_or_limit"), name="clip_factor")
     for ipu, found in by_ipu.items():
-        here = _moved(scope, factor, home, ipu)
+        here = moved(scope, factor, home, ipu)
         with scope.on(ipu):
             for gradient in found:
                 make(AccumulatorScale, gradient.tensor, here)
@@ -90,7 +90,8 @@ def _total(values: Sequence[Tensor]) -> Tensor:
         return reduce(add, values)
 
 
-def _moved(scope: Scope, value: Tensor, source: int, destination: int) -> Tensor:
+def moved(scope: Scope, value: Tensor, source: int, destination: int) -> Tensor:
+    """``value`` of one IPU on another."""
     if source == destination:
         return value
     with scope.on(destination):

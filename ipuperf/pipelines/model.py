@@ -196,6 +196,19 @@ LOSS_SCALE, GRADIENT_SCALE = "loss_scale", "gradient_scale"
 
 
 @dataclass(frozen=True)
+class AutomaticLossScale:
+    """How the loss scale follows the gradients (:mod:`.loss_scaling`).
+
+    Attributes:
+        bin_edge: the share of the largest number of its type above which an element counts as large.
+        threshold: the share of large elements above which the loss scale is halved.
+    """
+
+    bin_edge: float = 0.0625
+    threshold: float = 1e-7
+
+
+@dataclass(frozen=True)
 class Training:
     """How a pipeline trains.
 
@@ -209,6 +222,7 @@ class Training:
         loss_scale: factor on the loss's gradient, undone at the update.
         variable_loss_scale: whether the host may change it between runs (:meth:`.build.Pipeline.scaled`); not where
             ``combined`` is asked for.
+        automatic_loss_scale: how the program changes it itself (only with ``variable_loss_scale``).
         accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
         max_grad_norm: limit of the norm of all gradients of a weight update together.
         combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
@@ -224,6 +238,7 @@ class Training:
     replica_reduction: str = "mean"
     loss_scale: float = 1.0
     variable_loss_scale: bool = False
+    automatic_loss_scale: AutomaticLossScale | None = None
     accumulator_dtype: Callable[[Variable], DType | None] | None = None
     max_grad_norm: float = float("inf")
     combined: CombinedRule | None = None

@@ -31,7 +31,8 @@ from ipuperf.ops import (
 )
 
 from .clipping import Reduced, check_limit, clip
-from .model import GRADIENT_SCALE, PipelineError, Training
+from .loss_scaling import LossScaling
+from .model import GRADIENT_SCALE, LOSS_SCALE, PipelineError, Training
 from .remote import remote_load, remote_store
 from .routine import Routine
 
@@ -69,6 +70,10 @@ class Weights:
             raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
         if training.variable_loss_scale and training.combined is not None:
             raise PipelineError("variable_loss_scale: the combined rule has its loss scale compiled in")
+        if training.automatic_loss_scale is not None and not training.variable_loss_scale:
+            raise PipelineError("automatic_loss_scale: the loss scale is compiled in; variable_loss_scale is needed")
+        automatic = training.automatic_loss_scale
+        self._scaling = None if automatic is None else LossScaling(builder, automatic)
         self._builder = builder
         self._training = training
         self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
@@ -94,6 +99,8 @@ class Weights:
         """Add gradients to their accumulators in a backward routine, each as soon as it is there."""
         mean = self._training.reduction == "running_mean"
         made: dict[Variable, list[Op]] = {}
+        if self._scaling is not None:
+            self._scaling.count(routine, grads, ipu)
         for variable, grad in grads:
             self._ipus[variable] = ipu
             if not self.accumulates:
@@ -177,12 +184,21 @@ class Weights:
             values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
             for routine in self._updates.values():
                 routine.call(scope, values)
-            return
         with CONTEXT.phase("update"):
-            self._clip_and_update(scope, gradients)
+            if self.clips:
+                self._clip_and_update(scope, gradients)
+            if self._scaling is not None:
+                names = (LOSS_SCALE, GRADIENT_SCALE)
+                self._scaling.update(scope, {key: held for key, held in self.scalars.items() if key[0] in names})
 
     def _clip_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
         """Reduce all gradients, limit their norm, update."""
+        apart = [variable.name for variable in self._ipus if variable.grouping.num_groups > 1]
+        if apart:
+            raise PipelineError(
+                f"max_grad_norm: {', '.join(apart)} differ between groups of replicas, and so would the norm of all "
+                "gradients; allowed are parameters that are equal on all replicas"
+            )
         found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
         clip(scope, [Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found], self._training.max_grad_norm)
         for gradient in found:
@@ -206,9 +222,9 @@ class Weights:
         """A gradient reduced over the replicas and scaled."""
         replicas = self._builder.ir.replication_factor
         if self._sharded(variable):
-            gradient = self._shard(gradient, "add")
-        elif replicas > 1:
-            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=self._builder.ir.grouping())
+            gradient = self._shard(variable, gradient, "add")
+        elif variable.grouping.group_size > 1:
+            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=variable.grouping)
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if self._training.variable_loss_scale:
             return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
@@ -223,7 +239,7 @@ class Weights:
         variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
         sharded = self._sharded(variable)
         weight = self._weight(routine, variable)
-        target = self._shard(weight, "local") if sharded else weight
+        target = self._shard(variable, weight, "local") if sharded else weight
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
@@ -231,14 +247,14 @@ class Weights:
         }
         if combined:
             assert self._training.combined is not None
-            replicas = self._builder.ir.replication_factor
-            self._training.combined.build_combined(variable, target, reduced, scalars, replicas)
+            members = variable.grouping.group_size
+            self._training.combined.build_combined(variable, target, reduced, scalars, members)
         else:
             self._training.rule.build(variable, target, reduced, state, scalars)
         self._store_state(variable, state)
         if sharded:
             whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
-                         group=self._builder.ir.grouping())  # fmt: skip
+                         group=variable.grouping)  # fmt: skip
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
@@ -282,16 +298,15 @@ class Weights:
     # -- sharding ----------------------------------------------------------------------------------------------------
 
     def _sharded(self, variable: Variable) -> bool:
-        offload, replicas = self._builder.offload, self._builder.ir.replication_factor
+        offload, replicas = self._builder.offload, variable.grouping.group_size
         return (
             offload.shard_optimiser_state
             and replicas > 1
             and variable.spec.elements >= max(offload.min_elements_sharding, replicas)
         )
 
-    def _shard(self, tensor: Tensor, op: str) -> Tensor:
-        group = self._builder.ir.grouping()
-        return make(ReplicatedReduceScatter, tensor, name=tensor.name, op=op, group=group)
+    def _shard(self, variable: Variable, tensor: Tensor, op: str) -> Tensor:
+        return make(ReplicatedReduceScatter, tensor, name=tensor.name, op=op, group=variable.grouping)
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
@@ -316,11 +331,12 @@ class Weights:
         if key in self.state:
             return self.state[key]
         builder, offload = self._builder, self._builder.offload
-        replicas = builder.ir.replication_factor
+        grouping = variable.grouping
         sharded = self._sharded(variable) and value.shape == variable.shape
+        over = grouping.group_size if sharded else None
         away = offload.optimiser_state and value.size >= max(1, offload.min_elements)
         self.state[key] = builder.variable(
-            f"{variable.name}___{name}", value, ipu, shard_over=replicas if sharded else None, remote=away
+            f"{variable.name}___{name}", value, ipu, shard_over=over, remote=away, grouping=grouping
         )
         return self.state[key]
 

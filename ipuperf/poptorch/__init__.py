@@ -11,9 +11,11 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
+from . import _impl as _impl
 from . import enums, native_names, optim, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_arguments import ICustomArgParser, registerCustomArgParser
+from .custom_ops import custom_op
 from .data import AsynchronousDataAccessor, DataLoader
 from .device import ipuHardwareIsAvailable, ipuHardwareVersion
 from .enums import (
@@ -36,16 +38,15 @@ from .enums import (
 from .errors import Error, PartitionError, RecoverableError, UnrecoverableError, UnsupportedError
 from .executor import PoplarExecutor, inferenceModel, load, trainingModel
 from .hooks import registerPostCompileHook, registerPreCompileHook
+from .host_calls import CPU
 from .log import logger, setLogLevel
 from .multi_conv import MultiConv
 from .offline import compile_offline, simulate
 from .ops import (
-    CPU,
     Attribute,
     NameScope,
     cond,
     ctc_beam_search_decoder,
-    custom_op,
     dynamic_slice,
     dynamic_update,
     for_loop,

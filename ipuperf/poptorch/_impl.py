@@ -1,8 +1,4 @@
-"""What programs take from PopTorch's private module: a model's ties to its executors, loosened and tied again.
-
-Upstream annotates the parameters and buffers of a wrapped model, so that a look at them fetches the weights from the
-IPUs. Here nothing is annotated: after a training call the host's tensors hold the weights, so a model is as plain as
-:func:`unwrapModelIfNecessary` leaves it there.
+"""What programs take from PopTorch's private module: a model's ties to its executor, loosened and tied again.
 
 Source: poptorch: python/_impl.py.
 """
@@ -12,21 +8,23 @@ from __future__ import annotations
 import torch
 
 from .errors import Error
+from .wrapping import rewrap, unwrap
 
 
 def unwrapModelIfNecessary(model: torch.nn.Module) -> None:
-    """Make ``model`` a plain module: it is one, its weights on the host. ``Error`` for what is no module."""
-    _checked(model)
+    """Make ``model`` a plain module, the newest weights on the host. ``Error`` for what is no module."""
+    unwrap(_checked(model))
 
 
 def rewrapModelIfNecessary(model: torch.nn.Module) -> None:
-    """Tie ``model`` to its executors again: they hold it all along. ``Error`` for what is no module."""
-    _checked(model)
+    """Tie ``model`` again to the executor that trains it. ``Error`` for what is no module."""
+    rewrap(_checked(model))
 
 
-def _checked(model: torch.nn.Module) -> None:
+def _checked(model: torch.nn.Module) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
+    return model
 
 
 __all__ = ["rewrapModelIfNecessary", "unwrapModelIfNecessary"]

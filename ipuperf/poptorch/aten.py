@@ -24,6 +24,7 @@ from . import (
     aten_random,
     aten_reduce,
     aten_shape,
+    aten_strides,
 )
 from .aten_lowering import Handler, computed
 
@@ -50,6 +51,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         **aten_random.HANDLERS,
         **aten_reduce.HANDLERS,
         **aten_shape.HANDLERS,
+        **aten_strides.HANDLERS,
         **aten_poptorch.HANDLERS,
     }
 )

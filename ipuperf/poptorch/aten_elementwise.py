@@ -114,6 +114,18 @@ def hardtanh(low: Lowering, value: Value, min_val: float = -1, max_val: float = 
     return clamp(low, value, min_val, max_val)
 
 
+def atan2(low: Lowering, value: Value, other: Value) -> Tensor:
+    """The angle of the points ``(other, value)``, from the smaller quotient of both, so that its gradient is finite on
+    the axes; 0 at the origin. A zero counts as positive, also -0.0, which PyTorch tells apart."""
+    y, x = low.tensors([value, other], low.dtype)
+    steep, zero = f.greater(f.abs(y), f.abs(x)), f.equal(x * x + y * y, 0)
+    divisor = f.where(steep, y, f.where(zero, low.constant(1, low.dtype), x))
+    angle = f.atan(f.where(steep, x, y) / divisor)
+    half = f.where(f.less(y, 0), low.constant(-math.pi / 2, low.dtype), low.constant(math.pi / 2, low.dtype))
+    flat = f.where(f.less(x, 0), angle + 2 * half, angle)
+    return f.where(zero, low.constant(0, low.dtype), f.where(steep, half - angle, flat))
+
+
 # -- comparisons and logic ---------------------------------------------------------------------------------------------
 
 
@@ -204,6 +216,8 @@ HANDLERS: Mapping[str, Handler] = {
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,
+    "arctan2": atan2,
+    "atan2": atan2,
     "bitwise_and": _bitwise(f.logical_and, f.bitwise_and),
     "bitwise_left_shift": _shift(f.shift_left),
     "bitwise_not": bitwise_not,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from ipuperf.functions import arranging as to
 from ipuperf.functions import make
-from ipuperf.functions.arithmetic import where
+from ipuperf.functions.arithmetic import cast, not_equal, where
 from ipuperf.functions.arranging import axis_of, broadcast, cut, permuted, reshaped
 from ipuperf.functions.elementary import scaled
 from ipuperf.functions.scattering import Change, changed_part, narrow, put_back, scattered
@@ -171,7 +171,18 @@ def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Val
     if not rows.spec.elements:
         return x
     change = Change(table, reshaped(found.positions, (count,)), rows, 0, table.shape[0])
-    return found.back(scattered([change], "sum" if accumulate else "none")[0], x.shape)
+    return found.back(_scattered([change], "sum" if accumulate else "none")[0], x.shape)
+
+
+def _scattered(changes: Sequence[Change], reduce: str, include_self: bool = True) -> list[Tensor]:
+    """:func:`scattered`, with truths as numbers, which the op needs."""
+    if changes[0].values.dtype != BOOL:
+        return scattered(changes, reduce, include_self)
+    numbers = [
+        replace(c, table=None if c.table is None else cast(c.table, INT32), values=cast(c.values, INT32))
+        for c in changes
+    ]
+    return [not_equal(result, 0) for result in scattered(numbers, reduce, include_self)]
 
 
 def _masked(low: Lowering, x: Tensor, mask: Tensor, number: Tensor, accumulate: bool) -> Tensor:
@@ -210,7 +221,7 @@ def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
         else:
             kinds.setdefault((call.reduce, call.include_self), []).append((place, table, change))
     for (reduce, include_self), alike in kinds.items():
-        results = scattered([change for _, _, change in alike], reduce, include_self)
+        results = _scattered([change for _, _, change in alike], reduce, include_self)
         for (place, table, _), result in zip(alike, results, strict=True):
             found[place] = put_back(table, result) if table.shape else reshaped(result, ())
     return [found[place] for place in range(len(calls))]
@@ -282,7 +293,7 @@ def _along(
     if not table.spec.elements or not line.shape[0]:
         return x
     values = broadcast(values, shape) if not values.shape else reshaped(values, shape)
-    result = scattered([Change(table, line, values, axis, table.shape[axis])], reduce, include_self)[0]
+    result = _scattered([Change(table, line, values, axis, table.shape[axis])], reduce, include_self)[0]
     return reshaped(result, x.shape)
 
 

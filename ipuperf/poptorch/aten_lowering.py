@@ -135,6 +135,7 @@ class Lowering(Builder):
         naming: name of the current node.
         dtypes: types of the current node's outputs.
         shapes: shapes of the current node's outputs.
+        layout: strides and offset that PyTorch has in memory for the current node's first operand.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Lowering(Builder):
         self.naming = "t"
         self.dtypes: list[DType] = []
         self.shapes: list[tuple[int, ...]] = []
+        self.layout: tuple[tuple[int, ...], int] = ((), 0)
         self.target = ""
         self._constants: dict[tuple[Any, ...], Constant] = {}
 

@@ -14,7 +14,9 @@ from ipuperf.ops import CtcBeamSearchDecoder, MatMul
 
 from .aten_losses import MEAN, NONE, SUM, reduce_loss
 from .aten_lowering import Handler, Lowering, Value
+from .custom_ops import lower_custom_op
 from .enums import MatMulSerializationMode
+from .host_calls import host_call
 
 #: Ops through which ``set_available_memory`` looks for the planned op (PopTorch FixupSetAvailableMemory).
 _TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
@@ -113,6 +115,8 @@ def beam_search(
 #: Handlers by name.
 HANDLERS: Mapping[str, Handler] = {
     "ipuperf::ctc_beam_search_decoder": beam_search,
+    "ipuperf::custom_op": lower_custom_op,
+    "ipuperf::host_call": host_call,
     "ipuperf::identity_loss": identity_loss,
     "ipuperf::ipu_print_tensor": print_tensor,
     "ipuperf::nop": nop,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +20,23 @@ def first_micro_batch(arguments: Any, factor: int) -> Any:
 
     structure, tensors, _ = flatten(arguments)
     return rebuild(structure, lambda index: first(tensors[index]))
+
+
+@dataclass(frozen=True)
+class ExecutableInputs:
+    """What a program was compiled for, by upstream's names (poptorch: ``python/_args_parser.py``).
+
+    Attributes:
+        args: values of ``forward``'s parameters in their order, tensors without numbers.
+    """
+
+    args: list[Any]
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> ExecutableInputs:
+        """Those of one call."""
+        structure, tensors, _ = flatten(dict(arguments))
+        return cls(list(rebuild(structure, lambda index: tensors[index].detach().to("meta")).values()))
 
 
 @contextmanager

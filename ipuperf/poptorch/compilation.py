@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
+    Activation,
     HostIo,
     Offload,
     Pipeline,
@@ -99,11 +101,13 @@ def compile_model(
     optimiser: OptimiserSpec | None,
     name: str,
     traced: Traced | None = None,
+    grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Args:
         traced: an export of the module for such arguments, instead of another.
+        grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.replica_groups`).
 
     Raises:
         Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
@@ -122,6 +126,7 @@ def compile_model(
         norms=Norms(options._norm_replicas, options._Popart.strided_groups),
         cache=options.cache_dir,
         traced=traced,
+        grouped=grouped,
     )
     _check_overlap(exported, options, training)
     parts = _renumbered(exported.parts)
@@ -129,7 +134,7 @@ def compile_model(
     for scope, convolutions in exported.multi_convs:
         scope.apply(convolutions)
     trains = training and bool(exported.parameters)
-    timetable, copies, repeats = plan(options, parts, training, forward_only=not trains)
+    timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
     if trains:
         parts = _recomputing(exported, options, parts)
     mode = options.resolved_output_mode(training)
@@ -177,6 +182,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
             again=True,
+            floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
         )
         if executable.settings.strict_memory:
@@ -239,12 +245,18 @@ def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
 
 
 def plan(
-    options: Options, parts: Sequence[StageGraph], training: bool, forward_only: bool | None = None
+    options: Options,
+    parts: Sequence[StageGraph],
+    training: bool,
+    phases: Sequence[int] = (),
+    *,
+    forward_only: bool | None = None,
 ) -> tuple[Timetable, str, int]:
     """The timetable, how stages copy, and how often it runs in one call.
 
     Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
     for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
+    ``phases``: of each stage, in a phased execution.
     ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
     all frozen.
 
@@ -260,7 +272,7 @@ def plan(
     micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
     try:
         if isinstance(strategy, PhasedExecution):
-            return _phased(strategy, parts, micro_batches, not forward_only), "when needed", repeats
+            return _phased(strategy, parts, phases, micro_batches, not forward_only), "when needed", repeats
         if not _pipelined(options, stages):
             table = sharded(stages, micro_batches, inference=forward_only, devices=devices)
             return table, "when needed", repeats
@@ -335,19 +347,37 @@ def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
     )
 
 
-def _phased(strategy: PhasedExecution, parts: Sequence[StageGraph], micro_batches: int, training: bool) -> Timetable:
-    phases = max(part.stage for part in parts) + 1
-    ipus = [sorted({part.ipu for part in parts if part.stage == phase}) for phase in range(phases)]
+def _phased(
+    strategy: PhasedExecution, parts: Sequence[StageGraph], phases: Sequence[int], micro_batches: int, training: bool
+) -> Timetable:
+    used = sorted(set(phases))
+    of_stage, turn = {part.stage: part.ipu for part in parts}, _turns(parts, phases)
+    members = [[stage for stage, phase in enumerate(phases) if phase == number] for number in used]
+    ipus = [[of_stage[stage] for stage in of_phase] for of_phase in members]
+    turns = [[turn[stage] for stage in of_phase] for of_phase in members]
     if isinstance(strategy, ParallelPhasedExecution):
-        return phased_parallel(phases, micro_batches, ipus=ipus, inference=not training)
+        return phased_parallel(len(used), micro_batches, ipus=ipus, turns=turns, inference=not training)
     return phased_serial(
-        phases,
+        len(used),
         micro_batches,
         ipus=ipus,
+        turns=turns,
         liveness=Liveness[strategy.liveness.name],
         separate_backward_phase=strategy.separate_backward_phase,
         inference=not training,
     )
+
+
+def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
+    """The turn of each stage within its phase: after the stages there whose results it uses and, on its IPU, after
+    those before it."""
+    turns = [0] * len(phases)
+    for part in sorted(parts, key=lambda part: part.stage):
+        used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
+        here = {other.stage for other in parts if other.ipu == part.ipu and other.stage < part.stage}
+        before = [turns[stage] for stage in used | here if phases[stage] == phases[part.stage]]
+        turns[part.stage] = 1 + max(before, default=-1)
+    return turns
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -456,12 +486,20 @@ def _training(
     if exported.loss is None:
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
-    rule = TorchRule(optimiser, groups)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    summed = options.Training.gradient_accumulation * options.replication_factor
+    automatic = options._Popart.automatic_loss_scale
+    divisor = summed if reduction is ReductionType.Mean else 1.0
+    rule = TorchRule(optimiser, groups, divisor, automatic=automatic is not None)
     if not groups:
         return rule, None
-    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
     if reduction is ReductionType.NoReduction:
         raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
+    if automatic is not None and optimiser.use_combined_accum:
+        raise UnsupportedError(
+            "Training.setAutomaticLossScaling with use_combined_accum, which has its loss scaling compiled in, is not "
+            "supported; use the separate variant (use_combined_accum=False)"
+        )
     words = "mean" if reduction is ReductionType.Mean else "sum"
     part, output = exported.loss
     return rule, Training(
@@ -472,7 +510,8 @@ def _training(
         reduction=words,
         replica_reduction=words,
         loss_scale=optimiser.loss_scaling,
-        variable_loss_scale=optimiser.variable_loss_scaling,
+        variable_loss_scale=optimiser.variable_loss_scaling or automatic is not None,
+        automatic_loss_scale=automatic,
         accumulator_dtype=lambda variable: optimiser.accum_dtype,
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,

@@ -138,9 +138,15 @@ class _Digest:
                     self.say(name, inner, tensor is None)
                     if tensor is not None:
                         self._shape(tensor)
+            elif name.endswith("_hooks") and isinstance(item, dict):  # by numbers that count all hooks of a process
+                self.say(name)
+                self._sequence(item.values())
             elif name not in _UNSEEN:
                 self.say(name)
                 self.add(item)
+
+    def _handle(self, value: torch.utils.hooks.RemovableHandle) -> None:
+        """What removes a hook; the hook itself is told where it hangs."""
 
     def _object(self, value: Any) -> None:
         self._class(type(value))
@@ -243,6 +249,7 @@ class _Digest:
 
     _HOW: tuple[tuple[Any, Callable[[_Digest, Any], None]], ...] = (
         (torch.nn.Module, _module),
+        (torch.utils.hooks.RemovableHandle, _handle),
         (torch.Tensor, _tensor),
         (np.ndarray, _array),
         ((dict, Mapping), _mapping),

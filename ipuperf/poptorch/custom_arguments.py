@@ -27,11 +27,14 @@ class ICustomArgParser(ABC):
         :meth:`yieldTensors`."""
 
 
+_LASTING: dict[type, ICustomArgParser] = {}
+
+
 class CustomArgParsers:
     """The parsers of this process by their classes (``RUN.of(CustomArgParsers)``)."""
 
     def __init__(self) -> None:
-        self.by_class: dict[type, ICustomArgParser] = {}
+        self.by_class: dict[type, ICustomArgParser] = dict(_LASTING)
 
 
 def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
@@ -46,6 +49,12 @@ def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
         f"registerCustomArgParser: parser is a {type(parser).__name__}, expected an object of ICustomArgParser",
     )
     RUN.of(CustomArgParsers).by_class[arg_type] = parser
+
+
+def register_for_all_runs(arg_type: type, parser: ICustomArgParser) -> None:
+    """:func:`registerCustomArgParser` by a front end: for later runs too, which import it no second time."""
+    _LASTING[arg_type] = parser
+    registerCustomArgParser(arg_type, parser)
 
 
 def parser_of(value: Any) -> ICustomArgParser | None:

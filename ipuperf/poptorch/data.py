@@ -314,6 +314,7 @@ class _Begun:
         try:
             self._read()
         except Exception as error:
+            logger.error("The data set failed: %s: %s", type(error).__name__, error)  # as upstream's worker prints it
             raise Error(
                 "AsynchronousDataAccessor worker thread failed to start: the first element of the data set cannot be "
                 f"read: {type(error).__name__}: {error}"

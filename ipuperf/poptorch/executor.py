@@ -1,19 +1,21 @@
 """``trainingModel`` and ``inferenceModel``: calls of a module that run on simulated IPUs.
 
 The numbers are computed with NumPy, the time is simulated. Differences to upstream, all harmless to a program that runs
-there: weights are written back to the host model after each training call, at no simulated time, instead of when they
-are first looked at; an inference model is compiled as the module is in ``eval()`` (a training model as its submodules'
-modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount`` needs no ``logCycleCount``. The
-loss scaling is compiled in: with another one the program is lowered anew. Each replica has running statistics of its
-own; those of the first are written back.
+there: weights are copied at no simulated time; an inference model is compiled as the module is in ``eval()`` (a
+training model as its submodules' modes say); ``compilationTime`` is the real time of this compilation; ``cycleCount``
+needs no ``logCycleCount``. A loss scaling that is constant is compiled in: with another one the program is lowered
+anew. Each replica has running statistics of its own; those of the first are written back.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from ipuperf.numerics import FloatingPointException
 
 from . import executable_file
 from .anchors import names_of
@@ -25,10 +27,24 @@ from .executor_files import Files
 from .executor_times import Times
 from .log import logger
 from .options import Options
+from .popart_ir import serialised
+from .replica_groups import with_grouping
+from .wrapping import Ties
 
 
 class PoplarExecutor(CallData, Times, Files):
     """A module on simulated IPUs; made by :func:`trainingModel` and :func:`inferenceModel`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        options: Options | None,
+        *,
+        training: bool,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        super().__init__(model, options, training=training, optimizer=optimizer)
+        self._tie()
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -57,12 +73,16 @@ class PoplarExecutor(CallData, Times, Files):
         elif self._optimizer is not None and self._optimizer.device_state.pending:
             self.copyWeightsToHost()
             self._optimizer.device_state.write(compiled)
-        results = compiled.executable.run({} if synthetic else inputs)
+        try:
+            results = compiled.executable.run({} if synthetic else inputs)
+        except FloatingPointException as error:
+            raise Error(f"Floating point exception: {error}") from error
         self._ran = True
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
-        if self._training and not synthetic:
-            self.copyWeightsToHost()
+        self._ties.dirty = self._training and not synthetic
+        if not self._ties.tied:
+            self.copyWeightsToHostIfNeeded()
         found = [
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)
@@ -111,6 +131,7 @@ class PoplarExecutor(CallData, Times, Files):
         if not self._attached:
             raise Error("Device is not attached")
         compiled = self._require()
+        self.copyWeightsToHostIfNeeded()
         if self._optimizer is not None and not self._optimizer.device_state.pending:
             self._optimizer.device_state.read(compiled)
         compiled.executable.evaluator.store_variables(
@@ -120,9 +141,42 @@ class PoplarExecutor(CallData, Times, Files):
         compiled.executable.unload()
 
     def destroy(self) -> None:
-        """Forget the compiled program."""
-        self._compiled = None
+        """Forget the compiled program; the module has the newest weights and is a plain one again."""
+        if self._compiled is not None and self._attached:
+            self.copyWeightsToHostIfNeeded()
+            if self._optimizer is not None:
+                self.read_optimizer_state(self._optimizer.device_state)
+        self._ties.loosen()
+        self._compiled = self._executable_inputs = None
         self._attached = False
+
+    def __del__(self) -> None:
+        """An executor that goes leaves its weights with the module, which is a plain one again."""
+        ties = self.__dict__.get("_ties")
+        if ties is None or sys.is_finalizing():
+            return
+        if ties.dirty and self._compiled is not None:
+            self.copyWeightsToHost()
+        ties.loosen()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What ``copy`` and ``pickle`` take: module, options and optimiser, but neither the program (a copy compiles
+        its own) nor the optimiser's state on the IPUs."""
+        if self._compiled is not None:
+            self.copyWeightsToHostIfNeeded()
+        fresh: dict[str, Any] = {"_compiled": None, "_attached": False, "_ran": False, "_seen": {}, "_anchored": {}}
+        return {**{name: value for name, value in self.__dict__.items() if name != "_ties"}, **fresh}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._options._freeze()
+        self._tie()
+
+    def _tie(self) -> None:
+        """A module that is trained fetches its weights from here."""
+        self._ties = Ties(self, self._model)
+        if self._training:
+            self._ties.tie()
 
     # -- the module --------------------------------------------------------------------------------------------------
 
@@ -132,16 +186,31 @@ class PoplarExecutor(CallData, Times, Files):
         return self._model
 
     @property
+    def _user_model(self) -> torch.nn.Module:
+        """Upstream's name of :attr:`model`, which pipelines of Optimum Graphcore look at."""
+        return self._model
+
+    @property
     def options(self) -> Options:
         """The (frozen) options."""
         return self._options
+
+    def _debugGetPopartIR(self) -> str:
+        """The program's ops as JSON in PopART's layout (:mod:`~ipuperf.poptorch.popart_ir`); its name is upstream's.
+        ``Error``: not compiled."""
+        return serialised(self._require())
 
     def getTensorNames(self) -> list[str]:
         """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""
         return list(names_of(self._require().exported, self._training))
 
     def train(self, mode: bool = True) -> PoplarExecutor:
-        """As of the module; the compiled program is a training one or an inference one and stays so."""
+        """As of the module; the compiled program is a training one or an inference one and stays so.
+
+        A training model compiles its module, though not the submodules, in the mode that this, or else the module when
+        it was wrapped, had: as upstream, which wraps a shallow copy.
+        """
+        self._mode = mode
         self._model.train(mode)
         return self
 
@@ -152,7 +221,8 @@ class PoplarExecutor(CallData, Times, Files):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._model, name)
+        found = getattr(self._model, name)
+        return with_grouping(found, name, self.per_replica_params) if isinstance(found, torch.nn.Parameter) else found
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
@@ -160,22 +230,30 @@ class PoplarExecutor(CallData, Times, Files):
 
 
 def trainingModel(
-    model: torch.nn.Module, options: Options | None = None, optimizer: torch.optim.Optimizer | None = None
+    model: torch.nn.Module | PoplarExecutor,
+    options: Options | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> PoplarExecutor:
     """``model``, which returns a loss, as a training program.
 
     Args:
-        model: the module; its parameters change with each call.
+        model: the module, whose parameters change with each call; or an executor, whose module it is then.
         options: default :class:`~ipuperf.poptorch.Options`.
         optimizer: default ``torch.optim.SGD`` with a learning rate of 0.01.
+
+    Raises:
+        Error: the module is trained by another executor, which has to be destroyed first.
     """
-    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
+    return PoplarExecutor(_module_of(model), options, training=True, optimizer=optimizer)
 
 
 def inferenceModel(model: torch.nn.Module | PoplarExecutor, options: Options | None = None) -> PoplarExecutor:
     """``model`` as an inference program; the module of a training program shares its weights."""
-    module = model.model if isinstance(model, PoplarExecutor) else model
-    return PoplarExecutor(module, options, training=False)
+    return PoplarExecutor(_module_of(model), options, training=False)
+
+
+def _module_of(model: torch.nn.Module | PoplarExecutor) -> torch.nn.Module:
+    return model.model if isinstance(model, PoplarExecutor) else model
 
 
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
@@ -199,6 +277,7 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
     module = StoredModule(stored)
     made = PoplarExecutor(module, options, training=stored.training)
     made._optimiser = optimiser_of(stored.model["optimiser"], module)
+    made.per_replica_params = {name: tuple(given) for name, given in stored.model["grouped"].items()}
     made._compile_stored(stored)
     if stored.model["random"] is not None:
         made.rng_state = stored.model["random"]

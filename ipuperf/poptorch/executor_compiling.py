@@ -13,7 +13,7 @@ import torch
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.run_context import RUN
 
-from .calls import first_micro_batch, modes_kept
+from .calls import ExecutableInputs, first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
 from .errors import require
 from .executor_weights import HeldWeights
@@ -21,6 +21,7 @@ from .export_structure import Signature, flatten
 from .export_trace import Traced
 from .hooks import CompileHooks, call_hooks
 from .log import logger
+from .wrapping import plain
 
 
 class Compiling(HeldWeights):
@@ -28,13 +29,17 @@ class Compiling(HeldWeights):
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name; ``TypeError`` as for a call of ``forward``."""
-        arguments = Signature(self._model.forward).bind(args, kwargs)
+        arguments = self._signature().bind(args, kwargs)
         _, tensors, paths = flatten(arguments)
         self._check_batch(tensors, paths)
         return arguments
 
     def _spread(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return Signature(self._model.forward).spread(arguments)
+        return self._signature().spread(arguments)
+
+    def _signature(self) -> Signature:
+        """The parameters of ``forward``, at which one may look without fetching the weights."""
+        return Signature(object.__getattribute__(self._model, "forward"))
 
     def _compile(self, arguments: Mapping[str, Any]) -> None:
         _, tensors, paths = flatten(arguments)
@@ -45,6 +50,7 @@ class Compiling(HeldWeights):
                     path,
                 )
         self._finish(lambda: self._program(arguments, None))
+        self._executable_inputs = ExecutableInputs.of(arguments)
 
     def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
         """Compile, tell what options do not do, and load the program."""
@@ -71,8 +77,10 @@ class Compiling(HeldWeights):
         hooks = RUN.of(CompileHooks)
         call_hooks(hooks.before)
         try:
-            with modes_kept(self._model):
-                if not self._training:
+            with plain(self._model), modes_kept(self._model):
+                if self._training:
+                    self._model.training = self._mode
+                else:
                     self._model.eval()
                 return compile_model(
                     self._model,
@@ -80,6 +88,7 @@ class Compiling(HeldWeights):
                     *self._spread(arguments),
                     training=self._training,
                     optimiser=self._optimiser,
+                    grouped=self.per_replica_params,
                     name=name or self._options.model_name or f"{type(self._model).__name__}-{kind}",
                     traced=traced,
                 )

@@ -9,6 +9,7 @@ from .errors import Error
 from .executable_file import StoredProgram, description_of
 from .executor_compiling import Compiling
 from .export_structure import rebuild
+from .replica_groups import one_replica
 
 
 class Files(Compiling):
@@ -41,8 +42,12 @@ class Files(Compiling):
             arguments=exported.arguments,
             leaves=[(spec.shape, spec.dtype) for spec in exported.inputs],
             signature=exported.signature,
-            model=description_of(self._options, self._model, self._optimiser, random) if export_model else None,
+            model=self._description(random) if export_model else None,
         )
+
+    def _description(self, random: list[int] | None) -> dict[str, Any]:
+        made = description_of(self._options, self._model, self._optimiser, random)
+        return {**made, "grouped": {name: list(map(int, given)) for name, given in self.per_replica_params.items()}}
 
     def loadExecutable(self, filename: str) -> None:
         """Compile from a file that :meth:`save` or :meth:`compileAndExport` has written, without exporting the module.
@@ -62,7 +67,8 @@ class Files(Compiling):
         self._compile_stored(stored)
 
     def _compile_stored(self, stored: StoredProgram) -> None:
-        missing = stored.missing_in(self._model)
+        with one_replica(self._model, self.per_replica_params, self._options.replication_factor):
+            missing = stored.missing_in(self._model)
         if missing:
             raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
         self._options._freeze()

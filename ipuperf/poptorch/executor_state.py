@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from ipuperf.ir import FLOAT16
 
 from . import optim
+from .calls import ExecutableInputs
 from .compilation import CompiledModel
 from .errors import Error, UnsupportedError, require
 from .optim import OptimiserSpec, optimiser_description
 from .options import Options
+from .wrapping import Ties, check_not_wrapped
 
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
 
 
 class ExecutorState:
     """What all that a model does reads and writes."""
+
+    _ties: Ties
 
     def __init__(
         self,
@@ -31,7 +37,9 @@ class ExecutorState:
             raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
-        self._model = model
+        if training:
+            check_not_wrapped(model)
+        self._model, self._mode = model, model.training
         self._options = Options() if options is None else options.clone()
         processes = self._options.Distributed.numProcesses
         if processes > 1:
@@ -61,6 +69,9 @@ class ExecutorState:
         self._seen: dict[str, int] = {}
         self._warned = False
         self._anchored: dict[str, np.ndarray] = {}
+        self._executable_inputs: ExecutableInputs | None = None
+        self.per_replica_params: dict[str, Any] = {}
+        """What ``replicaGrouping`` was told, by the parameters' names in the module; read by the compilation."""
 
     def _require(self) -> CompiledModel:
         if self._compiled is None:

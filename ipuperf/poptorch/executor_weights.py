@@ -17,8 +17,9 @@ from .enums import ConnectionType
 from .errors import Error
 from .executor_state import ExecutorState
 from .log import logger
-from .optim import optimiser_description
-from .optimizer_state import DeviceState
+from .optim import OptimiserSpec, optimiser_description
+from .optimizer_state import DeviceState, current_loss_scaling
+from .wrapping import fetch_weights
 
 #: Version of each parameter and buffer that a training model wrote last.
 _TRAINED = WeakTensorKeyDictionary()
@@ -39,23 +40,27 @@ class HeldWeights(ExecutorState):
                 yield name, known[name], variable
 
     def copyWeightsToDevice(self) -> None:
-        """Load parameters and buffers of the module."""
+        """Load parameters and buffers of the module, also where the IPUs have newer ones."""
+        self._require()
+        self._ties.dirty = False
         self._load(list(self._states()))
 
     def copyWeightsToHost(self) -> None:
         """Write parameters and buffers back to the module."""
+        self._require()
+        self._ties.dirty = False
         states = list(self._states())
         self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
-                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")))
+                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
                 self._seen[name] = tensor._version
                 if self._training:
                     _TRAINED[tensor] = tensor._version
 
     def copyWeightsToHostIfNeeded(self) -> bool:
-        """Weights are written back after each training call, so there is never need."""
-        return False
+        """Write the weights back if the IPUs have newer ones; whether they had."""
+        return self._ties.fetch()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Load the buffers named by ``updatableNamedBuffers``."""
@@ -68,7 +73,7 @@ class HeldWeights(ExecutorState):
     def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
         """Copy tensors of the module to the IPUs."""
         for name, tensor, variable in states:
-            np.copyto(variable.data, tensor.detach().cpu().numpy(), casting="same_kind")
+            np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
             self._seen[name] = tensor._version
         self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
 
@@ -77,6 +82,7 @@ class HeldWeights(ExecutorState):
 
         What the program itself has changed stays on the host until it is copied (upstream's rule); a warning says so.
         """
+        fetch_weights(self._model)
         states = list(self._states())
         if any(_TRAINED.get(tensor, -1) > self._seen[name] for name, tensor, _ in states):
             self.copyWeightsToDevice()
@@ -98,7 +104,7 @@ class HeldWeights(ExecutorState):
         if self._compiled is not None:
             rule = self._compiled.rule
             assert rule is not None
-            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(spec.loss_scaling)}
+            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(self._loss_scaling(spec))}
             changed = []
             for (name, _), variable in self._compiled.pipeline.scalars.items():
                 variable.data[...] = values[name]
@@ -106,7 +112,18 @@ class HeldWeights(ExecutorState):
             self._compiled.executable.evaluator.load_variables(changed)
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
+        if self._optimizer is not None:
+            self._optimizer.device_state.forget()
         self._adopt_optimizer(numbers=False)
+
+    def _loss_scaling(self, spec: OptimiserSpec) -> float:
+        """The loss scaling with another description: an automatic one stays as far from the optimiser's as it is."""
+        assert self._compiled is not None
+        if self._options._Popart.automatic_loss_scale is None:
+            return spec.loss_scaling
+        known = self._optimiser
+        assert known is not None
+        return current_loss_scaling(self._compiled) * spec.loss_scaling / known.loss_scaling
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .export_trace import Traced, trace
 from .multi_conv import MultiConv
 from .options.strategies import ExecutionStrategy, PipelinedExecution
 from .partition import Partition, partition
+from .replica_groups import Whole, one_replica
 
 _PREFIX = "module."
 
@@ -98,6 +100,7 @@ class ExportedModel:
         states: the module's parameters and buffers by name.
         partition: where the blocks are (it may count stages without ops, :attr:`parts` does not).
         traced: what was lowered.
+        phases: the phase of each stage; -1 without phases.
         num_ipus: IPUs that are used, counted from 0.
     """
 
@@ -115,6 +118,7 @@ class ExportedModel:
     multi_convs: list[tuple[MultiConv, list[Op]]]
     states: dict[str, torch.Tensor] = field(repr=False)
     partition: Partition
+    phases: list[int]
     traced: Traced = field(repr=False)
     arguments: Structure = field(repr=False)
     results: Structure = field(repr=False)
@@ -158,6 +162,7 @@ def export_model(
     norms: Norms = PLAIN_NORMS,
     cache: str | None = None,
     traced: Traced | None = None,
+    grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> ExportedModel:
     """Build forward graphs for the stages of ``module``, called with one micro-batch.
 
@@ -172,6 +177,7 @@ def export_model(
         norms: how norms are done.
         cache: folder in which exports are kept (:mod:`~ipuperf.poptorch.export_cache`).
         traced: an export of this module for these arguments, instead of another.
+        grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.replica_groups`).
 
     Raises:
         ExportError: the module cannot be exported (control flow that depends on data ...).
@@ -182,14 +188,16 @@ def export_model(
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
-    if traced is None:
+    with one_replica(module, grouped, replication_factor) as wholes:
+        if traced is None:
 
-        def export() -> Traced:
-            return trace(module, signature, arguments, leaves, training)
+            def export() -> Traced:
+                return trace(module, signature, arguments, leaves, training)
 
-        traced = cached(cache, module, arguments, leaves, training, export)
-    exporter = _Exporter(module, traced, leaves, paths, training, replication_factor)
-    writer = StageWriter(exporter.ir, traced, training, exporter.placeholders(), norms)
+            traced = cached(cache, module, arguments, leaves, training, export)
+        exporter = _Exporter(module, traced, leaves, paths, training, replication_factor, wholes)
+        placeholders = exporter.placeholders()
+    writer = StageWriter(exporter.ir, traced, training, placeholders, norms)
     places = partition(
         strategy or PipelinedExecution(),
         traced.uses,
@@ -219,7 +227,9 @@ class _Exporter:
         paths: Sequence[str],
         training: bool,
         replication_factor: int,
+        wholes: Mapping[torch.nn.Parameter, Whole],
     ) -> None:
+        self._wholes = wholes
         self.traced = traced
         self.leaves = leaves
         self.paths = paths
@@ -246,6 +256,7 @@ class _Exporter:
         parts = list(writer.parts.values())
         assert [part.index for part in parts] == list(range(len(parts)))
         numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
+        phase_of = {place.stage: place.phase for place in places.used}
         stages = [part.description(numbers[part.place.stage]) for part in parts]
         self._drop_unused(stages)
         return ExportedModel(
@@ -266,6 +277,7 @@ class _Exporter:
             multi_convs=list(zip(self.traced.multi_convs, writer.multi_convs, strict=True)),
             states=self.states,
             partition=places,
+            phases=[phase_of[stage] for stage in numbers],
             traced=self.traced,
             arguments=arguments,
             results=self.traced.results,
@@ -308,9 +320,11 @@ class _Exporter:
         key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         if key not in self._by_storage:
             graph = self.ir.main_graph
-            data = to_numpy(tensor, f"parameter {name!r}" if self._is_parameter(name) else f"buffer {name!r}")
+            values, grouping = self._wholes.get(tensor) or Whole(tensor, self.ir.grouping())  # type: ignore[call-overload]
+            data = to_numpy(values, f"parameter {name!r}" if self._is_parameter(name) else f"buffer {name!r}")
             spec = TensorSpec(tuple(tensor.shape), ir_dtype(tensor.dtype, name))
-            variable = Variable(graph.tensor_id(name), spec, graph, data, self.ir.grouping())
+            data = data[0] if data.ndim > len(spec.shape) and grouping.num_groups == 1 else data
+            variable = Variable(graph.tensor_id(name), spec, graph, data, grouping)
             graph.add(variable)
             self._by_storage[key] = variable
         self.variables[name] = self._by_storage[key]

@@ -181,6 +181,8 @@ class _Expansions:
         if not isinstance(node, torch.fx.Node) or not isinstance(wanted, torch.Tensor):
             raise Unknown
         value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            raise Unknown
         if (value.shape, value.stride(), value.dtype) != (wanted.shape, wanted.stride(), wanted.dtype):
             raise Unknown
         return node

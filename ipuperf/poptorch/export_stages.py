@@ -28,7 +28,14 @@ from .partition import Partition
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
+#: Ops whose result holds anything: zeros here, so that a program is the same each time.
+_WITHOUT_VALUES = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
 """Marks that are no ops: the value they mark stands for them."""
+_ASSERTION = "aten::_assert_tensor_metadata"
+"""What an export writes before a cast, without a tag of its own."""
 
 
 @dataclass(frozen=True, order=True)
@@ -213,7 +220,7 @@ class StageWriter:
         for node in self.traced.program.graph.nodes:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
-            tag = tags_of(node).get(BLOCK, tag)
+            tag = tags_of(node.next if name_of(node.target) == _ASSERTION else node).get(BLOCK, tag)
             if self._constant(node) or name_of(node.target) in _OVERLAPS:
                 continue
             if tag is None:
@@ -365,6 +372,9 @@ class StageWriter:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, torch.fx.Node)
+            if self.values[source][index] is None:
+                name = f"{location_of_node(node)}: {name_of(source.target)}"
+                raise UnsupportedError(f"{name}: result {index} (of a pooling: the positions) is unsupported")
             return self.values[source][index]
         if self._constant(node):
             return self._folded(node)
@@ -377,7 +387,8 @@ class StageWriter:
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
         with torch.no_grad():
-            return node.target(*args, **kwargs)  # type: ignore[operator]
+            value = node.target(*args, **kwargs)  # type: ignore[operator]
+            return value.zero_() if name_of(node.target) in _WITHOUT_VALUES else value
 
     def _overlap(self, node: torch.fx.Node) -> Any:
         """Note a mark for overlapped I/O; the value is the marked one."""
@@ -451,6 +462,9 @@ class StageWriter:
         low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
+        first = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(first, torch.Tensor):
+            low.layout = tuple(first.stride()), int(first.storage_offset())
         return low
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:

@@ -1,7 +1,8 @@
 """Functions of PyTorch that an export cannot follow, written with others that it can.
 
 The length of a result would depend on data (``bincount``), the check of an argument would read it (the validation of
-distributions), a name is a keyword of Python (``random_``'s ``from``), or what the function does with ``out=`` is lost.
+distributions, whether a mask is the causal one), a name is a keyword of Python (``random_``'s ``from``), or what the
+function does with ``out=`` is lost.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.modules import transformer
 
 from .aten_marks import ctc_losses
 from .errors import Error, UnsupportedError
@@ -81,6 +83,15 @@ def _ctc_loss(
     return losses[0] if single else losses
 
 
+def _as_strided(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> torch.Tensor:
+    """``as_strided``; where the memory of a view begins is not kept, so its own strides may be asked for, no offset."""
+    if storage_offset is not None and x.storage_offset():
+        raise UnsupportedError(
+            "as_strided: storage_offset of a view that does not begin where its memory does; clone() it first"
+        )
+    return torch.as_strided(x, size, stride, storage_offset)
+
+
 def _gaussian_nll(
     x: torch.Tensor, target: torch.Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> torch.Tensor:
@@ -97,8 +108,10 @@ def _gaussian_nll(
 
 
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
+    torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
     torch.Tensor.random_: _random,
+    torch.as_strided: _as_strided,
     torch.bincount: _bincount,
     torch.ctc_loss: _ctc_loss,
     torch.cumprod: _running(torch.cumprod),
@@ -108,6 +121,27 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.one_hot: _one_hot,
 }
 """What stands for a function while a module is exported."""
+
+_REPLACED: dict[tuple[Any, str], Any] = {}
+
+
+def replace_during_exports(place: Any, name: str, value: Any) -> None:
+    """Let ``place.name``, of a module or a class, be ``value`` while models are exported: for front ends of libraries
+    over PyTorch."""
+    _REPLACED[place, name] = value
+
+
+@contextmanager
+def replaced_attributes() -> Iterator[None]:
+    """What :func:`replace_during_exports` said is in force within the block."""
+    before = {(place, name): getattr(place, name) for place, name in _REPLACED}
+    for (place, name), value in _REPLACED.items():
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for (place, name), value in before.items():
+            setattr(place, name, value)
 
 
 @contextmanager
@@ -121,3 +155,19 @@ def unchecked_distributions() -> Iterator[None]:
         yield
     finally:
         kind.set_default_validate_args(before)
+
+
+@contextmanager
+def masks_as_given() -> Iterator[None]:
+    """``torch.nn.Transformer`` and its encoders and decoders take a mask as it is, instead of comparing its values with
+    those of the causal one: that would choose a faster kernel and gives the same numbers."""
+    before = transformer._detect_is_causal_mask
+
+    def told(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return is_causal is True
+
+    transformer._detect_is_causal_mask = told
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = before

@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -34,10 +35,12 @@ from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
 from .export_composites import few_composites, may_decompose
+from .export_constants import PlainTensors
+from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, unchecked_distributions
+from .export_substitutes import SUBSTITUTES, masks_as_given, replaced_attributes, unchecked_distributions
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -130,13 +133,14 @@ class _Tagger(TorchFunctionMode):
         if self.recorder.multi_conv is not None:
             tags[MULTI_CONV] = self.recorder.multi_conv
         tags[LINE] = _calling_line()
-        if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
+        name = getattr(func, "__name__", "")
+        if name in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
+            return call(SUBSTITUTES.get(func, func), name, args, kwargs or {})
 
 
 def _names_no_op(func: Any) -> bool:
@@ -163,7 +167,7 @@ def trace(
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
     with record_blocks(training) as recorder:
-        flat = _Flat(module, signature, arguments, recorder)
+        flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
@@ -172,21 +176,40 @@ def trace(
                 _no_stacks(),
                 _kept_annotations(),
                 unchecked_distributions(),
+                masks_as_given(),
+                replaced_attributes(),
             )
             for context in (*surroundings, _Tagger(recorder)):
                 stack.enter_context(context)
             try:
                 with _without_partial_graph():
-                    program = torch.export.export(flat, tuple(leaves), strict=False)
+                    program = torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
             except Error:
                 raise
             except Exception as error:
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
+    plain.made_constant(program)
     with _quiet(), _no_stacks():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
+    if not leaves:
+        simplified = _without_input(simplified)
     return Traced(simplified, uses, flat.results.structure, multi_convs)
+
+
+def _without_input(program: Simplified) -> Simplified:
+    """The program of a module without arguments. Its export was given one that nobody uses: without any, PyTorch puts
+    the constants of the module behind the ops that take them."""
+    (unused,) = program.graph_signature.user_inputs
+    graph = torch.fx.Graph()
+    values: dict[torch.fx.Node, Any] = {}
+    for node in program.graph.nodes:
+        if node.name != unused:
+            values[node] = graph.node_copy(node, values.__getitem__)
+    specs = [spec for spec in program.graph_signature.input_specs if spec.arg.name != unused]
+    signature = replace(program.graph_signature, input_specs=specs)
+    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, program.constants)
 
 
 # -- surroundings of the export ----------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
 import torch
 
 from . import aten_marks
+from .aten_lowering import narrowed
 from .blocks import isRunningOnIpu, recorder
 from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
@@ -297,7 +298,10 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     if input.dim() != src.dim():
         raise Error(f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})")
     if input.dtype != src.dtype:
-        raise Error(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
+        types = [narrowed(tensor.dtype) if isRunningOnIpu() else tensor.dtype for tensor in (input, src)]
+        if types[0] != types[1]:
+            raise Error(f"input and src tensor must have same dtype. ({types[0]} vs {types[1]})")
+        src = src.to(input.dtype)
     return input.index_copy(dim, _indices("dynamic_update", dim, start, size, 1, input), src)
 
 
@@ -360,30 +364,6 @@ class Attribute:
 # -- not here --------------------------------------------------------------------------------------------------------
 
 
-def custom_op(
-    inputs: Sequence[torch.Tensor],
-    name: str,
-    domain: str,
-    domain_version: int,
-    example_outputs: Sequence[torch.Tensor],
-    attributes: Mapping[str, Any] | None = None,
-) -> list[torch.Tensor]:
-    """An op that PopTorch brings along in C++, by its name: ``FastGatherLastDim``, a gather along the last axis.
-
-    ``UnsupportedError`` for others: they are C++ code for PopART.
-    """
-    if (name, domain, domain_version) == ("FastGatherLastDim", "poptorch.custom_ops", 1):
-        data, index = inputs
-        axis = (attributes or {}).get("axis", -1)
-        require(axis == -1, f"FastGatherLastDim: axis {axis} given, it is always the last one, -1")
-        shapes = [tuple(example.shape) for example in example_outputs]
-        require(
-            shapes == [tuple(index.shape)], f"FastGatherLastDim: example_outputs {shapes}, expected one like the index"
-        )
-        return [torch.gather(data, -1, index.long())]
-    _unsupported(f"custom_op ({name})", "it is C++ code for PopART; write it with PyTorch's ops")
-
-
 def fps(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
     _unsupported("fps", "there is no such op here")
@@ -392,13 +372,6 @@ def fps(*args: Any, **kwargs: Any) -> NoReturn:
 def nearest(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
     _unsupported("nearest", "there is no such op here")
-
-
-class CPU:
-    """Not supported: a call of the host in the middle of a program."""
-
-    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> NoReturn:
-        _unsupported(f"CPU ({ID})", "a program does not call the host; split the model in two")
 
 
 def _unsupported(name: str, reason: str) -> NoReturn:

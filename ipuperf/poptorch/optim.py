@@ -242,11 +242,11 @@ class Adam(Optimizer, torch.optim.Adam):
         )
 
 
-class AdamW(Optimizer, torch.optim.AdamW):
+class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
     """Adam with decoupled weight decay; arguments as for :class:`Adam`.
 
     Args:
-        bias_correction: False leaves out Adam's correction of the first steps (not so in a native step).
+        bias_correction: False leaves out Adam's correction of the first steps, in a native step too.
     """
 
     def __init__(
@@ -283,6 +283,30 @@ class AdamW(Optimizer, torch.optim.AdamW):
             bias_correction=True if bias_correction is None else bias_correction,
             max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
         )
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One native step on the gradients that the parameters hold."""
+        chosen = torch.optim.AdamW if self.bias_correction else StepByParameter  # type: ignore[attr-defined]
+        return chosen.step(self, closure)
+
+    def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
+        """Without correction of the first steps."""
+        state = self.state[parameter]
+        if not state:
+            state.update(
+                {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}, step=torch.zeros(())
+            )
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        gradient = -gradient if group["maximize"] else gradient
+        beta1, beta2 = group["betas"]
+        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
+        if group["amsgrad"]:
+            second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.addcdiv_(first, second.sqrt() + group["eps"], value=-group["lr"])
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -502,7 +526,8 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
     name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
     for kind, (known, _) in _KINDS.items():
         if isinstance(optimizer, known):
-            if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(known.step):
+            ours: Any = next((base for base in type(optimizer).__mro__ if base.__module__ == __name__), known)
+            if inspect.unwrap(type(optimizer).step) not in (inspect.unwrap(known.step), inspect.unwrap(ours.step)):
                 raise Error(f"Unsupported optimizer type {name}: its step() is its own; allowed are {_ALLOWED}")
             return kind
     raise Error(f"Unsupported optimizer type {name}; allowed are {_ALLOWED}")

@@ -2,32 +2,30 @@
 
 ``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
 may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
-Parameters of one group share their numbers. SGD's numbers are PyTorch's, not the products of them that PopART keeps.
+Parameters of one group share their numbers. Words and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ipuperf.ir import Variable
+from ipuperf.pipelines import LOSS_SCALE
 
 from .errors import Error
 from .log import logger
+from .optimizer_numbers import Plain, SgdProducts, Words
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
 
 Tensors = dict[str, torch.Tensor]
 
-_WORDS = {
-    "rate": "learningRate", "step_size": "stepSize", "weight_decay": "weightDecay", "epsilon": "eps",
-    "undamped": "dampening", "trust": "trustCoefficient",
-}  # fmt: skip
 _SPECIFIC = "___specific___"
 _LOSS_SCALING = "lossScaling_FLOAT"
 _STATES = {
@@ -44,12 +42,18 @@ class DeviceState:
         states, numbers: as last read or loaded; None: never.
         pending: they were loaded and are not on the device.
         dirty: the device has newer ones.
+        given: numbers that were loaded, exactly as they were; :meth:`forget` them when the device gets others.
     """
 
     states: Tensors | None = None
     numbers: Tensors | None = None
     pending: bool = False
     dirty: bool = False
+    given: Tensors = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """The device has other numbers than those that were loaded."""
+        self.given = {}
 
     def read(self, compiled: CompiledModel) -> None:
         """Take over what the device has."""
@@ -57,11 +61,10 @@ class DeviceState:
         variables = dict(_states(compiled))
         compiled.executable.evaluator.store_variables(list(variables.values()))
         self.states = {name: _tensor(variable.data) for name, variable in variables.items()}
-        self.numbers = {
-            name: _tensor(_turned(name, v.data)) for name, members in _numbers(compiled) for v in members[:1]
-        }
+        scaling = current_loss_scaling(compiled)
+        self.numbers = {**_shown_numbers(compiled), **self.given}
         if compiled.rule is not None:
-            self.numbers[_LOSS_SCALING] = torch.tensor(compiled.rule.spec.loss_scaling)
+            self.numbers[_LOSS_SCALING] = torch.tensor(scaling)
         self.pending = self.dirty = False
 
     def write(self, compiled: CompiledModel, *, numbers: bool = True) -> None:
@@ -81,27 +84,27 @@ class DeviceState:
         self.pending, self.dirty = False, True
 
     def _write_numbers(self, compiled: CompiledModel) -> list[Variable]:
-        scaling = (self.numbers or {}).get(_LOSS_SCALING)
-        known_scaling = None if compiled.rule is None else compiled.rule.spec.loss_scaling
-        if scaling is not None and float(scaling) != float(np.float32(known_scaling)):
-            raise Error(
-                f"ipu_param: {_LOSS_SCALING} is {float(scaling)}, the model has {known_scaling}; give the optimiser "
-                "this loss_scaling first"
-            )
-        changed: list[Variable] = []
-        given: dict[Variable, tuple[str, float]] = {}
-        for name, members in _numbers(compiled):
-            if name not in (self.numbers or {}):
-                continue
-            value = self.numbers[name]  # type: ignore[index]
-            for variable in members:
-                first, known = given.setdefault(variable, (name, float(value)))
-                if known != float(value):
+        wanted = self.numbers or {}
+        changed = _set_loss_scaling(compiled, wanted.get(_LOSS_SCALING))
+        first: dict[tuple[int, str], tuple[str, float]] = {}
+        for name, group, scalars in _scalars(compiled):
+            words, known = _words(compiled, name), _values(scalars)
+            shown = words.shown(known)
+            given = {word: float(wanted[key]) for word in shown if (key := f"{word}{_SPECIFIC}{name}") in wanted}
+            for word, value in given.items():
+                other, before = first.setdefault((group, word), (f"{word}{_SPECIFIC}{name}", value))
+                if before != value:
                     raise Error(
-                        f"ipu_param: {first} is {known} and {name} is {float(value)}; the parameters of a group have "
-                        "the same numbers"
+                        f"ipu_param: {other} is {before} and {word}{_SPECIFIC}{name} is {value}; the parameters of a "
+                        "group have the same numbers"
                     )
-                changed.append(_set(name, variable, torch.as_tensor(_turned(name, np.asarray(value)))))
+            if all(np.float32(shown[word]) == np.float32(value) for word, value in given.items()):
+                continue
+            for kind, value in words.scalars({**shown, **given}, known).items():
+                for variable in scalars[kind]:
+                    np.asarray(variable.data)[...] = value
+                    changed.append(variable)
+        self.given = {key: value for key, value in wanted.items() if key in _shown_numbers(compiled)}
         return changed
 
 
@@ -113,27 +116,77 @@ def _states(compiled: CompiledModel) -> Iterator[tuple[str, Variable]]:
             yield f"{_STATES.get(kind, velocity if kind == 'momentum' else kind)}___{names[weight]}", variable
 
 
-def _numbers(compiled: CompiledModel) -> Iterator[tuple[str, list[Variable]]]:
-    """Each number of each parameter with the scalars (one on each IPU) that hold it."""
+def _scalars(compiled: CompiledModel) -> Iterator[tuple[str, int, dict[str, list[Variable]]]]:
+    """Each parameter with its group and the scalars (of each kind one on each IPU) that hold the group's numbers."""
     rule, exported = compiled.rule, compiled.exported
     if rule is None:
         return
-    by_name: dict[str, list[Variable]] = {}
+    by_group: dict[str, dict[str, list[Variable]]] = {}
     for (scalar, _), variable in compiled.pipeline.scalars.items():
-        by_name.setdefault(scalar, []).append(variable)
+        kind, _, number = scalar.rpartition(".")
+        by_group.setdefault(number, {}).setdefault(kind, []).append(variable)
     for name in exported.parameters:
         group = rule.group_of(exported.variables[name])
-        for scalar, members in by_name.items():
-            kind, _, number = scalar.rpartition(".")
-            if group is not None and number == str(group):
-                yield f"{_WORDS.get(kind, kind)}{_SPECIFIC}{name}", members
+        if group is not None:
+            yield name, group, by_group.get(str(group), {})
 
 
-def _turned(name: str, value: Any) -> np.ndarray:
-    """Between a number and what the program computes with: ``-rate``, ``1 - dampening``; both ways are the same."""
-    word = name.partition(_SPECIFIC)[0]
-    array = np.asarray(value)
-    return {"learningRate": lambda: -array, "dampening": lambda: 1 - array}.get(word, lambda: array)()
+def _values(scalars: Mapping[str, list[Variable]]) -> dict[str, float]:
+    return {kind: float(np.asarray(members[0].data)) for kind, members in scalars.items()}
+
+
+def _words(compiled: CompiledModel, name: str) -> Words:
+    """How the numbers of a parameter are shown."""
+    rule, variable = compiled.rule, compiled.exported.variables[name]
+    assert rule is not None
+    if rule.spec.kind != "sgd":
+        return Plain()
+    apart = rule.combined(variable) is None or (variable, "momentum") not in compiled.pipeline.state
+    sharing = 0 if apart else variable.grouping.group_size
+    scaling = float(rule.options(variable).get("velocity_scaling", 1.0))
+    return SgdProducts(_loss_scaling(compiled), scaling, rule.divisor, sharing)
+
+
+def _shown_numbers(compiled: CompiledModel) -> Tensors:
+    found = {
+        f"{word}{_SPECIFIC}{name}": torch.tensor(value, dtype=torch.float32)
+        for name, _, scalars in _scalars(compiled)
+        for word, value in _words(compiled, name).shown(_values(scalars)).items()
+    }
+    return found if compiled.rule is None else {**found, _LOSS_SCALING: torch.tensor(_loss_scaling(compiled))}
+
+
+def _loss_scaling(compiled: CompiledModel) -> float:
+    """What the program multiplies the loss with."""
+    held = [v for (scalar, _), v in compiled.pipeline.scalars.items() if scalar == LOSS_SCALE]
+    assert compiled.rule is not None
+    return float(np.asarray(held[0].data)) if held else float(compiled.rule.spec.loss_scaling)
+
+
+def current_loss_scaling(compiled: CompiledModel) -> float:
+    """What the program on the device multiplies the loss with."""
+    compiled.executable.evaluator.store_variables(
+        [v for (scalar, _), v in compiled.pipeline.scalars.items() if scalar == LOSS_SCALE]
+    )
+    return _loss_scaling(compiled)
+
+
+def _set_loss_scaling(compiled: CompiledModel, value: torch.Tensor | None) -> list[Variable]:
+    """Rewrite the loss scaling where it is no part of the program. ``Error``: it is, and another one is wanted."""
+    if value is None or compiled.rule is None or float(value) == float(np.float32(_loss_scaling(compiled))):
+        return []
+    wanted = compiled.pipeline.scaled(float(value))
+    if not wanted:
+        raise Error(
+            f"ipu_param: {_LOSS_SCALING} is {float(value)}, the model has {_loss_scaling(compiled)}; give the "
+            "optimiser this loss_scaling first"
+        )
+    changed = []
+    for (scalar, _), variable in compiled.pipeline.scalars.items():
+        if scalar in wanted:
+            np.asarray(variable.data)[...] = wanted[scalar]
+            changed.append(variable)
+    return changed
 
 
 def _tensor(array: Any) -> torch.Tensor:

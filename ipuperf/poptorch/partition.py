@@ -34,7 +34,7 @@ class Partition:
 
     Attributes:
         places: one placement per block use, in program order.
-        leading: placement of the ops before the first block: stage 0 (or phase 0) on IPU 0.
+        leading: placement of the ops before the first block: stage 0, and phase 0, on IPU 0.
         ipus_per_replica: highest IPU used plus one.
         num_ipus: IPUs reserved for all replicas.
     """
@@ -56,7 +56,7 @@ class Partition:
 
     @property
     def stages(self) -> int:
-        """Number of forward stages (of phases, if phased)."""
+        """Number of forward stages; a phase on several IPUs has several."""
         return max(place.stage for place in self.used) + 1
 
 
@@ -89,23 +89,23 @@ def partition(
     places: list[Placement] = [first] if leading_ops else []
     if isinstance(strategy, PhasedExecution):
         _check_phases(strategy, uses, [(place.phase, place.ipu) for place in chosen])
-        places += [Placement(place.phase, place.ipu, place.phase) for place in chosen]
+        places += _stages(first if leading_ops else None, [(place.ipu, place.phase) for place in chosen])
     else:
         _warn_of_disorder(uses, [place.stage for place in chosen])
-        places += _stages(first if leading_ops else None, [place.ipu for place in chosen])
+        places += _stages(first if leading_ops else None, [(place.ipu, -1) for place in chosen])
     ipus = max(place.ipu for place in places) + 1
     reserved = _reserve(ipus * replication_factor, auto_round_num_ipus)
     return Partition(tuple(places[1:] if leading_ops else places), first, ipus, reserved, leading_ops)
 
 
-def _stages(previous: Placement | None, ipus: Iterable[int]) -> list[Placement]:
-    """Count a new stage wherever the IPU changes."""
+def _stages(previous: Placement | None, places_in_order: Iterable[tuple[int, int]]) -> list[Placement]:
+    """Count a new stage wherever the IPU or the phase changes."""
     places = []
-    for ipu in ipus:
+    for ipu, phase in places_in_order:
         if previous is None:
-            previous = Placement(0, ipu, -1)
-        elif previous.ipu != ipu:
-            previous = Placement(previous.stage + 1, ipu, -1)
+            previous = Placement(0, ipu, phase)
+        elif (previous.ipu, previous.phase) != (ipu, phase):
+            previous = Placement(previous.stage + 1, ipu, phase)
         places.append(previous)
     return places
 

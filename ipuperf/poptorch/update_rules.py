@@ -48,10 +48,16 @@ class TorchRule:
     Args:
         spec: the description; each parameter group has its own scalars (``lr.0``, ``lr.1`` ...).
         group_of: number of the parameter group of each variable.
+        divisor: what the sum of a weight update's gradients is divided by.
+        automatic: whether the program changes the loss scale itself, which is then none of what is compiled in.
     """
 
-    def __init__(self, spec: OptimiserSpec, group_of: Mapping[Variable, int]) -> None:
+    def __init__(
+        self, spec: OptimiserSpec, group_of: Mapping[Variable, int], divisor: float = 1.0, *, automatic: bool = False
+    ) -> None:
         self.spec = spec
+        self.automatic = automatic
+        self.divisor = divisor
         self._group_of = group_of
         self._updates = [UPDATES[spec.kind](spec, group.values) for group in spec.groups]
 
@@ -126,7 +132,7 @@ class TorchRule:
             )
         for name in _COMPILED_IN:
             _same(name, getattr(mine, name), getattr(spec, name))
-        if not mine.variable_loss_scaling:
+        if not (mine.variable_loss_scaling or self.automatic):
             _same("loss_scaling", mine.loss_scaling, spec.loss_scaling)
         found: dict[str, float] = {}
         for number, (old, new) in enumerate(zip(mine.groups, spec.groups, strict=True)):

@@ -77,6 +77,8 @@ class Executable:
         outlining: see :func:`ipuperf.lowering.lower`.
         again: a program that an earlier one of the process differs from in counts alone is not lowered anew
             (:mod:`ipuperf.lowering.again`).
+        floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
+            (:class:`~ipuperf.numerics.FloatingPointException`).
         report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
 
     ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
@@ -100,6 +102,7 @@ class Executable:
         callback_threads: int | None = 1,
         host_processes: int = 1,
         again: bool = False,
+        floating_point_exceptions: bool = False,
         report_name: str = "",
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
@@ -112,6 +115,7 @@ class Executable:
         self.front_end = front_end
         self.callback_threads = callback_threads
         self.host_processes = min(host_processes, ir.replication_factor)
+        self.floating_point_exceptions = floating_point_exceptions
         self._loaded = False
         self.settings = current_settings() if settings is None else settings
         self.ir = ir
@@ -154,7 +158,7 @@ class Executable:
         """The numeric half."""
         from ipuperf.numerics import Evaluator
 
-        return Evaluator(self.ir)
+        return Evaluator(self.ir, exceptions=self.floating_point_exceptions)
 
     @cached_property
     def device_program(self) -> DeviceProgram:

@@ -20,7 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "cppimport", "pva", "tensorflow")
+from ipuperf.runtime.children import announce
+
+FRONT_ENDS = (
+    *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
+    *("popart", "popdist", "cppimport", "pva", "tensorflow"),
+)
 _PACKAGE = "ipuperf"
 _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",
@@ -141,7 +146,8 @@ class _LastFinder(importlib.abc.MetaPathFinder):
 
 
 def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bool = False) -> None:
-    """Let the upstream ``names`` resolve to ipuperf's front ends until :func:`uninstall`.
+    """Let the upstream ``names`` resolve to ipuperf's front ends until :func:`uninstall`, in this process and in Python
+    processes that it starts (:mod:`~ipuperf.runtime.children`).
 
     ``names`` are top-level names; ``popxl`` resolves to ``ipuperf.popxl``. A mapping gives the target of each name
     itself. The default is :data:`FRONT_ENDS`, without ``tensorflow`` where the real TensorFlow is installed (it has
@@ -170,6 +176,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     taken_out = _take_out(new)
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
+    announce(finder.targets)
 
 
 def default_names() -> tuple[str, ...]:
@@ -197,6 +204,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
                 _take_out({name})
+    announce(finder.targets)
     if not finder.targets:
         sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
 

@@ -19,6 +19,8 @@ from .assembly import Placement, assemble
 from .checks import check_counts, check_devices
 from .timetable import Cell, ScheduleError, Timetable
 
+Turns = Sequence[Sequence[int]]
+
 
 class Liveness(Enum):
     """``poptorch.Liveness``: when activations leave the chip (``docs/reference/pipelines.md`` 4.2)."""
@@ -75,16 +77,19 @@ def _phased(
     groups: tuple[tuple[int, ...], ...],
     numbers: PhaseNumbers,
     inference: bool,
+    turns: Turns | None,
 ) -> Timetable:
-    length = numbers.forward[-1] + 1 if inference else numbers.backward[0] + 1
+    length, forward, backward = _steps(numbers, turns or [(0,)] * len(groups), inference)
 
     def cells() -> Iterator[Placement]:
         for micro_batch in range(micro_batches):
-            for phase, number in enumerate(numbers.forward):
-                yield micro_batch * length + number, 0, Cell("F", phase, micro_batch)
+            for stage, step in enumerate(forward):
+                yield micro_batch * length + step, 0, Cell("F", stage, micro_batch)
                 if not inference:
-                    yield micro_batch * length + numbers.backward[phase], 1, Cell("B", phase, micro_batch)
+                    yield micro_batch * length + backward[stage], 1, Cell("B", stage, micro_batch)
 
+    if turns is not None:
+        groups = tuple((ipu,) for group in groups for ipu in group)
     return assemble(
         name,
         micro_batches,
@@ -99,6 +104,24 @@ def _phased(
     )
 
 
+def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, list[int], list[int]]:
+    """How many time steps there are, and those of each stage's forward and backward. A phase without stages has one
+    step; where the last forward and the first backward are one phase, the last turn's step is common."""
+    counts = [max(of_phase) + 1 for of_phase in turns]
+    last = numbers.forward[-1] if inference else numbers.backward[0]
+    widths = [1] * (last + 1)
+    for number, back, count in zip(numbers.forward, numbers.backward, counts, strict=True):
+        widths[number] = count
+        if not inference:
+            widths[back] = 2 * count - 1 if back == number else count
+    begins = [sum(widths[:number]) for number in range(len(widths))]
+    forward = [begins[n] + turn for n, of_phase in zip(numbers.forward, turns, strict=True) for turn in of_phase]
+    if inference:
+        return sum(widths), forward, []
+    ends = [begins[b] + widths[b] - 1 for b in numbers.backward]
+    return sum(widths), forward, [end - turn for end, of_phase in zip(ends, turns, strict=True) for turn in of_phase]
+
+
 def phased_serial(
     phases: int,
     micro_batches: int,
@@ -107,6 +130,7 @@ def phased_serial(
     ipus: Sequence[Sequence[int]] | None = None,
     liveness: Liveness = Liveness.AlwaysLive,
     separate_backward_phase: bool = False,
+    turns: Turns | None = None,
     inference: bool = False,
 ) -> Timetable:
     """``SerialPhasedExecution``: phase by phase on one group of IPUs, the stages of a phase side by side.
@@ -118,6 +142,8 @@ def phased_serial(
         micro_batches: M, run one after the other.
         stages_per_phase: IPUs of the group (0..n-1), if ``ipus`` is not given.
         ipus: per phase the IPUs of its stages, of which the group is made.
+        turns: per phase the turn of each of its stages, from 0: those of a later turn may use results of those of an
+            earlier one. Each stage then has a number of its own, and an IPU may have several stages in different turns.
         liveness, separate_backward_phase: see :func:`phase_numbers`.
         inference: forward phases only.
 
@@ -128,8 +154,9 @@ def phased_serial(
     check_counts(name, phases, micro_batches, "phases")
     check_counts(name, stages_per_phase, micro_batches, "stages per phase")
     group = tuple(range(stages_per_phase))
-    groups = check_devices(name, phases, ipus if ipus is not None else [group] * phases, concurrent=True)
-    return _phased(name, micro_batches, groups, phase_numbers(phases, liveness, separate_backward_phase), inference)
+    groups = _groups(name, phases, ipus if ipus is not None else [group] * phases, turns)
+    numbers = phase_numbers(phases, liveness, separate_backward_phase)
+    return _phased(name, micro_batches, groups, numbers, inference, turns)
 
 
 def phased_parallel(
@@ -138,6 +165,7 @@ def phased_parallel(
     *,
     stages_per_phase: int = 1,
     ipus: Sequence[Sequence[int]] | None = None,
+    turns: Turns | None = None,
     inference: bool = False,
 ) -> Timetable:
     """``ParallelPhasedExecution`` ("ping-pong"): even phases on even IPUs, odd phases on odd IPUs.
@@ -146,7 +174,7 @@ def phased_parallel(
     forward and first backward in one phase. Any M.
 
     Args:
-        phases, micro_batches, inference: as in :func:`phased_serial`.
+        phases, micro_batches, turns, inference: as in :func:`phased_serial`.
         stages_per_phase: stages side by side in a phase, on IPUs ``0, 2, 4 ...`` or ``1, 3, 5 ...``.
         ipus: per phase the IPUs of its stages instead.
 
@@ -157,7 +185,7 @@ def phased_parallel(
     check_counts(name, phases, micro_batches, "phases")
     check_counts(name, stages_per_phase, micro_batches, "stages per phase")
     default = [tuple(2 * k + phase % 2 for k in range(stages_per_phase)) for phase in range(phases)]
-    groups = check_devices(name, phases, ipus if ipus is not None else default, concurrent=True)
+    groups = _groups(name, phases, ipus if ipus is not None else default, turns)
     for phase, used in enumerate(groups):
         wrong = [ipu for ipu in used if ipu % 2 != phase % 2]
         if wrong:
@@ -165,4 +193,18 @@ def phased_parallel(
             raise ScheduleError(
                 f"{name}: phase {phase} is on IPU {wrong[0]}; {parity} phases are allowed on {parity} IPUs only"
             )
-    return _phased(name, micro_batches, groups, phase_numbers(phases), inference)
+    return _phased(name, micro_batches, groups, phase_numbers(phases), inference, turns)
+
+
+def _groups(name: str, phases: int, ipus: Sequence[Sequence[int]], turns: Turns | None) -> tuple[tuple[int, ...], ...]:
+    """The IPUs of each phase, checked; stages of different turns may share one."""
+    if turns is None:
+        return check_devices(name, phases, ipus, concurrent=True)
+    for phase, (group, of_phase) in enumerate(zip(ipus, turns, strict=True)):
+        check_devices(name, len(group), [(ipu,) for ipu in group], concurrent=False)
+        if not group or len(set(zip(group, of_phase, strict=True))) < len(group) or min(of_phase) < 0:
+            raise ScheduleError(
+                f"{name}: phase {phase} has stages on IPUs {list(group)} in turns {list(of_phase)}; at least one is "
+                "needed, and an IPU has one stage in a turn"
+            )
+    return tuple(tuple(group) for group in ipus)

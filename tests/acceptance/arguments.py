@@ -27,7 +27,7 @@ from ipuperf.runtime.effects import APPLIED, Effect
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "ipuperf"
 DOCUMENT = REPOSITORY / "docs" / "arguments.md"
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "popart", "popdist", "tensorflow")
+FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "poptorch_geometric", "popart", "popdist", "tensorflow")
 PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "contextmanager", "cache", "lru_cache", "in_sequence"})
 """Decorators that leave it to the function which parameters it has."""
 

@@ -309,6 +309,7 @@ sys.stdout.buffer.write(data[5][0].tobytes())
     assert done.stdout == reference(images[5]).tobytes()
 
 
+@needs_standin
 def test_installing_imports_neither_torch_nor_scikit_learn() -> None:
     program = (
         "import sys; from ipuperf.datasets import install_standin; install_standin(); import torchvision.transforms; "

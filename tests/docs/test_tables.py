@@ -27,7 +27,9 @@ def tables(installed_front_ends: Callable[[], AbstractContextManager[object]]) -
         yield module
 
 
-@pytest.mark.parametrize("name", ["user-guide.md", "accuracy.md", "validation.md", "poptorch-operations.md"])
+@pytest.mark.parametrize(
+    "name", ["user-guide.md", "accuracy.md", "validation.md", "poptorch-operations.md", "testing.md"]
+)
 def test_tables_are_up_to_date(name: str, tables: ModuleType) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     assert "<!-- table " in text

@@ -1,4 +1,4 @@
-"""Twenty small models of the usual families, each with a batch: ``CASES`` maps a name to a function that makes both.
+"""Twenty-one small models of the usual families, each with a batch: ``CASES`` maps a name to what makes both.
 
 A model gives its loss. Inputs that are whole numbers stay so in float16. GELU is the tanh form, as PopART's is.
 """
@@ -367,3 +367,24 @@ class Siamese(nn.Module):
 @case
 def siamese_towers() -> Case:
     return Siamese(), (torch.randn(6, 10), torch.randn(6, 10))
+
+
+class Speech(nn.Module):
+    """Convolutions over time, a recurrent layer, and the CTC loss of transcripts of several lengths."""
+
+    def __init__(self, features: int = 10, letters: int = 7) -> None:
+        super().__init__()
+        self.ears = nn.Sequential(
+            nn.Conv1d(features, 12, 3, 2, 1), nn.ReLU(), nn.Conv1d(12, 12, 3, padding=1), nn.Tanh()
+        )
+        self.memory, self.out = nn.LSTM(12, 12, batch_first=True), nn.Linear(12, letters)
+
+    def forward(self, sound: Tensor, letters: Tensor, times: Tensor, lengths: Tensor) -> Tensor:
+        x, _ = self.memory(self.ears(sound).transpose(1, 2))
+        return F.ctc_loss(self.out(x).log_softmax(-1).transpose(0, 1), letters, times, lengths)
+
+
+@case
+def speech() -> Case:
+    letters = torch.tensor([[1, 2, 2, 5], [3, 6, 0, 0], [4, 1, 2, 0]])
+    return Speech(), (torch.randn(3, 10, 24), letters, torch.tensor([12, 9, 12]), torch.tensor([4, 2, 3]))

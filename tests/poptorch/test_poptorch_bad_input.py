@@ -302,6 +302,7 @@ def test_a_model_that_was_not_compiled_can_be_compiled_later() -> None:
     assert not model.isCompiled()
     assert (module.training, module.first.training, module.second.training) == (True, True, False)
     assert not poptorch.isRunningOnIpu()
+    model.destroy()
     assert poptorch.trainingModel(module, options())(*batch(6))[1].numel() == 6
 
 

@@ -269,3 +269,20 @@ def test_a_cached_function_counts_by_its_code() -> None:
 def test_what_has_no_digest() -> None:
     with pytest.raises(UnknownContent):
         digest_of(iter([1]))
+
+
+def test_a_model_that_keeps_the_handles_of_its_hooks_is_kept(tmp_path: Path, traces: list[int]) -> None:
+    """Found again however many hooks the process made in between; another hook is another program."""
+
+    def hooked(factor: float) -> Model:
+        torch.manual_seed(0)
+        model = Model()
+        model.handles = [model.linear.register_forward_hook(lambda module, inputs, result: result * factor)]
+        return model
+
+    first = run(tmp_path, hooked(2.0))
+    torch.nn.Identity().register_forward_hook(lambda *_: None)
+    torch.testing.assert_close(run(tmp_path, hooked(2.0)), first)
+    assert len(traces) == 1
+    run(tmp_path, hooked(3.0))
+    assert len(traces) == 2

@@ -262,6 +262,7 @@ def test_loading_weights_keeps_the_optimiser() -> None:
     model = poptorch.trainingModel(ours, options(), torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9))
     for call in range(3):
         model(*batch(6, seed=call))
+        model.copyWeightsToHost()
         model.copyWeightsToDevice()
         accumulate(theirs, native, batch(6, seed=call), iterations=1, accumulation=6)
     assert_same_weights(ours, theirs)
@@ -337,7 +338,7 @@ def test_life_of_a_model(caplog: Any) -> None:
             getattr(model, method)()
     with pytest.raises(poptorch.Error, match="Cycle count logging is disabled. Please set option logCycleCount"):
         model.cycleCount()
-    logged = poptorch.trainingModel(module, options().logCycleCount(True))
+    logged = poptorch.trainingModel(Network(), options().logCycleCount(True))
     with pytest.raises(poptorch.Error, match="Please run the model at least once before obtaining cycle count"):
         logged.cycleCount()
     with pytest.raises(poptorch.Error, match="Please compile the model before obtaining compilation time"):

@@ -53,3 +53,21 @@ def test_an_error_of_poptorch_itself() -> None:
         model.copyWeightsToHost()
     assert (found.value.type, found.value.location) == ("poptorch_py_error", "")
     assert found.value.message == str(found.value)
+
+
+def test_what_pipelines_of_optimum_read_of_an_executor() -> None:
+    """The module, and the arguments it was compiled with, none before and after."""
+
+    class Sum(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+            return x if y is None else x + y
+
+    module = Sum()
+    model = poptorch.inferenceModel(module)
+    assert model._user_model is module
+    assert model._executable_inputs is None
+    model(y=torch.ones(4, 2), x=torch.ones(4, 2))
+    assert [tensor.shape for tensor in model._executable_inputs.args] == [(4, 2), (4, 2)]
+    model.destroy()
+    assert model._executable_inputs is None
+    assert model(torch.ones(3, 2)).shape == (3, 2)

@@ -123,7 +123,6 @@ def test_marks_stay_in_an_exported_program() -> None:
     ("call", "message"),
     [
         (lambda: poptorch.custom_op([], "Cube", "custom.ops", 1, []), r"poptorch.custom_op \(Cube\) is not supported"),
-        (lambda: poptorch.CPU(print, "host"), r"poptorch.CPU \(host\) is not supported"),
         (lambda: poptorch.ctc_beam_search_decoder(1, 2), "ctc_beam_search_decoder must take a torch.tensor"),
         (
             lambda: poptorch.set_overlap_for_input(1, poptorch.OverlapMode.OverlapAccumulationLoop),

@@ -191,3 +191,72 @@ def test_accumulators_of_float16_take_means_while_they_run() -> None:
         module = Model()
         model = trained(module, poptorch.optim.Adam(module.parameters(), lr=0.5, accum_type=kind))
         assert model.options.Training.meanAccumulationAndReplicationReductionStrategy.name == wanted
+
+
+PRODUCTS: dict[str, Any] = {
+    "SGD0": ({}, 1, {"scaledLearningRate0": 0.5 / 2, "weightDecayScaleFactor0": 1 - 0.5 * 0.25}),
+    "SGD2": (
+        {"momentum": 0.75, "dampening": 0.5},
+        2,
+        {"scaledLearningRate2": 0.5, "dampeningScaleFactor2": 0.5 / (2 * 2), "scaledMomentum2": 0.75,
+         "scaledWeightDecay1": 0.5 * 0.25},
+    ),
+    "SGD1": (
+        {"momentum": 0.75, "dampening": 0.5, "use_combined_accum": True, "velocity_scaling": 4.0},
+        2,
+        {"scaledLearningRate1": 0.5 / 4, "dampeningScaleFactor1": 0.5 * 4 / (2 * 2), "scaledMomentum1": 0.75,
+         "scaledWeightDecay1": 0.5 * 4 * 0.25},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "accumulation", "shown"), PRODUCTS.values(), ids=list(PRODUCTS))
+def test_products_of_sgd(more: Any, accumulation: int, shown: dict[str, float]) -> None:
+    """PopART's names and formulas; loaded ones are what the optimiser then works with."""
+    losses = []
+    for load in (False, True):
+        torch.manual_seed(4)
+        module = Model()
+        numbers = {"lr": 0.5, "weight_decay": 0.25, **more} if not load else {"lr": 0.125, "weight_decay": 0.5, **more}
+        optimizer = poptorch.optim.SGD(module.parameters(), loss_scaling=2.0, **numbers)
+        options = poptorch.Options().showCompilationProgressBar(False)
+        options.Training.gradientAccumulation(accumulation)
+        model = poptorch.trainingModel(module, options, optimizer)
+        model.compile(X)
+        wanted = {f"{word}___specific___lin.{name}": torch.tensor(value)
+                  for word, value in shown.items() for name in ("weight", "bias")}  # fmt: skip
+        wanted["lossScaling_FLOAT"] = torch.tensor(2.0)
+        if load:
+            optimizer.load_state_dict({**optimizer.state_dict(), "ipu_param": wanted})
+        else:
+            assert optimizer.state_dict()["ipu_param"] == wanted
+        losses.append([model(X) for _ in range(3)])
+        assert optimizer.state_dict()["ipu_param"] == wanted
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
+
+
+def test_products_of_sgd_that_nothing_has() -> None:
+    module = Model()
+    optimizer = poptorch.optim.SGD(module.parameters(), lr=0.5, weight_decay=0.25)
+    model = trained(module, optimizer)
+    model.compile(X)
+    state = optimizer.state_dict()
+    for name in ("lin.weight", "lin.bias"):
+        state["ipu_param"][f"scaledLearningRate0___specific___{name}"] = torch.tensor(0.0)
+    optimizer.load_state_dict(state)
+    with pytest.raises(poptorch.Error, match="weightDecayScaleFactor0 says that weights decay"):
+        model(X)
+
+
+def test_a_loaded_loss_scaling_that_may_change() -> None:
+    module = Model()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.25, loss_scaling=2.0)
+    model = trained(module, optimizer)
+    model(X)
+    state = optimizer.state_dict()
+    if not model.compiled_model.pipeline.scaled(1.0):
+        pytest.fail("a loss scaling that is given may change")
+    state["ipu_param"]["lossScaling_FLOAT"] = torch.tensor(8.0)
+    optimizer.load_state_dict(state)
+    model(X)
+    assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -230,3 +231,25 @@ def test_a_program_without_a_test_util_of_its_own_finds_a_stand_in_while_popart_
     finally:
         uninstall(["popart"])
         del sys.modules["test_util"]
+
+
+CHILD = "import sys, fakexl.ops, realpkg.fakexl.ops; print(fakexl.ops is realpkg.fakexl.ops)"
+
+
+def started(*arguments: str) -> str:
+    """What a Python process prints or says."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def test_processes_that_a_program_starts_find_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = str(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.stdout.write('own ')\n")
+    monkeypatch.setenv("PYTHONPATH", before)
+    install(NAMES)
+    assert started("-c", CHILD) == "own True"
+    uninstall(["fakexl_addons"])
+    assert started("-c", CHILD) == "own True"
+    uninstall()
+    assert os.environ["PYTHONPATH"] == before
+    assert started("-c", "import sys; print('ipuperf' in sys.modules)") == "own False"

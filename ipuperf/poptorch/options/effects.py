@@ -59,13 +59,11 @@ EFFECTS: dict[str, Effect] = {
         "gradients are summed and then divided; other orders differ in rounding only",
         (MeanReductionStrategy.Post,),
     ),
-    "Training.setAutomaticLossScaling": Effect(
-        UNSUPPORTED, "give the optimiser a fixed loss_scaling instead", (False,)
-    ),
+    "Training.setAutomaticLossScaling": _APPLIED,
     "Training.setConvolutionDithering": Effect(NO_EFFECT, "the tile mapping does not dither", (False,)),
     "Precision.setPartialsType": _APPLIED,
     "Precision.enableStochasticRounding": SHARED["enableStochasticRounding"],
-    "Precision.enableFloatingPointExceptions": SHARED["enableFloatingPointChecks"],
+    "Precision.enableFloatingPointExceptions": _APPLIED,
     "Precision.runningStatisticsAlwaysFloat": Effect(
         NO_EFFECT, "statistics are computed in float32 and kept in the type of the module's buffers", (True,)
     ),
@@ -117,6 +115,8 @@ POPART_EFFECTS: dict[str, Effect] = {
     "engineOptions": _APPLIED,
     "partialsTypeMatMuls": _APPLIED,
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],
+    "automaticLossScalingSettings.binEdgeLocation": _APPLIED,
+    "automaticLossScalingSettings.thresholdUpperCountProportion": _APPLIED,
     "instrumentWithHardwareCycleCounter": EFFECTS["logCycleCount"],
     "rearrangeAnchorsOnHost": Effect(NO_EFFECT, "outputs need no rearranging", (False,)),
     "syntheticDataMode": _APPLIED,

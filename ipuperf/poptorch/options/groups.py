@@ -63,7 +63,7 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
-        """Upstream: stop at NaN and infinity. Without effect."""
+        """Stop with an ``Error`` at the first op that makes NaN or infinity of numbers."""
         require(isinstance(enabled, bool), "enableFloatingPointExceptions needs to be set to a bool")
         self._ledger.record("Precision.enableFloatingPointExceptions", enabled)
         self._popart_options.store("enableFloatingPointChecks", enabled)
@@ -148,7 +148,8 @@ class _TrainingOptions(OptionsDict):
             self.set(meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Running)
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
-        """Upstream: adapt the loss scale to the gradients. True is not supported."""
+        """Let the loss scale follow the gradients, from the optimiser's ``loss_scaling`` on: halved where some are near
+        the end of their type's range, else doubled (:mod:`ipuperf.pipelines.loss_scaling`)."""
         require_bool("setAutomaticLossScaling", enabled)
         self._ledger.record("Training.setAutomaticLossScaling", enabled)
         self._popart_options.store("automaticLossScalingSettings.enabled", enabled)

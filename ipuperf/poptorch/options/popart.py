@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipuperf.lowering import CollectiveMerging
+from ipuperf.pipelines import AutomaticLossScale
 from ipuperf.popart.engine_options import check_callback_option
 
 from ..errors import require
@@ -25,6 +26,10 @@ BUFFERING_DEPTHS = ("defaultBufferingDepth", "defaultPrefetchBufferingDepth")
 
 COLLECTIVES = "replicatedCollectivesSettings."
 """Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans."""
+
+
+LOSS_SCALING = "automaticLossScalingSettings."
+"""Start of the keys of ``popart::AutomaticLossScalingSettings``."""
 
 
 class _PopartOptions(Freezable):
@@ -131,6 +136,17 @@ class _PopartOptions(Freezable):
         )
 
     @property
+    def automatic_loss_scale(self) -> AutomaticLossScale | None:
+        """How the loss scale follows the gradients (``automaticLossScalingSettings``); None: it does not."""
+        if not self.options.get(f"{LOSS_SCALING}enabled", False):
+            return None
+        default = AutomaticLossScale()
+        return AutomaticLossScale(
+            float(self.options.get(f"{LOSS_SCALING}binEdgeLocation", default.bin_edge)),
+            float(self.options.get(f"{LOSS_SCALING}thresholdUpperCountProportion", default.threshold)),
+        )
+
+    @property
     def engine_options(self) -> dict[str, str]:
         """What was given to :meth:`setEngineOptions`."""
         return dict(self.options.get("engineOptions", {}))
@@ -146,7 +162,7 @@ class _PopartOptions(Freezable):
 _COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
 
 
-_FLAGS = ("explicitRecomputation", "enableOutlining", "groupNormStridedChannelGrouping")
+_FLAGS = (f"{LOSS_SCALING}enabled", "explicitRecomputation", "enableOutlining", "groupNormStridedChannelGrouping")
 
 
 def _check_value(key: str, value: Any) -> None:
@@ -162,6 +178,9 @@ def _check_value(key: str, value: Any) -> None:
         require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
     if key.startswith(COLLECTIVES) or key in _FLAGS:
         require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
+    if key in (f"{LOSS_SCALING}binEdgeLocation", f"{LOSS_SCALING}thresholdUpperCountProportion"):
+        share = isinstance(value, float) and 0 < value < 1
+        require(share, f"_Popart.set({key!r}, {value!r}): expected a number between 0 and 1")
     if key == "outlineThreshold":
         real = number or isinstance(value, float)
         require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")

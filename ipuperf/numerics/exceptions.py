@@ -1,0 +1,56 @@
+"""Floating-point exceptions: an op that makes infinity or NaN of numbers stops the program.
+
+The hardware raises them for invalid operations, divisions by zero and overflows. Here the operands and results of each
+op are looked at: results that are infinite where no operand was (division by zero, overflow), or not a number where no
+operand was (invalid), are what an exception of the hardware leaves behind without one. Ops that only bring data, which
+may hold anything, do not compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ipuperf.ops import base
+
+from .errors import FloatingPointException
+
+
+class CheckedKernel:
+    """A kernel that raises :class:`.errors.FloatingPointException` after results that only an exception leaves."""
+
+    def __init__(
+        self, op: base.Op, kernel: base.Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        self._op = op
+        self._kernel = kernel
+        self._inputs = [a for a in inputs if _floating(a)]
+        changed = [inputs[index] for index in op.modified_inputs()]
+        self._outputs = [a for a in (*outputs, *changed) if _floating(a)]
+
+    def __call__(self) -> None:
+        """Run it and look."""
+        infinite = any(np.isinf(array).any() for array in self._inputs)
+        undefined = any(np.isnan(array).any() for array in self._inputs)
+        self._kernel()
+        for array in self._outputs:
+            if not undefined and np.isnan(array).any():
+                self._raise("an invalid operation: a result is not a number and no operand was", np.isnan(array))
+            if not (infinite or undefined) and np.isinf(array).any():
+                self._raise(
+                    "an overflow or a division by zero: a result is infinite and no operand was", np.isinf(array)
+                )
+
+    def _raise(self, what: str, where: np.ndarray) -> None:
+        replica, *element = (int(index) for index in np.argwhere(where)[0])
+        raise FloatingPointException(f"{self._op.where()}: {what} (replica {replica}, element {tuple(element)})")
+
+
+def checks(op: base.Op) -> bool:
+    """Whether an op computes, so that its results are looked at."""
+    return bool(op.inputs) and op.own_phase() != "io"
+
+
+def _floating(array: np.ndarray) -> bool:
+    return np.issubdtype(array.dtype, np.floating)

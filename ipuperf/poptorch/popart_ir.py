@@ -1,0 +1,116 @@
+"""The ops of a compiled model in the layout in which PopART writes its IR as JSON.
+
+``{"maingraph": [op, ...]}``: each op once, those of called graphs (loops, routines of stages, updates) where they are
+first called, as PopART's own main graph has no calls either. An op has ``type``, ``version``, ``domain``, ``name``,
+``inputs`` (each with ``name``, ``shape``, ``type``, ``index``), ``outputs`` (``name``, ``index``) and ``attributes``;
+every value is a string. Ops are those of ipuperf's program, in its words, so the domain is ``ipuperf``. Two stand for
+what PopART has in one piece: the op that changes a weight bears PopART's word for the optimiser, and the convolutions
+of a ``poptorch.MultiConv`` are one ``MultiConv``.
+
+Source: popart: willow/src/opserialiser.cpp; poptorch: tests/multiconv_test.py, tests/optimizers_test.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipuperf.ir import DType, Graph, Op, Tensor, Variable
+
+if TYPE_CHECKING:
+    from .compilation import CompiledModel
+
+_VERSION, _DOMAIN = 1, "ipuperf"
+_TYPES = {
+    "float32": "FLOAT", "float16": "FLOAT16", "int32": "INT32", "uint32": "UINT32", "bool": "BOOL", "int8": "INT8",
+    "uint8": "UINT8", "int16": "INT16", "uint16": "UINT16", "int64": "INT64", "uint64": "UINT64",
+}  # fmt: skip
+_UPDATES = {"adam": "AdamVarUpdate", "adamw": "AdamVarUpdate", "lamb": "AdamVarUpdate", "rmsprop": "ScaledVarUpdate"}
+
+
+def serialised(compiled: CompiledModel) -> str:
+    """The JSON of a compiled model."""
+    writer = _Writer(compiled)
+    ops = [writer.described(op) for op in writer.ops(compiled.exported.ir.main_graph)]
+    return json.dumps({"maingraph": [described for described in ops if described is not None]})
+
+
+class _Writer:
+    """Describes the ops of one program."""
+
+    def __init__(self, compiled: CompiledModel) -> None:
+        self._rule = compiled.rule
+        self._stands_for: dict[Tensor, Tensor] = {}
+        self._trained = {compiled.exported.variables[name] for name in compiled.exported.parameters}
+        self._scope_of = {op: members for scope, members in compiled.exported.multi_convs if members for op in members}
+        self._seen: set[Graph] = set()
+
+    def ops(self, graph: Graph) -> Iterator[Op]:
+        """Ops of a graph; calls give way to what they call, the first time."""
+        self._seen.add(graph)
+        for op in graph.ops:
+            calls = op.calls()
+            if not calls:
+                yield op
+            for callee, operands in calls:
+                for inner, outer in zip(callee.inputs, operands, strict=False):
+                    self._stands_for.setdefault(inner, self._stands_for.get(outer, outer))
+                if callee not in self._seen:
+                    yield from self.ops(callee)
+
+    def described(self, op: Op) -> dict[str, Any] | None:
+        """An op; None for one that another stands for."""
+        members = self._scope_of.get(op, [op])
+        if op is not members[0]:
+            return None
+        inputs = [tensor for member in members for tensor in member.inputs]
+        outputs = [tensor for member in members for tensor in member.outputs]
+        return {
+            "type": "MultiConv" if op in self._scope_of else self._type(op),
+            "version": str(_VERSION),
+            "domain": _DOMAIN,
+            "name": "/".join(part for part in (op.graph.name, op.scope, op.label) if part),
+            "inputs": [
+                {"name": t.id, "shape": _shown(t.shape), "type": _shown(t.dtype), "index": str(index)}
+                for index, t in enumerate(inputs)
+            ],
+            "outputs": [{"name": t.id, "index": str(index)} for index, t in enumerate(outputs)],
+            "attributes": self._attributes(members),
+        }
+
+    @staticmethod
+    def _attributes(members: Sequence[Op]) -> dict[str, str]:
+        one = len(members) == 1
+        return {
+            name if one else f"{name}[{number}]": _shown(value)
+            for number, op in enumerate(members)
+            for name, value in op.attributes.items()
+            if value is not None
+        }
+
+    def _type(self, op: Op) -> str:
+        """PopART's word for what changes a weight in a weight update, else the op's own."""
+        changed = [self._stands_for.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()]
+        trained = [tensor for tensor in changed if isinstance(tensor, Variable) and tensor in self._trained]
+        if self._rule is None or op.phase != "update" or not trained:
+            return op.type
+        variable = trained[0]
+        kind = self._rule.spec.kind
+        if kind != "sgd":
+            return _UPDATES.get(kind, op.type)
+        if not self._rule.options(variable)["momentum"]:
+            return "SGD0VarUpdate"
+        return "SGD1VarUpdate" if self._rule.combined(variable) is not None else "SGD2VarUpdate"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list | np.ndarray):
+        return f"[{' '.join(_shown(part) for part in value)}]"
+    if isinstance(value, DType):
+        return _TYPES.get(value.name, value.name.upper())
+    return str(value.id if isinstance(value, Tensor) else value)

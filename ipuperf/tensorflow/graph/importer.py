@@ -32,14 +32,14 @@ from .errors import GraphError
 from .folding import fold
 from .hints import hint
 from .lines import user_line
-from .needed import Effects, needed_operations
+from .needed import SideEffects, needed_operations
 from .node import Node
 from .operations import OPERATIONS
 from .place import Place
 from .reads import reads_to_copy
 from .values import Resource, Value, resource_of
 
-_EFFECTS = Effects(OPERATIONS.has_effect)
+_EFFECTS = SideEffects(OPERATIONS.has_effect)
 
 
 class Importer:

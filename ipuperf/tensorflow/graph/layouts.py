@@ -18,7 +18,7 @@ from .node import Node
 
 
 @dataclass(frozen=True)
-class Layout:
+class ImageLayout:
     """Where batch, channels and spatial axes of an op's images are.
 
     Attributes:
@@ -47,12 +47,12 @@ class Layout:
         return (entries[0], entries[1]) if self.first else (entries[0], entries[-1])
 
 
-def layout_of(node: Node, axes: int) -> Layout:
+def layout_of(node: Node, axes: int) -> ImageLayout:
     """The layout that an op's attribute ``data_format`` names."""
     found = node.attr("data_format")
     if not found.startswith("NC") and not found.endswith("C"):
         raise node.error(f"data_format={found!r}; allowed: channels second (NCHW) or last (NHWC)")
-    return Layout(found.startswith("NC"), axes)
+    return ImageLayout(found.startswith("NC"), axes)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Options:
     dilation: tuple[int, ...]
 
 
-def options_of(node: Node, layout: Layout, size: Sequence[int], kernel: Sequence[int]) -> Options:
+def options_of(node: Node, layout: ImageLayout, size: Sequence[int], kernel: Sequence[int]) -> Options:
     """Strides, padding and dilations of an op over images of a spatial size."""
     strides = _spatial_only(node, layout, "strides", node.attr("strides"))
     named = node.op.node_def.attr
@@ -81,7 +81,7 @@ def options_of(node: Node, layout: Layout, size: Sequence[int], kernel: Sequence
     return Options(strides, pairs, dilation)
 
 
-def _spatial_only(node: Node, layout: Layout, name: str, entries: Sequence[int]) -> tuple[int, ...]:
+def _spatial_only(node: Node, layout: ImageLayout, name: str, entries: Sequence[int]) -> tuple[int, ...]:
     """The spatial entries of an attribute; those of batch and channels have to be 1."""
     if not entries:
         return (1,) * layout.axes

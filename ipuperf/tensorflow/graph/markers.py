@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 PREFIX = "ipuperf:"
-#: ``gradient(op, *grads)``: gradients of the marker's inputs, one for each (None where none flows), as a function that is
-#: registered with TensorFlow gives them.
+#: ``gradient(op, *grads)``: gradients of the marker's inputs, one for each (None where none flows), as a function that
+#: is registered with TensorFlow gives them.
 Gradient = Callable[..., Any]
 
 

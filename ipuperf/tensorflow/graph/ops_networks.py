@@ -17,7 +17,7 @@ from ipuperf.ops import (
     TanhGrad,
 )
 
-from .layouts import Layout
+from .layouts import ImageLayout
 from .node import Node
 from .table import Family
 from .values import Value
@@ -28,8 +28,8 @@ op = FAMILY.op
 # -- batch norm --------------------------------------------------------------------------------------------------------
 
 
-def _layout(node: Node, tensor: Tensor) -> Layout:
-    return Layout(node.attr("data_format").startswith("NC"), len(tensor.shape) - 2)
+def _layout(node: Node, tensor: Tensor) -> ImageLayout:
+    return ImageLayout(node.attr("data_format").startswith("NC"), len(tensor.shape) - 2)
 
 
 def _used(node: Node, index: int) -> bool:
@@ -67,7 +67,7 @@ def _like(tensor: Tensor, other: Tensor) -> Tensor:
 
 @op("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
 def batch_norm_grad(
-    node: Node, grad: Value, value: Value, scale: Value, mean: Value, spread: Value, *rest: Value
+    node: Node, grad: Value, value: Value, scale: Value, mean: Value, spread: Value, *_rest: Value
 ) -> list[Value]:
     """Gradients of images, scale and offset."""
     dy, x = node.tensor(grad), node.tensor(value)

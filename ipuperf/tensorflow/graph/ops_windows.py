@@ -14,7 +14,7 @@ from ipuperf.functions.arranging import cut, joined, padded
 from ipuperf.ir import FLOAT32, Op, Tensor
 from ipuperf.ops import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad, Resize, ResizeGrad
 
-from .layouts import Layout, layout_of, options_of
+from .layouts import ImageLayout, layout_of, options_of
 from .node import Node
 from .table import Family
 from .values import Value
@@ -27,7 +27,7 @@ def _axes(node: Node) -> int:
     return 3 if "3D" in node.op.type else 2
 
 
-def _attributes(node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
+def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
         raise node.error(f"ksize={list(ksize)}; batch and channels allow only 1")
@@ -88,7 +88,7 @@ def resize(node: Node, value: Value, size: Value) -> Tensor:
 
 
 @op("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
-def resize_grad(node: Node, grad: Value, original: Value) -> Tensor:
+def resize_grad(node: Node, grad: Value, _original: Value) -> Tensor:
     """Every element that was read gets its share of the gradient."""
     return make(ResizeGrad, node.tensor(grad), shape=node.shape(), **_interpolation(node))
 
@@ -112,7 +112,7 @@ def lrn(node: Node, value: Value) -> Tensor:
 
 
 @op("LRNGrad")
-def lrn_grad(node: Node, grad: Value, value: Value, result: Value) -> Tensor:
+def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
     """The gradient of :func:`lrn`."""
     dy, x = node.tensor(grad), node.tensor(value)
     radius, alpha, beta = node.attr("depth_radius"), node.attr("alpha"), node.attr("beta")

@@ -28,6 +28,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf.ir import DType, IrError, Tensor
 
+from .arranged import Values, plain
 from .errors import GraphError
 from .folding import fold
 from .hints import hint
@@ -58,7 +59,7 @@ class Importer:
         self.graph = graph
         self.called = called
         self.place = place
-        self.values: dict[int, Value] = {}
+        self.values = Values()
         self.first: dict[int, Tensor] = {}
         self.copied: set[int] = set()
         self._constants: dict[tuple[Any, ...], Tensor] = {}
@@ -84,10 +85,11 @@ class Importer:
                     self._import(op)
         finally:
             self.place.naming, self.place.location = kept
-        return [self.values[id(t)] for t in outputs]
+        look_up = self.values.arranged if self.called else self.values.__getitem__
+        return [look_up(id(t)) for t in outputs]
 
     def _import(self, op: tf.Operation) -> None:
-        operands = [self.values[id(t)] for t in op.inputs]
+        operands = [self.values.arranged(id(t)) for t in op.inputs]
         node = Node(self, op)
         kind = op.type
         if operands and OPERATIONS.folds(kind) and all(type(v) is np.ndarray for v in operands):
@@ -97,6 +99,8 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
+            if not OPERATIONS.takes_arranged(kind):
+                operands = [plain(v) for v in operands]
             with self.place.surroundings(op, operands):
                 results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
@@ -207,6 +211,7 @@ def tensor_of(value: Value, place: Place) -> Tensor:
     Raises:
         GraphError: it is the handle of a variable or a list.
     """
+    value = plain(value)
     if isinstance(value, Tensor):
         return place.get(value)
     if isinstance(value, np.ndarray):

@@ -1,7 +1,7 @@
 """Layouts of images: TensorFlow's NHWC or NCHW against ``(N, C, *spatial)``, and its paddings.
 
-Simplification: NHWC images and HWIO filters are rearranged by Transpose ops, which the cost model charges as copies;
-upstream chooses a layout and has no such cost.
+Simplification: where NHWC images come in, go out or meet other ops, and HWIO filters, are rearranged by Transpose ops,
+which the cost model charges as copies; upstream chooses a layout and has no such cost.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipuperf.functions.arranging import permuted
 from ipuperf.functions.products import window_padding
 from ipuperf.ir import Tensor
 
+from .arranged import Arranged, taken
 from .node import Node
+from .values import Value
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,19 @@ class ImageLayout:
     first: bool
     axes: int
 
-    def inner(self, tensor: Tensor) -> Tensor:
-        """``(N, C, *spatial)``."""
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Axes of TensorFlow's images in the order ``(N, C, *spatial)``."""
         last = self.axes + 1
-        return tensor if self.first else permuted(tensor, (0, last, *range(1, last)))
+        return tuple(range(last + 1)) if self.first else (0, last, *range(1, last))
 
-    def outer(self, tensor: Tensor) -> Tensor:
-        """As TensorFlow has it."""
-        return tensor if self.first else permuted(tensor, (0, *range(2, self.axes + 2), 1))
+    def inner(self, node: Node, index: int, value: Value) -> Tensor:
+        """Operand ``index`` as ``(N, C, *spatial)``."""
+        return taken(node, index, value, self.order)
+
+    def outer(self, tensor: Tensor) -> Value:
+        """``(N, C, *spatial)`` as a value of TensorFlow's order."""
+        return tensor if self.first else Arranged(tensor, self.order)
 
     def spatial(self, entries: Sequence[Any]) -> tuple[Any, ...]:
         """The spatial ones of entries for each axis."""

@@ -39,13 +39,13 @@ def placeholder_with_default(_node: Node, value: Value) -> Value:
     return value
 
 
-@op("Identity", "Snapshot", "PreventGradient", "ReadVariableXlaSplitND")
+@op("Identity", "Snapshot", "PreventGradient", "ReadVariableXlaSplitND", arranged=True)
 def identity(_node: Node, value: Value) -> Value:
     """The value itself."""
     return value
 
 
-@op("IdentityN", "OptionalFromValue", "OptionalGetValue", folds=False)
+@op("IdentityN", "OptionalFromValue", "OptionalGetValue", folds=False, arranged=True)
 def identities(_node: Node, *values: Value) -> list[Value]:
     """The values themselves."""
     return list(values)
@@ -131,7 +131,7 @@ def variable_shape(node: Node, handle: Value) -> np.ndarray:
 # -- functions and markers ---------------------------------------------------------------------------------------------
 
 
-@op("PartitionedCall", "StatefulPartitionedCall", folds=False)
+@op("PartitionedCall", "StatefulPartitionedCall", folds=False, arranged=True)
 def call(node: Node, *operands: Value) -> Sequence[Value]:
     """The function's ops where its call stands."""
     return node.importer.call(function_of(node.op, "f"), operands)

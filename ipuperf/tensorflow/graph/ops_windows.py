@@ -35,30 +35,30 @@ def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Seq
     return {"kernel_size": kernel, **asdict(options_of(node, layout, size, kernel))}
 
 
-@op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
-def pool(node: Node, value: Value) -> Tensor:
+@op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D", arranged=True)
+def pool(node: Node, value: Value) -> Value:
     """The largest element, or the mean, of each window."""
     layout = layout_of(node, _axes(node))
-    x = layout.inner(node.tensor(value))
+    x = layout.inner(node, 0, value)
     op_class: type[Op] = MaxPool if node.op.type.startswith("Max") else AveragePool
     return layout.outer(make(op_class, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
 
-@op("MaxPoolGrad", "MaxPool3DGrad")
-def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Tensor:
+@op("MaxPoolGrad", "MaxPool3DGrad", arranged=True)
+def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value:
     """The gradient of each window goes to its first largest element."""
     layout = layout_of(node, _axes(node))
-    x, y, dy = (layout.inner(node.tensor(v)) for v in (value, pooled, grad))
+    x, y, dy = (layout.inner(node, i, v) for i, v in enumerate((value, pooled, grad)))
     return layout.outer(make(MaxPoolGrad, dy, y, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
 
-@op("AvgPoolGrad", "AvgPool3DGrad")
-def average_pool_grad(node: Node, shape: Value, grad: Value) -> Tensor:
+@op("AvgPoolGrad", "AvgPool3DGrad", arranged=True)
+def average_pool_grad(node: Node, shape: Value, grad: Value) -> Value:
     """The gradient of each window goes to its elements in equal shares."""
     layout = layout_of(node, _axes(node))
     size = layout.spatial(node.integers(shape, "the shape"))
     attributes = _attributes(node, layout, size, node.attr("ksize"))
-    return layout.outer(make(AveragePoolGrad, layout.inner(node.tensor(grad)), input_size=size, **attributes))
+    return layout.outer(make(AveragePoolGrad, layout.inner(node, 1, grad), input_size=size, **attributes))
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------

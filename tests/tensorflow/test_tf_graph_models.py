@@ -19,7 +19,7 @@ from graphcases import GraphPlace, check, compare, narrowed, traced
 from ipuperf import ir, ops
 from ipuperf.numerics import Evaluator
 from ipuperf.tensorflow.graph import captured_values, import_graph
-from ipuperf.tensorflow.graph.branches import Branch
+from ipuperf.tensorflow.graph.branches import BranchPlace
 
 K, L = tf.keras, tf.keras.layers
 RNG = np.random.default_rng(2)
@@ -186,7 +186,7 @@ def test_gradients_of_a_stage_are_ipuperfs_own(name: str) -> None:
     graph = traced(loss, x, y)
     with ir.CONTEXT.building(place):
         arguments = [place.data("x", x), place.data("y", y), *captured_values(graph)]
-        stage = Branch(place, "stage")
+        stage = BranchPlace(place, "stage")
         stage.differentiated = True
         with ir.CONTEXT.building(stage):
             (result,) = import_graph(graph, arguments, stage)
@@ -204,7 +204,7 @@ def test_gradients_of_a_stage_are_ipuperfs_own(name: str) -> None:
         compare(values[tensor], narrowed(tf.convert_to_tensor(gradient).numpy()), 2e-5, 3e-6)
 
 
-def _gradients(place: GraphPlace, stage: Branch, weights: list[ir.Tensor]) -> dict[ir.Tensor, ir.Stream]:
+def _gradients(place: GraphPlace, stage: BranchPlace, weights: list[ir.Tensor]) -> dict[ir.Tensor, ir.Stream]:
     """Streams of the gradients of a scalar stage for weights that it reads."""
     required = [inner for inner, outer in zip(stage.graph.inputs, stage.captured) if outer in weights]
     derivative = ir.differentiate(stage.graph, add_class=ops.Add, required=required)

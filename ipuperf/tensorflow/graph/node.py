@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipuperf.functions import arithmetic
 from ipuperf.ir import DType, Tensor
 
+from .arranged import plain
 from .errors import GraphError
 from .lines import user_line
 from .place import Place
@@ -80,6 +81,7 @@ class Node:
         Raises:
             GraphError: a value without elements on the IPU (a handle, a string), a number that int32 cannot hold.
         """
+        value = plain(value)
         if isinstance(value, Tensor):
             found = self.place.get(value)
             return found if dtype is None or found.dtype == dtype else arithmetic.cast(found, dtype)

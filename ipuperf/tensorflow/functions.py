@@ -10,11 +10,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils, polymorphic_function
 
-from .hosting import Host
+from .hosting import ProgramHost
 from .program import TracedProgram
-from .tracer import Traced
+from .tracer import TracedFunction
 
-_HOSTS: weakref.WeakKeyDictionary[Any, Host] = weakref.WeakKeyDictionary()
+_HOSTS: weakref.WeakKeyDictionary[Any, ProgramHost] = weakref.WeakKeyDictionary()
 """The program of each concrete function, by its graph."""
 
 
@@ -58,8 +58,8 @@ def _host(concrete: Any, arguments: int) -> Host:
     graph = concrete.graph
     if graph not in _HOSTS:
         graph._add_control_dependencies = True
-        traced = Traced(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
-        _HOSTS[graph] = Host(TracedProgram(traced, graph.name))
+        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
+        _HOSTS[graph] = ProgramHost(TracedProgram(traced, graph.name))
     return _HOSTS[graph]
 
 

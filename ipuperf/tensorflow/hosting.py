@@ -22,7 +22,7 @@ from .graph import Resource, resource_of
 from .program import TracedProgram, spec_of
 
 
-class Host:
+class ProgramHost:
     """The host's side of a program.
 
     Args:

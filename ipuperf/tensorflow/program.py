@@ -26,7 +26,7 @@ from ipuperf.runtime.executable import Executable
 from . import devices
 from .graph import Resource, Value, resource_of, tensor_of
 from .state import state
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, narrowed, use_frame
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TracedProgram:
         unreduced: names of variables that are updated by gradients of the replica alone.
     """
 
-    def __init__(self, traced: Traced, name: str | None = None) -> None:
+    def __init__(self, traced: TracedFunction, name: str | None = None) -> None:
         self.name = name or "program"
         self.traced = traced
         self.ir = _ir.Ir()

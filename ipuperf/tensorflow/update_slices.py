@@ -16,7 +16,7 @@ from .changes import changed_by
 from .graph import Resource, resource_of
 from .graph.needed import Effects
 from .graph.operations import OPERATIONS
-from .tracer import Traced
+from .tracer import TracedFunction
 
 _EFFECTS = Effects(OPERATIONS.has_effect)
 
@@ -47,7 +47,7 @@ class Slicer:
         name: the optimiser's, for errors.
     """
 
-    def __init__(self, update: Traced, variables: Sequence[Resource], name: str) -> None:
+    def __init__(self, update: TracedFunction, variables: Sequence[Resource], name: str) -> None:
         self._update = update
         self._name = name
         self.slices = [UpdateSlice(v) for v in variables]

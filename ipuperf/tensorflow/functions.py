@@ -53,7 +53,7 @@ def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     )
 
 
-def _host(concrete: Any, arguments: int) -> Host:
+def _host(concrete: Any, arguments: int) -> ProgramHost:
     """The host's side of the program of a concrete function."""
     graph = concrete.graph
     if graph not in _HOSTS:

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from .changes import changed_by
 from .graph import Resource, resource_of
-from .graph.needed import Effects
+from .graph.needed import SideEffects
 from .graph.operations import OPERATIONS
 from .tracer import TracedFunction
 
-_EFFECTS = Effects(OPERATIONS.has_effect)
+_EFFECTS = SideEffects(OPERATIONS.has_effect)
 
 
 @dataclass

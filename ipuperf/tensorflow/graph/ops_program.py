@@ -128,6 +128,13 @@ def variable_shape(node: Node, handle: Value) -> np.ndarray:
     return np.array(node.place.read(node.resource(handle)).shape, node.attr("out_type").as_numpy_dtype)
 
 
+@op("IteratorGetNext", "IteratorGetNextSync", effect=True)
+def iterator_get_next(node: Node, handle: Value) -> Sequence[Value]:
+    """The next element of a dataset's iterator, which the host feeds."""
+    specs = [tf.TensorSpec(node.shape(i), t.dtype) for i, t in enumerate(node.op.outputs)]
+    return node.place.next_element(node.resource(handle), specs)
+
+
 # -- functions and markers ---------------------------------------------------------------------------------------------
 
 

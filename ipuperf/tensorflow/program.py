@@ -319,7 +319,8 @@ class TracedProgram:
         """Execute the program once.
 
         Args:
-            arguments: values of the function's arguments (but handles), then of the tensors of outside that are arguments.
+            arguments: values of the function's arguments (handles left out), then of the tensors of outside that are
+                arguments.
             variables: present values of the variables that it uses.
             number: which of ``variables`` is that of a resource.
 

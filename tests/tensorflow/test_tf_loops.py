@@ -83,7 +83,7 @@ def training(weight, steps, optimizer):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_variables_tapes_and_data_in_a_function(own):
-    """What TensorFlow 2 programs do in a function, against TensorFlow on the CPU; with the IPU's iterator or its own."""
+    """What TensorFlow 2 programs do in a function, against TensorFlow on the CPU, with either iterator."""
     data = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
     results = []
     for on_ipu in (True, False):
@@ -105,6 +105,13 @@ def test_variables_tapes_and_data_in_a_function(own):
         results.append([*(float(v) for v in losses), weight.numpy(), steps.numpy(), optimizer.iterations.numpy()])
     for found, wanted in zip(*results):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_program_without_a_strategy_is_refused(compiled):
+    function = tf2.function(lambda: loops.repeat(2, lambda x: x + 1.0, [0.0]), jit_compile=compiled)
+    with pytest.raises(RuntimeError, match="uses what only an IPU has: call it in the scope of an IPUStrategy"):
+        function()
 
 
 def test_a_variable_as_an_argument_and_an_iterator_that_ends():

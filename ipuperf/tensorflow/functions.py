@@ -81,8 +81,8 @@ def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
         ):
             raise
     raise RuntimeError(
-        f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy (with jit_compile=True), or by "
-        "the strategy's run"
+        f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy (with jit_compile=True), or "
+        "by the strategy's run"
     )
 
 

@@ -17,7 +17,8 @@ class PopDistStrategy(IPUStrategyV1):
         enable_keras_extensions: bool = True,
     ) -> None:
         EFFECTS.given(
-            "ipu.distributed.PopDistStrategy(add_ipu_cross_replica_reductions)", add_ipu_cross_replica_reductions
+            "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)",
+            add_ipu_cross_replica_reductions,
         )
         super().__init__(
             ipu_device,

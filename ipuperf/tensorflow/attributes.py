@@ -24,11 +24,15 @@ def written(name: str, value: int | str) -> Iterator[None]:
         attribute = attr_value_pb2.AttrValue(i=value)
     else:
         attribute = attr_value_pb2.AttrValue(s=value.encode())
-    with ops.get_default_graph()._attr_scope({name: attribute}):
+    graph = ops.get_default_graph()
+    graph.ipuperf_written = True
+    with graph._attr_scope({name: attribute}):
         yield
 
 
 def _own(op: tf.Operation, name: str) -> Any:
+    if not getattr(op.graph, "ipuperf_written", False):
+        return None
     try:
         found = op.get_attr(name)
     except ValueError:

@@ -25,45 +25,10 @@ _SLICES = Effect(NO_EFFECT, "lookups of TensorFlow programs are planned with Pop
 _LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
 _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
+_ALL_REPLICAS = Effect(UNSUPPORTED, "collectives of TensorFlow programs are over all replicas", (None,))
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
 
 _FUNCTIONS: dict[str, Effect] = {
-    "name_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
-    "function(input_signature)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (None,)),
-    "function(jit_compile)": Effect(NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)),
-    "function(experimental_compile)": Effect(
-        NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)
-    ),
-    "function(autograph)": Effect(NO_DIFFERENCE, "control flow that depends on tensors is an error either way"),
-    "function(reduce_retracing)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (False,)),
-    "function(experimental_relax_shapes)": Effect(NO_EFFECT, "a program has fixed shapes", (None, False)),
-    "Session(target)": Effect(NO_EFFECT, "there is one process", ("", None)),
-    "Session(graph)": Effect(NO_DIFFERENCE, "what a session runs knows its graph"),
-    "Session(config)": Effect(NO_EFFECT, "the machine and its devices are simulated", (None,)),
-    "Variable.eval(session)": Effect(NO_DIFFERENCE, "a variable has one value in a process"),
-    "GradientTape(watch_accessed_variables)": Effect(UNSUPPORTED, "all variables are watched; allowed: True", (True,)),
-    "data.Dataset.from_generator(output_shapes)": Effect(NO_EFFECT, "shapes come from the elements", (None,)),
-    "data.Dataset.map(num_parallel_calls)": _THREADS,
-    "data.Dataset.map(deterministic)": _ORDER,
-    "data.Dataset.prefetch(buffer_size)": Effect(NO_DIFFERENCE, "elements are the same; the host's work takes no time"),
-    "data.Dataset.cache(filename)": Effect(NO_EFFECT, "elements are kept in memory", ("",)),
-    "variable_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
-    "variable_scope(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
-    "get_variable(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
-    "get_variable(collections)": Effect(NO_EFFECT, "there are two collections: all and trainable variables", (None,)),
-    "get_variable(caching_device)": Effect(NO_EFFECT, "variables are on the device", (None,)),
-    "get_variable(validate_shape)": Effect(NO_EFFECT, "shapes are always checked", (True,)),
-    "get_variable(aggregation)": Effect(NO_EFFECT, "replicas are reduced by the optimizer", (None,)),
-    "get_variable(regularizer)": Effect(UNSUPPORTED, "add the term to the loss", (None,)),
-    "train.Optimizer.compute_gradients(gate_gradients)": Effect(NO_DIFFERENCE, "ops of a program have a fixed order"),
-    "train.Optimizer.compute_gradients(aggregation_method)": Effect(NO_DIFFERENCE, "gradients are summed"),
-    "train.Optimizer.compute_gradients(colocate_gradients_with_ops)": Effect(
-        NO_DIFFERENCE, "gradients are on the shard of their forward ops"
-    ),
-    "train.Optimizer.compute_gradients(grad_loss)": Effect(UNSUPPORTED, "multiply the loss instead", (None,)),
-    "train.GradientDescentOptimizer(use_locking)": _LOCKING,
-    "train.MomentumOptimizer(use_locking)": _LOCKING,
-    "train.AdamOptimizer(use_locking)": _LOCKING,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)": _DEVICE,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)": Effect(
@@ -83,7 +48,17 @@ _FUNCTIONS: dict[str, Effect] = {
         NO_EFFECT, "the usage is always checked", (True,)
     ),
     "ipu.ipu_strategy.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
-    "ipu.ipu_strategy.IPUStrategyV1(enable_keras_extensions)": Effect(NO_DIFFERENCE, "there is no Keras"),
+    "ipu.ipu_strategy.IPUStrategyV1.run(options)": Effect(NO_EFFECT, "there are no options of a run", (None,)),
+    "ipu.cross_replica_ops.cross_replica_sum(replica_group_size)": _ALL_REPLICAS,
+    "ipu.cross_replica_ops.cross_replica_mean(replica_group_size)": _ALL_REPLICAS,
+    "ipu.cross_replica_ops.assume_equal_across_replicas(inplace)": Effect(
+        NO_DIFFERENCE, "it says whether the compiler copies"
+    ),
+    "ipu.scopes.frontend_attribute(attribute_value)": Effect(NO_EFFECT, "a hint to the Poplar compiler"),
+    "ipu.scopes.frontend_attribute(restore_to)": Effect(NO_EFFECT, "a hint to the Poplar compiler", (None,)),
+    "ipu.scopes.stochastic_rounding(override)": Effect(
+        NO_EFFECT, "float16 results are rounded to the nearest value", (False,)
+    ),
     "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),

@@ -20,6 +20,7 @@ from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
 
 from .attributes import phase_of, shard_of
 from .graph import Place, Resource
+from .graph.values import DTYPES
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -36,6 +37,7 @@ class Frame(Place):
         captured: tensors of outer frames that became inputs, in order of these inputs.
         accumulation: gradient accumulation of the optimisers in a loop body (see ``accumulation.py``), or None.
         offload: optimiser state that is first used here lives in Streaming Memory.
+        reduced: gradients that come in have been reduced over the replicas.
     """
 
     def __init__(self, program: TracedProgram, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
@@ -48,6 +50,7 @@ class Frame(Place):
         self.last: Op | None = None
         self.accumulation: Any = None
         self.offload = False
+        self.reduced = False
         self._seed: Tensor | None = None
 
     def get(self, tensor: Tensor) -> Tensor:
@@ -182,6 +185,17 @@ def narrowed(value: np.ndarray, dtype: DType | None = None) -> np.ndarray:
     if dtype is not None:
         return np.asarray(value, dtype.numpy)
     return value.astype(_NARROWED[value.dtype.name]) if value.dtype.name in _NARROWED else value
+
+
+def device_dtype(dtype: tf.DType) -> DType:
+    """The IPU's type for one of TensorFlow's.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if dtype not in DTYPES:
+        raise TypeError(f"Unsupported data type {dtype.name}: the IPU has {', '.join(d.name for d in DTYPES)}")
+    return DTYPES[dtype]
 
 
 _NARROWED = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32}

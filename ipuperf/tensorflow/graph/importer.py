@@ -89,7 +89,8 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
-            results = _made(node, handler, operands)
+            with self.place.surroundings(op):
+                results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
         self.values.update((id(t), value) for t, value in zip(op.outputs, results))

@@ -96,7 +96,9 @@ def marker(
 def _keep(graph: Any, kept: _Marker) -> None:
     """Let a marker live as long as the graph and those around it."""
     while graph is not None:
-        graph.__dict__.setdefault("ipuperf_markers", []).append(kept)
+        if not hasattr(graph, "ipuperf_markers"):
+            graph.ipuperf_markers = []
+        graph.ipuperf_markers.append(kept)
         graph = getattr(graph, "outer_graph", None)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+import tensorflow as tf
+
 from ipuperf.ir import Builder, Tensor
 
 from .values import Resource
@@ -22,6 +26,10 @@ class Place(Builder):
     executions: int
     captured: list[Tensor]
     differentiated: bool = False
+
+    def surroundings(self, op: tf.Operation) -> AbstractContextManager[object]:
+        """What is in force while ops for ``op`` are made: its IPU, what it is for."""
+        return nullcontext()
 
     def read(self, resource: Resource) -> Tensor:
         """The present value of a variable, as a tensor of this graph (it may be the variable itself, which changes when

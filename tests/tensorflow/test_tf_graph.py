@@ -41,12 +41,3 @@ def test_a_value_read_before_its_variable_changes() -> None:
         return before * 2.0, variable * 2.0
 
     check(function, array(3), variables=[variable])
-
-
-def test_shapes_are_known_when_the_program_is_compiled() -> None:
-    def function(x):
-        rows = tf.shape(x)[0]
-        return tf.reshape(x, tf.stack([rows * 2, -1]))
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Reshape"):
-        check(function, array(2, 4))

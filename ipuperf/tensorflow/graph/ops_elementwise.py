@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,11 @@ from .values import Value
 
 FAMILY = Family("Element-wise")
 op = FAMILY.op
+
+
+def _relu(t: Tensor) -> Tensor:
+    return arithmetic.relu(t) if t.dtype.is_floating_point else arithmetic.maximum(t, 0)
+
 
 #: Functions of one tensor by op type.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -45,7 +51,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "LogicalNot": arithmetic.logical_not,
     "Neg": arithmetic.negate,
     "Reciprocal": arithmetic.reciprocal,
-    "Relu": arithmetic.relu,
+    "Relu": _relu,
     "Relu6": activations.relu6,
     "Elu": activations.elu,
     "Selu": activations.selu,
@@ -87,7 +93,6 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
     "Mod": arithmetic.fmod,
     "Mul": arithmetic.mul,
     "NotEqual": arithmetic.not_equal,
-    "Pow": arithmetic.pow,
     "RealDiv": arithmetic.true_div,
     "RightShift": arithmetic.shift_right,
     "Sub": arithmetic.sub,
@@ -132,6 +137,102 @@ def cast(node: Node, value: Value) -> Value:
 def relu_grad(node: Node, grad: Value, features: Value) -> Tensor:
     """The gradient where the feature is above 0."""
     return make(ReluGrad, node.tensor(grad), node.tensor(features))
+
+
+@op("SquaredDifference")
+def squared_difference(node: Node, left: Value, right: Value) -> Tensor:
+    """``(x - y)^2``."""
+    return arithmetic.square(arithmetic.sub(node.tensor(left), node.tensor(right)))
+
+
+@op("DivNoNan")
+def div_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+    """``x / y``, 0 where y is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    none = arithmetic.equal(y, 0)
+    return arithmetic.where(none, 0.0, x / arithmetic.where(none, 1.0, y))
+
+
+@op("MulNoNan")
+def mul_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+    """``x y``, 0 where y is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    return arithmetic.where(arithmetic.equal(y, 0), 0.0, x * y)
+
+
+@op("Xlogy", "Xlog1py", "Xdivy")
+def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
+    """``x log y``, ``x log(1 + y)`` or ``x / y``, 0 where x is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    none = arithmetic.equal(x, 0)
+    safe = arithmetic.where(none, 1.0, y)
+    if node.op.type == "Xdivy":
+        return arithmetic.where(none, 0.0, x / safe)
+    return arithmetic.where(none, 0.0, x * (arithmetic.log1p if node.op.type == "Xlog1py" else arithmetic.log)(safe))
+
+
+@op("Pow")
+def power(node: Node, base: Value, exponent: Value) -> Tensor:
+    """``x ** y``; small known exponents are products and roots."""
+    x, known = node.tensor(base), known_number(exponent)
+    if known is not None and x.dtype.is_floating_point and np.ndim(exponent) <= len(x.shape):
+        return elementary.number_power(x, known)
+    return arithmetic.pow(x, node.tensor(exponent))
+
+
+@op("Atan2")
+def atan2(node: Node, left: Value, right: Value) -> Tensor:
+    """The angle of the point (x, y), from -pi to pi."""
+    y, x = node.tensor(left), node.tensor(right)
+    flat = arithmetic.equal(x, 0)
+    angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
+    turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)
+    upright = arithmetic.sign(y) * (math.pi / 2)
+    return arithmetic.where(flat, upright, arithmetic.where(arithmetic.less(x, 0), turned, angle))
+
+
+@op("ApproximateEqual")
+def approximately_equal(node: Node, left: Value, right: Value) -> Tensor:
+    """Whether two tensors differ by less than the tolerance."""
+    return arithmetic.less(abs(node.tensor(left) - node.tensor(right)), node.attr("tolerance"))
+
+
+#: Giles, "Approximating the erfinv function" (2010), table 5: single precision, |x| below and above 0.9966.
+_CENTRE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+    0.246640727, 1.50140941,
+)  # fmt: skip
+_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
+    1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def erf_inverse(x: Tensor) -> Tensor:
+    """The inverse of the error function between -1 and 1."""
+
+    def polynomial(w: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        total = w * coefficients[0] + coefficients[1]
+        for c in coefficients[2:]:
+            total = total * w + c
+        return total
+
+    w = -arithmetic.log((1.0 - x) * (x + 1.0))
+    near = polynomial(w - 2.5, _CENTRE)
+    far = polynomial(arithmetic.sqrt(w) - 3.0, _TAIL)
+    return arithmetic.where(arithmetic.less(w, 5.0), near, far) * x
+
+
+@op("Erfinv")
+def erfinv(node: Node, value: Value) -> Tensor:
+    """The inverse of the error function."""
+    return erf_inverse(node.tensor(value))
+
+
+@op("Ndtri")
+def ndtri(node: Node, value: Value) -> Tensor:
+    """The inverse of the normal distribution."""
+    return erf_inverse(node.tensor(value) * 2.0 - 1.0) * math.sqrt(2)
 
 
 def known_number(value: Value) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipuperf.functions import make
+from ipuperf.functions import make, reductions
 from ipuperf.functions.arranging import swapped
 from ipuperf.functions.products import matmul
 from ipuperf.ir import Tensor
@@ -12,7 +12,7 @@ from .node import Node
 from .table import Family
 from .values import Value
 
-FAMILY = Family("Products and convolutions")
+FAMILY = Family("Matrix products")
 op = FAMILY.op
 
 
@@ -40,3 +40,11 @@ def bias_add(node: Node, value: Value, bias: Value) -> Tensor:
     x, b = node.tensor(value), node.tensor(bias)
     first = node.op.type == "BiasAdd" and node.attr("data_format") == "NCHW" and len(x.shape) > 2
     return make(AddBias, x, b) if first else x + b
+
+
+@op("BiasAddGrad")
+def bias_add_grad(node: Node, grad: Value) -> Tensor:
+    """The sum over everything but the channels."""
+    dy = node.tensor(grad)
+    channels = 1 if node.attr("data_format") == "NCHW" and len(dy.shape) > 2 else len(dy.shape) - 1
+    return reductions.sum(dy, [a for a in range(len(dy.shape)) if a != channels])

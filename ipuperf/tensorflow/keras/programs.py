@@ -102,7 +102,7 @@ class Program:
         self._infeed = IPUInfeedQueue(feed.dataset, **work.options.infeed)
         self._outfeed = IPUOutfeedQueue(**work.options.outfeed)
         self._structure: Any = None
-        self._function = tf.function(self._loop if work.layout is None else self._pipeline, jit_compile=True)
+        self._function = tf.function(self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True)
 
     def run(self, feed: Feed) -> Results:
         """One execution on the next batches of ``feed``."""
@@ -112,6 +112,15 @@ class Program:
         self._work.model.distribute_strategy.run(self._function)
         flat = [np.asarray(one) for one in self._outfeed.dequeue()]
         return Results(self._structure, flat, self._work.replicas)
+
+    def _named(self, build: Callable[[], None]) -> Callable[[], None]:
+        """``build`` under the name of the program in reports: of the model and what is done with it."""
+
+        def program() -> None:
+            build()
+
+        program.__name__ = f"{self._work.model.name}_{self._work.mode}"
+        return program
 
     # -- one IPU -----------------------------------------------------------------------------------------------------
 

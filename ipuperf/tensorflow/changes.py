@@ -49,6 +49,13 @@ def _changed_inputs(op: tf.Operation) -> Sequence[int]:
     return [i for i in everything if i in changed]
 
 
+def changed_by(op: tf.Operation) -> list[tf.Tensor]:
+    """The handles that an op may change."""
+    if op.type in _READS:
+        return []
+    return [op.inputs[i] for i in _changed_inputs(op)]
+
+
 def changed_captures(traced: Traced, first: int) -> list[int]:
     """Inputs of a marker that may change, where the captures of ``traced`` begin at input ``first``."""
     changed = _changed(traced.graph)

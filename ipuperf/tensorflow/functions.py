@@ -54,20 +54,21 @@ def _run(concrete: Any, kind: _types.FunctionType, arguments: Sequence[tf.Tensor
 
 
 _call = polymorphic_function.Function.__call__
-_ACTIVE: list[bool] = []
+_ACTIVE: list[Callable[..., Any] | None] = []
 
 
 def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if _ACTIVE and _ACTIVE[-1] and self._jit_compile and tf.executing_eagerly():
-        return call(self, args, kwargs)
+    run = _ACTIVE[-1] if _ACTIVE else None
+    if run is not None and self._jit_compile and tf.executing_eagerly():
+        return run(self, args, kwargs)
     return _call(self, *args, **kwargs)
 
 
 @contextmanager
-def intercepted() -> Iterator[None]:
-    """Functions with ``jit_compile=True`` that are called in the block run on the IPU."""
+def intercepted(run: Callable[..., Any]) -> Iterator[None]:
+    """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``."""
     polymorphic_function.Function.__call__ = _called
-    _ACTIVE.append(True)
+    _ACTIVE.append(run)
     try:
         yield
     finally:
@@ -78,7 +79,7 @@ def intercepted() -> Iterator[None]:
 
 @contextmanager
 def _not_intercepted() -> Iterator[None]:
-    _ACTIVE.append(False)
+    _ACTIVE.append(None)
     try:
         yield
     finally:

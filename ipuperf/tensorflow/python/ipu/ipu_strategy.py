@@ -46,7 +46,7 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
             stack.enter_context(super().scope())
             if tf.executing_eagerly():
                 stack.enter_context(ipu_scope(self._device))
-                stack.enter_context(intercepted())
+                stack.enter_context(intercepted(self.run))
             if self._keras:
                 _attach_keras()
             yield self

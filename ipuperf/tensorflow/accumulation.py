@@ -195,7 +195,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             [tf.TensorSpec(v.shape, dtype) for v, dtype in zip(variables, types)],
             automatic=True,
         )
-        meaning = _Accumulate(self, update, [v.op.name if not tf.executing_eagerly() else v.name for v in variables])
+        meaning = _Accumulate(self, update, [v.name.rpartition(":")[0] or v.name for v in variables])
         marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
         return ops.get_default_graph().get_operations()[-1]
 

@@ -134,7 +134,10 @@ class Program:
             self._structure = tf.nest.map_structure(lambda tensor: None, results)
             return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
 
-        loops.repeat(self._work.steps, body, [], self._infeed)
+        repeated = loops.repeat(self._work.steps, body, [], self._infeed)
+        if self._work.replicas > 1 and self._work.mode != "predict":
+            with tf.control_dependencies([repeated]):
+                steps.merge_metrics(self._work.model)
 
     def _step(self) -> steps.Step:
         work = self._work

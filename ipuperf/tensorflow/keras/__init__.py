@@ -4,7 +4,7 @@ Models of Keras (``tf_keras``, Keras of TensorFlow 2) that are made inside ``IPU
 :mod:`.attaching`.
 """
 
-from . import extensions
+from . import extensions, layers, losses, optimizers
 from .assignments import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
@@ -14,9 +14,12 @@ from .assignments import (
     SequentialNestedModelPipelineStageAssignment,
 )
 from .attaching import attach, detach
+from .optimizers import ALSOptimizer, ALSOptimizerGradientAccumulationWrapper
 from .stage_scope import PipelineStage
 
 __all__ = [
+    "ALSOptimizer",
+    "ALSOptimizerGradientAccumulationWrapper",
     "FunctionalLayerPipelineStageAssignment",
     "FunctionalNestedModelPipelineStageAssignment",
     "ModelLayerPipelineStageAssignment",
@@ -27,4 +30,7 @@ __all__ = [
     "attach",
     "detach",
     "extensions",
+    "layers",
+    "losses",
+    "optimizers",
 ]

@@ -1,5 +1,6 @@
 """``tensorflow.python.ipu.keras.layers``, ``tf.keras.ipu.layers`` and ``ipu_tensorflow_addons.keras.layers``."""
 
+from ..refused import refused
 from .dense import SerialDense
 from .dropout import Dropout
 from .embedding import Embedding
@@ -12,7 +13,6 @@ from .normalization import (
     LayerNorm,
     LayerNormalization,
 )
-from .refused import refused
 from .rnn import GRU, LSTM, PopnnGRU, PopnnLSTM
 
 CTCInferenceLayer = refused("CTCInferenceLayer")

@@ -86,6 +86,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         top, dot, _ = fullname.partition(".")
         if fullname in _BESIDE and fullname in self.targets:
             os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Keras on the IPU is Keras 2
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of this machine's processors and GPUs
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, _modules_of(self.targets))

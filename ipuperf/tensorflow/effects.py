@@ -9,7 +9,6 @@ from __future__ import annotations
 from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _APPLIED = Effect(APPLIED)
-_NAME = Effect(NO_EFFECT, "a checkpoint is no op of its own", (None,))
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
@@ -90,11 +89,9 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _SLICES._replace(neutral=(None, {})),
-    "ipu.pipelining_ops.recomputation_checkpoint(name)": _NAME,
-    "ipu.pipelining_ops.OptimizerFunctionOutput(variables)": Effect(
-        UNSUPPORTED, "it belongs to Keras optimizers; use var_list of compute_gradients_kwargs", (None, (), [])
+    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": Effect(
+        NO_DIFFERENCE, "stages are differentiated one by one"
     ),
-    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": _CAPTURE,
     "ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
     "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
 }

@@ -129,7 +129,7 @@ def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
         own = _RAISED.taken(error.message)
         if own is None:
             raise
-        raise own.with_traceback(None) from None
+        raise own from None
 
 
 _session.BaseSession.run = _run_and_raise

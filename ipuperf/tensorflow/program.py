@@ -172,7 +172,7 @@ class TracedProgram:
         graph = self.ir.main_graph
         with _ir.CONTEXT.detached():
             name = graph.tensor_id(name)
-        stream = _ir.Stream(name, _ir.TensorSpec(tuple(shape), dtype), graph, direction)
+        stream = _ir.Stream(name, _ir.TensorSpec(tuple(int(n) for n in shape), dtype), graph, direction)
         stream.transfers = count
         graph.add(stream)
         return stream
@@ -227,7 +227,7 @@ class TracedProgram:
 
     def _import(self) -> None:
         traced = self.traced
-        self.know(traced.graph.variables)
+        self.know(traced.variables)
         with use_frame(self.main):
             values = [self._argument(t, f"arg{i}") for i, t in enumerate(traced.arguments)]
             captured = [self._capture(t) for t in traced.captured]

@@ -204,7 +204,7 @@ class StageImporter:
         self, stage: TracedStage, frame: StageFrame, arguments: Sequence[Value], options: StageOptions
     ) -> StagePart:
         program, traced = self.program, stage.traced
-        program.know(traced.graph.variables)
+        program.know(traced.variables)
         kept = program.matmul_options, program.convolution_options
         program.matmul_options, program.convolution_options = options
         wanted = [*traced.tensors, *stage.wanted]

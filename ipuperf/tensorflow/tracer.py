@@ -12,7 +12,7 @@ from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import auto_control_deps, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from .graph import Importer, Place, Value, import_graph
+from .graph import Importer, Place, Value, import_graph, resource_of
 
 
 @dataclass
@@ -44,6 +44,13 @@ class Traced:
         return [inside for _, inside in self.graph.captures]
 
     @property
+    def variables(self) -> list[Any]:
+        """The variables that it uses, in the order of their first use."""
+        known = {resource_of(v.handle): v for v in [*self.graph.variables, *self.graph._watched_variables]}
+        used = [resource_of(t) for t in self.captured if t.dtype == tf.resource]
+        return [known[resource] for resource in used if resource in known]
+
+    @property
     def automatic(self) -> bool:
         """Whether effects take place without being returned (``tf.function``); in graphs of version 1 they do not."""
         return bool(self.graph._add_control_dependencies)
@@ -59,13 +66,16 @@ class Traced:
         values: Sequence[Value],
         captured: Sequence[Value],
         outputs: Sequence[tf.Tensor] | None = None,
-        targets: Sequence[tf.Operation] | None = None,
+        only: Sequence[tf.Operation] | None = None,
     ) -> list[Value]:
-        """Import it: ``values`` for the arguments, ``captured`` for the captures; the values of its tensors."""
+        """Import it: ``values`` for the arguments, ``captured`` for the captures; the values of its tensors.
+
+        ``only``: these ops with effects instead of all.
+        """
         self.graph.inputs = [*self.arguments, *self.captures]
         wanted = self.tensors if outputs is None else list(outputs)
-        effects = self.targets if targets is None else list(targets)
-        return import_graph(self.graph, [*values, *captured], place, wanted, effects)
+        effects = self.targets if only is None else list(only)
+        return import_graph(self.graph, [*values, *captured], place, wanted, effects, alone=only is not None)
 
 
 def trace(

@@ -112,7 +112,8 @@ class Slicer:
             seen.add(id(tensor))
             if id(tensor) in self._outside or id(tensor) in self._gradients:
                 found[id(tensor)] = tensor
-            waiting += list(tensor.op.inputs)
+            passed = tensor.op.type == "IdentityN"
+            waiting += [tensor.op.inputs[tensor.value_index]] if passed else list(tensor.op.inputs)
         return found
 
     def outside(self, inside: tf.Tensor) -> tf.Tensor:

@@ -61,13 +61,18 @@ class Importer:
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     def run(
-        self, inputs: Sequence[tf.Tensor], arguments: Sequence[Value], outputs: Sequence[tf.Tensor], targets: Sequence[Any]
+        self,
+        inputs: Sequence[tf.Tensor],
+        arguments: Sequence[Value],
+        outputs: Sequence[tf.Tensor],
+        targets: Sequence[Any],
+        alone: bool = False,
     ) -> list[Value]:
         """Import what ``outputs`` and the effects among ``targets`` need; the values of ``outputs``."""
         if len(inputs) != len(arguments):
             raise ValueError(f"graph {self.graph!r} has {len(inputs)} inputs, {len(arguments)} values were given")
         self.values.update((id(t), value) for t, value in zip(inputs, arguments))
-        operations = needed_operations(self.graph, outputs, targets, _EFFECTS)
+        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
         kept = self.place.naming, self.place.location
         try:
@@ -137,6 +142,8 @@ def import_graph(
     place: Place,
     outputs: Sequence[tf.Tensor] | None = None,
     targets: Sequence[tf.Operation] | None = None,
+    *,
+    alone: bool = False,
 ) -> list[Value]:
     """Import a graph.
 
@@ -147,6 +154,7 @@ def import_graph(
         outputs: what is wanted; default: what the graph returns.
         targets: ops whose effects, and those of the ops that they wait for, are wanted; default: those that the graph
             returns.
+        alone: without the ops that ``targets`` only wait for.
 
     Returns:
         The values of ``outputs``.
@@ -156,7 +164,7 @@ def import_graph(
     """
     wanted = graph.outputs if outputs is None else outputs
     effects = graph.control_outputs if targets is None else targets
-    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects))
+    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects), alone)
 
 
 def captured_values(graph: FuncGraph) -> list[Value]:

@@ -65,9 +65,17 @@ class Effects:
 
 
 def needed_operations(
-    graph: tf.Graph, outputs: Iterable[tf.Tensor], targets: Sequence[tf.Operation], effects: Effects
+    graph: tf.Graph,
+    outputs: Iterable[tf.Tensor],
+    targets: Sequence[tf.Operation],
+    effects: Effects,
+    *,
+    alone: bool = False,
 ) -> list[tf.Operation]:
-    """The ops to import, in the order of the graph (in which operands and control inputs stand before their users)."""
+    """The ops to import, in the order of the graph (in which operands and control inputs stand before their users).
+
+    ``alone``: without those that others only wait for.
+    """
     needed: set[int] = set()
     seen: set[int] = set()
     waiting = [(t.op, True) for t in outputs] + [(op, False) for op in targets]
@@ -81,5 +89,5 @@ def needed_operations(
         if used:
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs]
-        waiting += [(other, False) for other in op.control_inputs]
+        waiting += [] if alone else [(other, False) for other in op.control_inputs]
     return [op for op in graph.get_operations() if id(op) in needed]

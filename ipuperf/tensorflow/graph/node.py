@@ -55,7 +55,7 @@ class Node:
         found = self.op.outputs[index].shape
         if not found.is_fully_defined():
             raise self.dynamic(self.op.outputs[index])
-        return tuple(found)
+        return tuple(found.as_list())
 
     def dtype(self, index: int = 0) -> DType:
         """Element type of an output on the IPU."""

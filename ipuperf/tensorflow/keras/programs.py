@@ -15,7 +15,7 @@ import tensorflow as tf
 from . import steps
 from .data import Feed
 from .layout import Layout
-from .optimizers.wrapping import KerasOptimizer, check_minimize
+from .optimizers.wrapping import check_minimize
 from .options import Options
 from .stage_functions import StageFunctions
 
@@ -157,11 +157,8 @@ class Program:
             check_minimize(work.model.optimizer)
 
         def optimizer_function(loss: Any, *_: Any) -> Any:
-            return pipelining_ops.OptimizerFunctionOutput(
-                KerasOptimizer(work.model.optimizer),
-                loss,
-                compute_gradients_kwargs={"var_list": work.model.trainable_variables},
-            )
+            variables = work.model.trainable_variables
+            return pipelining_ops.OptimizerFunctionOutput(work.model.optimizer, loss, variables=variables)
 
         pipelining_ops.pipeline(
             self._stages(),

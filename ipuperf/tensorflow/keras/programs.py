@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..collectives import mean_at_end
 from . import steps
 from .data import Feed
 from .layout import Layout
@@ -134,10 +135,15 @@ class Program:
             self._structure = tf.nest.map_structure(lambda tensor: None, results)
             return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
 
-        repeated = loops.repeat(self._work.steps, body, [], self._infeed)
+        loops.repeat(self._work.steps, body, [], self._infeed)
+        self._merge_metrics()
+
+    def _merge_metrics(self) -> None:
+        """The state of each metric becomes the mean over the replicas at the end of the execution, so that the host,
+        which has one copy, goes on with what all replicas have seen. (Upstream's replicas go on with states of their own,
+        and the host shows the last one's.)"""
         if self._work.replicas > 1 and self._work.mode != "predict":
-            with tf.control_dependencies([repeated]):
-                steps.merge_metrics(self._work.model)
+            mean_at_end([v for m in self._work.model.metrics for v in m.variables if v.dtype.is_floating])
 
     def _step(self) -> steps.Step:
         work = self._work
@@ -174,6 +180,7 @@ class Program:
             reduction_method=options.reduction,
             **options.pipeline_options,
         )
+        self._merge_metrics()
 
     def _stages(self) -> Any:
         work = self._work

@@ -71,17 +71,6 @@ def _metrics(model: Any, y: Any, predictions: Any, weights: Any, share: float) -
     return results if share == 1 else tf.nest.map_structure(lambda metric: metric * share, results)
 
 
-def merge_metrics(model: Any) -> None:
-    """The state of each metric becomes the mean over the replicas, so that the host, which has one copy, continues with
-    what all replicas have seen. (Upstream's replicas go on with states of their own, and the host shows the last one's.)"""
-    from ..python.ipu.ops import cross_replica_ops
-
-    for metric in model.metrics:
-        for variable in metric.variables:
-            if variable.dtype.is_floating:
-                variable.assign(cross_replica_ops.cross_replica_mean(variable.read_value()))
-
-
 def check_losses(model: Any) -> None:
     """A pipelined model computes its loss as Keras does. RuntimeError: it has a way of its own."""
     from tf_keras import Model

@@ -25,6 +25,8 @@ _LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
 _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
 _ALL_REPLICAS = Effect(UNSUPPORTED, "collectives of TensorFlow programs are over all replicas", (None,))
+_DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
+_STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
 
 _FUNCTIONS: dict[str, Effect] = {
@@ -53,6 +55,38 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.cross_replica_ops.assume_equal_across_replicas(inplace)": Effect(
         NO_DIFFERENCE, "it says whether the compiler copies"
     ),
+    "ipu.utils.reset_ipu_seed(device)": Effect(NO_EFFECT, "there is one seed", ("/device:IPU:0",)),
+    "ipu.utils.reset_ipu_seed(cpu_device)": _HOST_DEVICE,
+    "ipu.utils.reset_ipu_seed(experimental_identical_replicas)": Effect(
+        UNSUPPORTED, "replicas have random numbers of their own", (False,)
+    ),
+    "ipu.functional_ops.outlined_function(unique_sharding)": Effect(
+        NO_EFFECT, "operands are copied between IPUs where they are needed", (False,)
+    ),
+    "ipu.functional_ops.outlined_function(keep_input_layouts)": _COMPILER._replace(neutral=(None,)),
+    "ipu.nn_ops.softmax(stable)": Effect(NO_DIFFERENCE, "the largest element is always subtracted"),
+    "ipu.nn_ops.multi_conv(options)": Effect(NO_EFFECT, "convolutions are executed one after the other", (None,)),
+    "ipu.normalization_ops.group_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.group_norm(training)": _STATISTICS,
+    "ipu.normalization_ops.layer_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.layer_norm(training)": _STATISTICS,
+    "ipu.normalization_ops.instance_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.instance_norm(training)": _STATISTICS,
+    "ipu.rand_ops.dropout(seed)": Effect(NO_EFFECT, "masks follow from the program's seed", (None,)),
+    "ipu.rand_ops.dropout(ref)": Effect(NO_DIFFERENCE, "the backward pass has the same mask"),
+    "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(
+        NO_EFFECT, "a lookup is made at once", (1,)
+    ),
+    "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),
+    "ipu.embedding_ops.embedding_lookup(min_encoding_size)": _DEPRECATED._replace(neutral=(0,)),
+    "ipu.embedding_ops.embedding_lookup(partition_strategy)": _DEPRECATED,
+    "ipu.embedding_ops.embedding_lookup(indices_are_sorted)": Effect(
+        NO_EFFECT, "lookups take any order", (False,)
+    ),
+    "ipu.control_flow_ops.barrier(insert_barrier_for_gradient)": Effect(
+        NO_EFFECT, "gradients follow their operands", (False,)
+    ),
+    "ipu.autoshard.automatic_sharding(frozen_inference)": Effect(NO_DIFFERENCE, "constants are not placed"),
     "ipu.scopes.frontend_attribute(attribute_value)": Effect(NO_EFFECT, "a hint to the Poplar compiler"),
     "ipu.scopes.frontend_attribute(restore_to)": Effect(NO_EFFECT, "a hint to the Poplar compiler", (None,)),
     "ipu.scopes.stochastic_rounding(override)": Effect(

@@ -97,6 +97,7 @@ class TracedProgram:
         self._changed: dict[Resource, None] = {}
         self._names: dict[Resource, str] = {}
         self._seeds: list[_ir.Variable] = []
+        self._replica_number: _ir.Variable | None = None
         self._random_keys = itertools.count()
         self._running = threading.RLock()
 
@@ -162,6 +163,12 @@ class TracedProgram:
         seed = self.data(name, np.zeros(2, np.uint32))
         self._seeds.append(seed)
         return seed
+
+    def replica_number(self) -> _ir.Variable:
+        """A variable that holds the number of the replica."""
+        if self._replica_number is None:
+            self._replica_number = self.data("replica", np.zeros((), np.int32))
+        return self._replica_number
 
     def random_key(self) -> int:
         """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of the import."""
@@ -287,6 +294,9 @@ class TracedProgram:
             seed.grouping = self.ir.grouping(1, 1)
             words = np.random.SeedSequence([self.seed_number, number]).generate_state(2 * replicas)
             seed.data = words.reshape(replicas, 2) if replicas > 1 else words
+        if self._replica_number is not None and replicas > 1:
+            self._replica_number.grouping = self.ir.grouping(1, 1)
+            self._replica_number.data = np.arange(replicas, dtype=np.int32)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

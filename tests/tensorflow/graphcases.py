@@ -9,7 +9,7 @@ from tensorflow.python.framework.func_graph import FuncGraph, func_graph_from_py
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.numerics import Evaluator
-from ipuperf.tensorflow.graph import Place, Resource, captured_values, import_graph, resource_of, tensor_of
+from ipuperf.tensorflow.graph import Place, Resource, captured_values, import_graph, tensor_of
 
 
 class GraphPlace(Place):
@@ -56,7 +56,10 @@ class GraphPlace(Place):
         self.last = op
 
     def read(self, resource: Resource) -> _ir.Tensor:
-        return self.get(self.root.variables[resource])
+        variables = self.root.variables
+        if resource not in variables:
+            variables[resource] = self.data("v", narrowed(value_of(resource)))
+        return self.get(variables[resource])
 
     def assign(self, resource: Resource, value: _ir.Tensor) -> None:
         self.create(_k.CopyVarUpdate, [self.read(resource), value], ["assigned"])
@@ -87,21 +90,17 @@ def traced(function, *arguments, grad: bool = False) -> FuncGraph:
 
 
 class Program:
-    """A function that is imported, with its variables; arrays given as arguments are inputs of the program.
+    """A function that is imported, with the variables that it uses; arrays given as arguments are inputs of the program.
 
     Args:
         function: of tensors of TensorFlow.
         arguments: arrays.
-        variables: of TensorFlow, that the function uses.
         static: arguments are known when the program is compiled.
     """
 
-    def __init__(self, function, arguments, variables=(), static: bool = False) -> None:
+    def __init__(self, function, arguments, static: bool = False) -> None:
         self.ir = _ir.Ir()
         self.place = GraphPlace(self.ir.main_graph)
-        self.tf_variables = list(variables)
-        for variable in self.tf_variables:
-            self.place.variables[resource_of(variable.handle)] = self.place.data("v", narrowed(variable.numpy()))
         self.graph = traced(function, *arguments)
         arrays = [np.asarray(a) for a in arguments]
         with _ir.CONTEXT.building(self.place):
@@ -125,11 +124,16 @@ class Program:
         outputs = self.evaluator.run({})
         return [np.asarray(outputs[s][0, 0]) for s in self.streams]
 
-    def state(self) -> list[np.ndarray]:
+    def state(self) -> dict[Resource, np.ndarray]:
         """The values of the variables on the device."""
-        found = [self.place.variables[resource_of(v.handle)] for v in self.tf_variables]
-        self.evaluator.store_variables(found)
-        return [v.data for v in found]
+        self.evaluator.store_variables(self.place.variables.values())
+        return {resource: v.data for resource, v in self.place.variables.items()}
+
+
+def value_of(resource: Resource) -> np.ndarray:
+    """What TensorFlow's variable holds."""
+    kind = resource.handle._handle_data.shape_and_type[0].dtype
+    return tf.raw_ops.ReadVariableOp(resource=resource.handle, dtype=kind).numpy()
 
 
 def narrowed(array: np.ndarray) -> np.ndarray:
@@ -138,9 +142,9 @@ def narrowed(array: np.ndarray) -> np.ndarray:
     return array.astype({"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype))
 
 
-def check(function, *arguments, variables=(), static: bool = False, rtol: float = 1e-5, atol: float = 1e-6) -> Program:
+def check(function, *arguments, static: bool = False, rtol: float = 1e-5, atol: float = 1e-6) -> Program:
     """Compare a function on the IPU with TensorFlow on the CPU: results, then values of variables."""
-    program = Program(function, arguments, variables, static)
+    program = Program(function, arguments, static)
     found = program.run()
     expected = tf.nest.flatten(function(*(tf.constant(a) for a in arguments)))
     expected = [e for e in expected if e is not None]
@@ -148,8 +152,8 @@ def check(function, *arguments, variables=(), static: bool = False, rtol: float 
     for one, other in zip(found, expected, strict=True):
         assert one.shape == tuple(other.shape)
         compare(one, narrowed(other.numpy()), rtol, atol)
-    for one, variable in zip(program.state(), variables, strict=True):
-        compare(one, narrowed(variable.numpy()), rtol, atol)
+    for resource, one in program.state().items():
+        compare(one, narrowed(value_of(resource)), rtol, atol)
     return program
 
 

@@ -49,6 +49,7 @@ class Importer:
         graph: TensorFlow's.
         values: by the identity of TensorFlow's tensors.
         called: another graph calls this one, where its ops go.
+        first: by the identity of the numbers that a ``Unique`` op gives: which of them are not repetitions.
         copied: identities of ops that read a variable whose value is used after the variable has changed.
     """
 
@@ -57,6 +58,7 @@ class Importer:
         self.called = called
         self.place = place
         self.values: dict[int, Value] = {}
+        self.first: dict[int, Tensor] = {}
         self.copied: set[int] = set()
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
@@ -109,6 +111,17 @@ class Importer:
         if key not in self._constants:
             self._constants[key] = self.place.graph.constant(array, dtype, "constant")
         return self._constants[key]
+
+    def inside(self, place: Place) -> Importer:
+        """An importer of the same graph's calls into a place inside of this one."""
+        return Importer(self.graph, place, called=self.called)
+
+    def uses(self, graph: FuncGraph, index: int, results: Sequence[int]) -> bool:
+        """Whether the results of these numbers, or effects, of a function use its input ``index``."""
+        outputs = [graph.outputs[i] for i in results]
+        needed = needed_operations(graph, outputs, graph.control_outputs, _EFFECTS)
+        given = graph.inputs[index]
+        return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
 
     def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
         """Import the body of a function where its call stands; the values that it returns."""

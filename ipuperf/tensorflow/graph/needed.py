@@ -72,7 +72,8 @@ def needed_operations(
     *,
     alone: bool = False,
 ) -> list[tf.Operation]:
-    """The ops to import, in the order of the graph (in which operands and control inputs stand before their users).
+    """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
+    appends operands to a loop when it differentiates it, so the graph's order alone does not do.)
 
     ``alone``: without those that others only wait for.
     """
@@ -90,4 +91,25 @@ def needed_operations(
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs]
         waiting += [] if alone else [(other, False) for other in op.control_inputs]
-    return [op for op in graph.get_operations() if id(op) in needed]
+    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen])
+    return [op for op in ordered if id(op) in needed]
+
+
+def _sorted(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Ops with what they wait for before them, otherwise in their order."""
+    done: set[int] = set()
+    found: list[tf.Operation] = []
+    for first in operations:
+        stack = [first]
+        while stack:
+            op = stack[-1]
+            waits = [t.op for t in op.inputs if id(t.op) not in done]
+            waits += [other for other in op.control_inputs if id(other) not in done]
+            if waits:
+                stack += reversed(waits)
+                continue
+            stack.pop()
+            if id(op) not in done:
+                done.add(id(op))
+                found.append(op)
+    return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from . import (
+    ops_control,
     ops_convolutions,
     ops_einsum,
     ops_elementwise,
+    ops_lists,
     ops_networks,
     ops_products,
     ops_program,
@@ -34,5 +36,7 @@ OPERATIONS = Operations(
         ops_selection.FAMILY,
         ops_random.FAMILY,
         ops_updates.FAMILY,
+        ops_control.FAMILY,
+        ops_lists.FAMILY,
     ]
 )

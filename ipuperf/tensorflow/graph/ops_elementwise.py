@@ -117,15 +117,6 @@ def _declare() -> None:
 _declare()
 
 
-@op("AddN")
-def add_n(node: Node, *values: Value) -> Tensor:
-    """The sum of all."""
-    total = node.tensor(values[0])
-    for value in values[1:]:
-        total = arithmetic.add(total, node.tensor(value))
-    return total
-
-
 @op("Cast")
 def cast(node: Node, value: Value) -> Value:
     """Another type."""

@@ -73,19 +73,23 @@ def cumsum(node: Node, value: Value, axis: Value) -> Tensor:
     tensor, along = node.tensor(value), node.integer(axis, "the axis")
     exclusive, reverse = node.attr("exclusive"), node.attr("reverse")
     if tensor.dtype.is_integer:
-        return _integer_sums(tensor, axis_of(along, len(tensor.shape)), exclusive, reverse)
+        return _sums_of_integers(tensor, axis_of(along, len(tensor.shape)), exclusive, reverse)
     return make(CumSum, tensor, axis=axis_of(along, len(tensor.shape)), exclusive=exclusive, reverse=reverse)
 
 
-def _integer_sums(tensor: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+def _sums_of_integers(tensor: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    total = integer_sums(flipped(tensor, [axis]) if reverse else tensor, axis)
+    total = flipped(total, [axis]) if reverse else total
+    return total - tensor if exclusive else total
+
+
+def integer_sums(total: Tensor, axis: int) -> Tensor:
     """Running sums of whole numbers: each element plus the one 1 before it, then 2, 4 ... before it."""
-    total = flipped(tensor, [axis]) if reverse else tensor
-    distance, length = 1, tensor.shape[axis]
+    distance, length = 1, total.shape[axis]
     while distance < length:
         total = total + padded(cut(total, axis, 0, length - distance), {axis: (distance, 0)})
         distance *= 2
-    total = flipped(total, [axis]) if reverse else total
-    return total - tensor if exclusive else total
+    return total
 
 
 @op("Cumprod")

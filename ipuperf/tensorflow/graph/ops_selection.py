@@ -12,6 +12,7 @@ from ipuperf.functions.arranging import broadcast, cut, joined, moved, permuted,
 from ipuperf.ir import BOOL, INT32, Tensor
 
 from .node import Node
+from .ops_reductions import integer_sums
 from .table import Family
 from .values import Value
 
@@ -204,3 +205,59 @@ def segment(node: Node, value: Value, ids: Value) -> Tensor:
         present = np.isin(np.arange(rows), numbers).reshape(-1, *[1] * (len(data.shape) - 1))
         found = arithmetic.where(constant(present, BOOL), found, 0)
     return found
+
+
+#: Uses of the numbers of a ``Unique`` op that see that some are repeated, and can do with it.
+_KNOW_REPETITION = ("Shape", "Identity", "Cast", "Gather", "ResourceGather", "ResourceScatter", "ResourceSparseApply")
+
+
+@op("Unique", "UniqueV2", folds=False)
+def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
+    """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as many
+    as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
+    """
+    if isinstance(value, np.ndarray):
+        different, places = np.unique(value, return_inverse=True)
+        return [different, places.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
+    numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
+    if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
+        raise node.error(
+            "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is there "
+            "only for the sums of rows with equal numbers, as the gradients of lookups have them (tf.convert_to_tensor "
+            "makes such a gradient dense)"
+        )
+    return list(_different(node, node.tensor(value)))
+
+
+def _different(node: Node, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    count = numbers.shape[0]
+    ordered, order = selection.topk(numbers, count, 0, False, True)
+    ranks = _ranks(ordered)
+    places = selection.scatter(broadcast(constant(0, INT32), (count,)), order, ranks, 0)
+    start = broadcast(cut(ordered, 0, 0, 1), (count,))
+    last = cut(ranks, 0, count - 1, count)
+    node.importer.first[id(node.op.outputs[0])] = arithmetic.less_equal(constant(np.arange(count), INT32), last)
+    return selection.scatter_reduce(ordered, ranks, "none", start, 0), places
+
+
+def without_repetition(node: Node, index: int, updates: Tensor, how: str) -> Tensor:
+    """Updates for rows whose numbers are operand ``index``: where those of a ``Unique`` op are repeated, updates that
+    change nothing."""
+    numbers = node.op.inputs[index]
+    while numbers.op.type in ("Identity", "Cast"):
+        numbers = numbers.op.inputs[0]
+    first = node.importer.first.get(id(numbers))
+    if first is None:
+        return updates
+    neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}.get(how)
+    column = reshaped(first, (-1, *[1] * (len(updates.shape) - 1)))
+    return arithmetic.where(column, updates, cut(updates, 0, 0, 1) if neutral is None else neutral)
+
+
+def _ranks(ordered: Tensor) -> Tensor:
+    """How many different numbers stand before each element of an ordered vector."""
+    count = ordered.shape[0]
+    if count == 1:
+        return constant([0], INT32)
+    new = arithmetic.not_equal(cut(ordered, 0, 1, count), cut(ordered, 0, 0, count - 1))
+    return integer_sums(joined([constant([0], INT32), arithmetic.cast(new, INT32)], 0), 0)

@@ -254,12 +254,6 @@ def fill(node: Node, wanted: Value, value: Value) -> Tensor:
     return broadcast(node.tensor(value), node.integers(wanted, "the shape"))
 
 
-@op("ZerosLike")
-def zeros_like(node: Node, value: Value) -> np.ndarray:
-    """Zeros of the operand's shape."""
-    return np.zeros(shape_of(node, value), node.op.outputs[0].dtype.as_numpy_dtype)
-
-
 @op("OnesLike")
 def ones_like(node: Node, value: Value) -> np.ndarray:
     """Ones of the operand's shape."""

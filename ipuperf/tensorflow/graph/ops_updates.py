@@ -7,15 +7,16 @@ Formulas: ``tensorflow: core/kernels/training_ops.cc``. State is changed in plac
 from __future__ import annotations
 
 import numpy as np
+from tensorflow.python.framework import op_def_registry
 
-from ipuperf.functions import arithmetic, make
+from ipuperf.functions import arithmetic, constant, make
 from ipuperf.functions.arranging import broadcast, reshaped
-from ipuperf.ir import Tensor
+from ipuperf.ir import FLOAT32, Tensor
 from ipuperf.ops import SparseAccumulate
 
 from .node import Node
 from .ops_elementwise import known_number
-from .ops_selection import COMBINATIONS, scattered, scattered_nd
+from .ops_selection import COMBINATIONS, scattered, scattered_nd, summed, without_repetition
 from .ops_slices import cuts, replaced_part
 from .table import Family
 from .values import Value
@@ -27,12 +28,26 @@ Number = float | Tensor
 
 
 class State:
-    """A variable that an update changes."""
+    """A variable that an update changes.
+
+    Attributes:
+        rows: of an update for some rows, their numbers; the others keep their values.
+    """
 
     def __init__(self, node: Node, handle: Value) -> None:
         self.node = node
         self.resource = node.resource(handle)
         self.value = node.place.read(self.resource)
+        self.rows: Tensor | None = None
+        if node.op.type.startswith("ResourceSparse"):
+            self.rows = _flat(node.tensor(self._indices(node)))
+
+    @staticmethod
+    def _indices(node: Node) -> Value:
+        """The operand that numbers the rows."""
+        definition = op_def_registry.get(node.op.type)
+        place = [argument.name for argument in definition.input_arg].index("indices")
+        return node.importer.values[id(node.op.inputs[place])]
 
     def number(self, value: Value) -> Number:
         """A hyper-parameter: a number where it is known, else a scalar of the variable's type."""
@@ -40,13 +55,16 @@ class State:
         return known if known is not None else reshaped(self.node.tensor(value, self.value.dtype), ())
 
     def gradient(self, value: Value) -> Tensor:
-        """An operand in the variable's type."""
-        return self.node.tensor(value, self.value.dtype)
+        """An operand in the variable's type; of an update for some rows the sums of their gradients, zeros elsewhere."""
+        given = self.node.tensor(value, self.value.dtype)
+        if self.rows is None:
+            return given
+        return summed(reshaped(given, (-1, *self.value.shape[1:])), self.rows, self.value.shape[0])
 
     def mix(self, other: Tensor, a: Number = 1.0, b: Number = 1.0) -> Tensor:
         """``a state + b other`` becomes the state; its new value."""
         target = self.node.place.in_place(self.resource)
-        if target is not None:
+        if target is not None and self.rows is None:
             self.value = arithmetic.scaled_add_(target, other, a, b)
         else:
             self.set(_scaled(self.value, a) + _scaled(other, b))
@@ -54,9 +72,21 @@ class State:
 
     def set(self, value: Tensor) -> Tensor:
         """Another value becomes the state."""
+        if self.rows is not None:
+            value = arithmetic.where(self._touched(self.rows), value, self.value)
         self.node.place.assign(self.resource, value)
         self.value = value
         return value
+
+
+    def _touched(self, rows: Tensor) -> Tensor:
+        """Which rows an update changes, as a column."""
+        hits = summed(broadcast(constant(1.0, FLOAT32), rows.shape), rows, self.value.shape[0])
+        return reshaped(arithmetic.greater(hits, 0), (-1, *[1] * (len(self.value.shape) - 1)))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return reshaped(tensor, (-1,))
 
 
 def _scaled(tensor: Tensor, factor: Number) -> Tensor:
@@ -86,20 +116,20 @@ def gradient_descent(node: Node, variable: Value, rate: Value, delta: Value) -> 
     weight.mix(weight.gradient(delta), 1.0, _negated(weight.number(rate)))
 
 
-@op("ResourceApplyMomentum", effect=True)
-def momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, factor: Value) -> None:
+@op("ResourceApplyMomentum", "ResourceSparseApplyMomentum", effect=True)
+def momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
     """``v = momentum v + g``, ``w -= rate v``."""
     weight, moving = State(node, variable), State(node, velocity)
-    g, share, step = weight.gradient(grad), weight.number(factor), weight.number(rate)
+    g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
     v = moving.mix(g, share, 1.0)
     weight.mix(g + v * share if node.attr("use_nesterov") else v, 1.0, _negated(step))
 
 
-@op("ResourceApplyKerasMomentum", effect=True)
-def keras_momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, factor: Value) -> None:
+@op("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum", effect=True)
+def keras_momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
     """``v = momentum v - rate g``, ``w += v``."""
     weight, moving = State(node, variable), State(node, velocity)
-    g, share, step = weight.gradient(grad), weight.number(factor), weight.number(rate)
+    g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
     v = moving.mix(g, share, _negated(step))
     weight.mix(v * share - g * step if node.attr("use_nesterov") else v)
 
@@ -154,6 +184,12 @@ def adamax(
     weight.mix(average / (high + rest), 1.0, _negated(step))
 
 
+@op("ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2", effect=True)
+def sparse_adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Value) -> None:
+    """:func:`adagrad` of some rows."""
+    adagrad(node, variable, squares, rate, *rest[:-1])
+
+
 @op("ResourceApplyAdagrad", "ResourceApplyAdagradV2", effect=True)
 def adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Value) -> None:
     """``s += g^2``, ``w -= rate g / (sqrt(s) + epsilon)``."""
@@ -166,10 +202,10 @@ def adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Val
     weight.mix(g / root, 1.0, _negated(step))
 
 
-@op("ResourceApplyRMSProp", effect=True)
+@op("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp", effect=True)
 def rms_prop(
     node: Node, variable: Value, squares: Value, velocity: Value, rate: Value, rho: Value, factor: Value,
-    epsilon: Value, grad: Value,
+    epsilon: Value, grad: Value, *indices: Value,
 ) -> None:  # fmt: skip
     """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
     weight, mean, moving = State(node, variable), State(node, squares), State(node, velocity)
@@ -179,10 +215,10 @@ def rms_prop(
     weight.mix(moving.mix(step, weight.number(factor), weight.number(rate)), 1.0, -1.0)
 
 
-@op("ResourceApplyCenteredRMSProp", effect=True)
+@op("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp", effect=True)
 def centered_rms_prop(
     node: Node, variable: Value, gradients: Value, squares: Value, velocity: Value, rate: Value, rho: Value,
-    factor: Value, epsilon: Value, grad: Value,
+    factor: Value, epsilon: Value, grad: Value, *indices: Value,
 ) -> None:  # fmt: skip
     """As RMSProp, with the variance of the gradient for its mean square."""
     weight, mean, square, moving = (State(node, h) for h in (variable, gradients, squares, velocity))
@@ -192,10 +228,11 @@ def centered_rms_prop(
     weight.mix(moving.mix(step, weight.number(factor), weight.number(rate)), 1.0, -1.0)
 
 
-@op("ResourceApplyAdadelta", effect=True)
+@op("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta", effect=True)
 def adadelta(
-    node: Node, variable: Value, squares: Value, updates: Value, rate: Value, rho: Value, epsilon: Value, grad: Value
-) -> None:
+    node: Node, variable: Value, squares: Value, updates: Value, rate: Value, rho: Value, epsilon: Value, grad: Value,
+    *indices: Value,
+) -> None:  # fmt: skip
     """``d = sqrt(u + epsilon) / sqrt(s + epsilon) g``, ``w -= rate d``, averages of ``g^2`` and ``d^2``."""
     weight, square, moved = (State(node, h) for h in (variable, squares, updates))
     g, decay, rest = weight.gradient(grad), weight.number(rho), weight.number(epsilon)
@@ -205,14 +242,18 @@ def adadelta(
     weight.mix(d, 1.0, _negated(weight.number(rate)))
 
 
+@op("ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2", effect=True)
+def sparse_ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, *numbers: Value) -> None:
+    """:func:`ftrl` of some rows."""
+    ftrl(node, variable, squares, linear, grad, *numbers[1:])
+
+
 @op("ResourceApplyFtrl", "ResourceApplyFtrlV2", effect=True)
-def ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, rate: Value, *numbers: Value) -> None:
+def ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, *numbers: Value) -> None:
     """Follow the regularised leader."""
     weight, total, line = (State(node, h) for h in (variable, squares, linear))
-    g, alpha = weight.gradient(grad), weight.number(rate)
-    l1, l2, *shrinkage, power = (weight.number(n) for n in numbers)
-    if not isinstance(power, float):
-        raise node.error("lr_power is computed on the IPU; allowed: a number")
+    g = weight.gradient(grad)
+    alpha, l1, l2, *shrinkage, power = (weight.number(n) for n in numbers)
     shrunk = g + weight.value * (2.0 * shrinkage[0]) if shrinkage else g
     old = total.value ** (-power)
     new = (total.value + g * g) ** (-power)
@@ -262,6 +303,7 @@ def resource_scatter(node: Node, handle: Value, indices: Value, updates: Value) 
     new = node.tensor(updates, state.value.dtype)
     wide = (places.shape[0], *rest)
     new = reshaped(new, wide) if new.shape else broadcast(new, wide)
+    new = without_repetition(node, 1, new, how)
     target = node.place.in_place(state.resource)
     if how in ("Add", "Sub") and target is not None and new.dtype.is_floating_point:
         make(SparseAccumulate, target, new, places, axis=0, factor=1.0 if how == "Add" else -1.0)

@@ -58,3 +58,14 @@ def resource_of(handle: tf.Tensor) -> Resource:
     if hasattr(handle, "graph"):
         return Resource((id(handle.graph), handle.op.name), handle)
     return Resource((handle._id,), handle)
+
+
+class _Missing:
+    """See :data:`MISSING`."""
+
+    def __repr__(self) -> str:
+        return "a value that is not there"
+
+
+#: What a branch of a conditional gives where only the other one has a value.
+MISSING = _Missing()

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.datasets.mnist import data_folder, find_mnist, load_mnist
+from ipuperf.datasets.errors import DatasetError
+from ipuperf.datasets.mnist import ENVIRONMENT_VARIABLE, data_folder, find_mnist, load_mnist
 
 _PACKAGE = "tf_keras.src.datasets."
 _GET_FILE = "get_file"
@@ -73,7 +74,15 @@ def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(get_file)
     def get(fname: Any = None, *args: Any, **kwargs: Any) -> Any:
         found = local_file(str(fname))
-        return get_file(fname, *args, **kwargs) if found is None else found
+        if found is not None:
+            return found
+        try:
+            return get_file(fname, *args, **kwargs)
+        except Exception as error:
+            raise DatasetError(
+                f"{fname} is not on this machine and Keras could not fetch it ({error}). Put the file into the folder that "
+                f"{ENVIRONMENT_VARIABLE} names"
+            ) from error
 
     get._serves_local_files = True  # type: ignore[attr-defined]
     return get

@@ -1,14 +1,13 @@
 """Keras models in pipeline stages: the functions of the stages, executed by plain TensorFlow, equal the model's own call."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("tf_keras")
+pytest.importorskip("tf_keras")
+
+from tensorflow import keras  # noqa: E402
+from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
@@ -46,12 +45,8 @@ def stage(number):
 
 
 @pytest.fixture(autouse=True)
-def scope(monkeypatch):
-    from ipuperf.tensorflow.keras import attach, strategies
-
-    monkeypatch.setattr(strategies, "is_ipu", lambda s: isinstance(s, tf.distribute.OneDeviceStrategy))
-    attach()
-    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+def scope():
+    with ipu_strategy.IPUStrategy().scope():
         yield
 
 

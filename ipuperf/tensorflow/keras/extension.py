@@ -263,4 +263,4 @@ def extension(model: Any) -> Extension:
 
 def on_ipu(model: Any) -> bool:
     """Whether ``model`` was made inside an ``IPUStrategy``."""
-    return strategies.is_ipu(model.distribute_strategy)
+    return strategies.is_ipu(getattr(model, "_distribution_strategy", None))

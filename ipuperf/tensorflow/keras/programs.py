@@ -91,7 +91,10 @@ class Results:
 
 
 class Program:
-    """A program for data like those of ``feed``, compiled at its first run."""
+    """A program for data like those of ``feed``, compiled at its first run.
+
+    Simplification: where a pipeline sums up its results, each weight update is a run of its own.
+    """
 
     def __init__(self, work: Work, feed: Feed) -> None:
         from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -103,6 +106,7 @@ class Program:
         self._infeed = IPUInfeedQueue(feed.dataset, **work.options.infeed)
         self._outfeed = IPUOutfeedQueue(**work.options.outfeed)
         self._structure: Any = None
+        self._runs = work.steps // work.accumulation if work.accumulates_outfeed else 1
         self._function = tf.function(self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True)
 
     def run(self, feed: Feed) -> Results:
@@ -110,7 +114,8 @@ class Program:
         if feed is not self._feed:
             self._infeed.replace_dataset(feed.dataset)
             self._feed = feed
-        self._work.model.distribute_strategy.run(self._function)
+        for _ in range(self._runs):
+            self._work.model.distribute_strategy.run(self._function)
         flat = [np.asarray(one) for one in self._outfeed.dequeue()]
         return Results(self._structure, flat, self._work.replicas)
 
@@ -169,7 +174,7 @@ class Program:
         pipelining_ops.pipeline(
             self._stages(),
             gradient_accumulation_count=work.accumulation,
-            repeat_count=work.steps // work.accumulation,
+            repeat_count=work.steps // work.accumulation // self._runs,
             inputs=[],
             infeed_queue=self._infeed,
             outfeed_queue=self._outfeed,

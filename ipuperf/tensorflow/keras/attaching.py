@@ -13,12 +13,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 from tf_keras.src.engine import base_layer_utils, data_adapter, functional, sequential
+from tf_keras.src.saving.legacy.saved_model import load as saved_model
 
 from . import methods
 from .data import IPUDataHandler
 from .extension import extension, on_ipu
 from .graphs import is_functional, is_sequential, keras_inputs, trace
-from .saving import config_with_options, model_with_options
+from .saving import config_with_options, model_with_options, reconstructed_with_options
 from .stage_scope import MARKED, marking
 
 _KEPT: list[tuple[Any, str, Any]] = []
@@ -44,6 +45,7 @@ def attach() -> None:
         _replace(owner, "get_config", config_with_options)
     for owner in (tf_keras.Model, sequential.Sequential):
         _replace(owner, "from_config", model_with_options)
+    _replace(saved_model.KerasObjectLoader, "_reconstruct_model", reconstructed_with_options)
     for name, method in methods.public().items():
         _set(tf_keras.Model, name, method)
     for package in (tf.keras, tf_keras):

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import tensorflow as tf
+from tf_keras.src.saving.legacy.saved_model import json_utils
 
 from .extension import extension, on_ipu
 from .options import Options
@@ -39,16 +40,31 @@ def model_with_options(from_config: Any) -> Any:
 
     @wraps(from_config.__func__)
     def make(cls: Any, config: dict[str, Any], *args: Any, **options: Any) -> Any:
-        saved = config.get(_KEY)
         model = from_config.__func__(cls, {k: v for k, v in config.items() if k != _KEY}, *args, **options)
-        if saved is not None and on_ipu(model):
-            own = extension(model)
-            own.options = Options.restored(saved["options"])
-            if saved["stages"]:
-                own.assign(_with_stages(unassigned(model), saved["stages"]))
+        _restore(model, config)
         return model
 
     return classmethod(make)
+
+
+def reconstructed_with_options(reconstruct: Any) -> Any:
+    """The reconstruction of a SavedModel's model that also reads the options."""
+
+    @wraps(reconstruct)
+    def make(self: Any, model_id: Any, model: Any, layers: Any) -> None:
+        reconstruct(self, model_id, model, layers)
+        _restore(model, json_utils.decode(self._metadata[model_id].metadata)["config"])
+
+    return make
+
+
+def _restore(model: Any, config: dict[str, Any]) -> None:
+    saved = config.get(_KEY)
+    if saved is not None and on_ipu(model):
+        own = extension(model)
+        own.options = Options.restored(saved["options"])
+        if saved["stages"]:
+            own.assign(_with_stages(unassigned(model), saved["stages"]))
 
 
 def _with_stages(assignments: list[Any], stages: Sequence[int]) -> list[Any]:

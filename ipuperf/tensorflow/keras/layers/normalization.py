@@ -109,11 +109,11 @@ def _in_groups(x: Any, groups: int, strided: bool, epsilon: float) -> Any:
     """``x`` ``[N, ..., C]`` with each group of channels of a sample normalised."""
     size = x.shape[-1] // groups
     split = [size, groups] if strided else [groups, size]
-    grouped = tf.reshape(x, [*x.shape[:-1], *split])
+    grouped = tf.reshape(x, [-1, *x.shape[1:-1], *split])
     rank = grouped.shape.rank
     axes = [*range(1, rank - 2), rank - 2 if strided else rank - 1]
     mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
-    return tf.reshape((grouped - mean) * tf.math.rsqrt(variance + epsilon), x.shape)
+    return tf.reshape((grouped - mean) * tf.math.rsqrt(variance + epsilon), [-1, *x.shape[1:]])
 
 
 class InstanceNormalization(GroupNormalization):

@@ -143,6 +143,8 @@ class _Recurrent(tf_keras.layers.Layer):
     def call(self, inputs: Any, training: Any = None, initial_state: Any = None) -> Any:
         """The layer's results."""
         x = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
+        if x.shape[0] is None:
+            raise ValueError(f"Layer {self.name} needs a known number of time steps, its input has shape {inputs.shape}")
         if training and self.dropout > 0:
             x = self._drop(x)
         states = self._first(x, initial_state)
@@ -169,12 +171,13 @@ class _Recurrent(tf_keras.layers.Layer):
             return [tf.convert_to_tensor(state) for state in given]
         if self.stateful:
             return [tf.convert_to_tensor(state) for state in self.states]
-        return [tf.zeros([x.shape[1], self.units], x.dtype)] * self.states_count
+        batch = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        return [tf.zeros([batch, self.units], x.dtype)] * self.states_count
 
     def _products(self, x: Any) -> Any:
         """``x @ kernel + biases`` ``[time, batch, gates * units]`` of all time steps."""
         flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + self.biases
-        return tf.reshape(flat, [*x.shape[:2], self.gates * self.units])
+        return tf.reshape(flat, [x.shape[0], -1, self.gates * self.units])
 
     def _step(self, products: Any, states: list[Any]) -> list[Any]:
         """States after a time step, the result first."""
@@ -253,7 +256,7 @@ class PopnnGRU(_Recurrent):
     def _products(self, x: Any) -> Any:
         bias = self.biases[0] if self.reset_after else self.biases
         flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + bias
-        return tf.reshape(flat, [*x.shape[:2], 3 * self.units])
+        return tf.reshape(flat, [x.shape[0], -1, 3 * self.units])
 
     def _step(self, products: Any, states: list[Any]) -> list[Any]:
         (h,) = states

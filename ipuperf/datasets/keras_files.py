@@ -1,9 +1,12 @@
-"""Local files for ``tf.keras.datasets``: where a program would download ``mnist.npz``, it reads what is on this machine.
+"""Local files for ``tf.keras.datasets``: where a program would download ``mnist.npz``, it reads what is on this
+machine.
 
-:func:`serve_keras` stands before Keras' ``get_file`` in the modules of ``tf_keras.src.datasets`` (it imports nothing: they
-are changed when they are imported). A file is looked for in ``$IPUPERF_DATA`` under its own name (``imdb.npz``); MNIST is
-also made of IDX files (:func:`~ipuperf.datasets.load_mnist`). What is not there is left to Keras, which looks into its own
-folder and downloads.
+:func:`serve_keras` stands before Keras' ``get_file`` in the modules of ``tf_keras.src.datasets`` (it imports nothing:
+they
+are changed when they are imported). A file is looked for in ``$IPUPERF_DATA`` under its own name (``imdb.npz``); MNIST
+is
+also made of IDX files (:func:`~ipuperf.datasets.load_mnist`). What is not there is left to Keras, which looks into its
+own folder and downloads.
 """
 
 from __future__ import annotations
@@ -80,7 +83,8 @@ def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
             return get_file(fname, *args, **kwargs)
         except Exception as error:
             raise DatasetError(
-                f"{fname} is not on this machine and Keras could not fetch it ({error}). Put the file into the folder that "
+                f"{fname} is not on this machine and Keras could not fetch it ({error}). Put the file into the folder "
+                f"that "
                 f"{ENVIRONMENT_VARIABLE} names"
             ) from error
 
@@ -107,7 +111,7 @@ class _Loader(importlib.abc.Loader):
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)

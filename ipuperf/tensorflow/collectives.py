@@ -104,5 +104,3 @@ def reductions_of(tensor: tf.Tensor) -> list[str]:
         elif op.type in ("Identity", "Cast"):
             found += reductions_of(op.outputs[0])
     return found
-
-

@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
 from tensorflow import keras  # noqa: E402
+
 from ipuperf.tensorflow.python.ipu import config, ipu_strategy, pipelining_ops  # noqa: E402
 
 RNG = np.random.default_rng(7)
@@ -84,7 +85,9 @@ def test_one_ipu(optimizer):
         assert int(model.optimizer.iterations) == 24
 
 
-@pytest.mark.parametrize(("replicas", "accumulation", "optimizer"), [(2, 1, "momentum"), (1, 4, "adam"), (2, 3, "adam")])
+@pytest.mark.parametrize(
+    ("replicas", "accumulation", "optimizer"), [(2, 1, "momentum"), (1, 4, "adam"), (2, 3, "adam")]
+)
 def test_replicas_and_accumulation_are_one_larger_batch(replicas, accumulation, optimizer):
     first, cpu, history = on_cpu(optimizer, 4 * replicas * accumulation)
     with ipus(replicas):
@@ -403,5 +406,7 @@ def test_what_keras_may_not_do_on_the_ipu():
 def test_estimators_are_refused():
     from ipuperf.tensorflow.python.ipu import ipu_estimator
 
-    with pytest.raises(NotImplementedError, match="IPUEstimator is not supported: use a Keras model inside IPUStrategy"):
+    with pytest.raises(
+        NotImplementedError, match="IPUEstimator is not supported: use a Keras model inside IPUStrategy"
+    ):
         ipu_estimator.IPUEstimator(None)

@@ -1,4 +1,5 @@
-"""Keras models in pipeline stages: the functions of the stages, executed by plain TensorFlow, equal the model's own call."""
+"""Keras models in pipeline stages: the functions of the stages, executed by plain TensorFlow, equal the model's own
+call."""
 
 import numpy as np
 import pytest
@@ -7,11 +8,11 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
 from tensorflow import keras  # noqa: E402
-from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
 from ipuperf.tensorflow.keras.stage_functions import StageFunctions  # noqa: E402
+from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 
 def run_stages(model, element, training=False, finish=None):
@@ -274,4 +275,5 @@ def test_the_summary_is_a_table():
     assigned(model, [0, 0, 1])
     model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
     assert lines[2].split() == ["Layer", "(type)", "(node", "index)", "Input", "Layers", "Pipeline", "Stage"]
-    assert lines[4].endswith(" 0" + " " * 17) and all(len(line) == 89 for line in lines[1:])
+    assert lines[4].endswith(" 0" + " " * 17)
+    assert all(len(line) == 89 for line in lines[1:])

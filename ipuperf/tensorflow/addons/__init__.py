@@ -1,4 +1,5 @@
-"""``ipu_tensorflow_addons``: layers and optimizers for programs on the IPU, which upstream keeps in a package of its own."""
+"""``ipu_tensorflow_addons``: layers and optimizers for programs on the IPU, which upstream keeps in a package of its
+own."""
 
 from . import keras
 

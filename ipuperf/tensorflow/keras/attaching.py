@@ -1,7 +1,8 @@
-"""Puts the IPU into Keras: ``attach`` gives models made inside an ``IPUStrategy`` their IPU side, ``detach`` takes it away.
+"""Puts the IPU into Keras: ``attach`` gives models made inside an ``IPUStrategy`` their IPU side, ``detach`` takes it
+away.
 
-Keras' own ``fit``, ``evaluate`` and ``predict`` stay: they print, call callbacks and keep the history. What they ask for
-data and for one execution is answered here, for models of an ``IPUStrategy``; all other models are left to Keras.
+Keras' own ``fit``, ``evaluate`` and ``predict`` stay: they print, call callbacks and keep the history. What they ask
+for data and for one execution is answered here, for models of an ``IPUStrategy``; all other models are left to Keras.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _replace(owner: Any, name: str, around: Callable[[Any], Any]) -> None:
     _set(owner, name, around(vars(owner)[name]))
 
 
-# -- what is put around functions of Keras --------------------------------------------------------------------------------
+# -- what is put around functions of Keras -----------------------------------------------------------------------------
 
 
 def _making(mode: str) -> Callable[[Any], Any]:

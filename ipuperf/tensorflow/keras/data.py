@@ -1,7 +1,7 @@
 """The data of ``fit``, ``evaluate`` and ``predict``: what Keras makes of it, checked as the IPU needs it.
 
-Upstream: ``keras: keras/ipu/extensions/data_adapter.py``. Shapes are known before the run, every batch is whole, and the
-number of batches of an epoch is a multiple of the replicas' ``steps_per_execution``.
+Upstream: ``keras: keras/ipu/extensions/data_adapter.py``. Shapes are known before the run, every batch is whole, and
+the number of batches of an epoch is a multiple of the replicas' ``steps_per_execution``.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class IPUDataHandler(data_adapter.DataHandler):
         if self._adapter.has_partial_batch():
             raise ValueError(
                 "The provided set of data has a partial batch, which could result in data being dropped. Either adjust "
-                f"the `batch_size` of your model (currently set to {self._adapter.batch_size()}) or pad your dataset to "
+                f"the `batch_size` of your model (currently set to {self._adapter.batch_size()}) or pad your dataset "
+                f"to "
                 "ensure there are no partial batches."
             )
         self._dataset = _with_float32(dataset)
@@ -192,9 +193,11 @@ class IPUDataHandler(data_adapter.DataHandler):
             yield from super().steps()
             return
         self._step_increment = 0
-        first, self._initial_step = self._initial_step, 0
-        for self._current_step in range(first, self._inferred_steps):
-            yield self._current_step
+        first: int = self._initial_step  # type: ignore[has-type]
+        self._initial_step = 0
+        for step in range(first, self._inferred_steps):
+            self._current_step = step
+            yield step
 
     def catch_stop_iteration(self) -> Any:
         """Data that run out in an execution are an error."""
@@ -235,6 +238,7 @@ def _generator_message(x: Any) -> str:
             f"        yield next(iterator)\n\nand {hint}"
         )
     return (
-        f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's requirement to "
+        f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's requirement "
+        f"to "
         f"know the data shape ahead of time. Please {hint}"
     )

@@ -75,7 +75,8 @@ class Extension:
         """
         if not self.valid:
             raise RuntimeError(
-                f"The pipeline stage assignment of {self.model.name} is not valid, as layers were added or removed. Call "
+                f"The pipeline stage assignment of {self.model.name} is not valid, as layers were added or removed. "
+                f"Call "
                 "`set_pipeline_stage_assignment()` before executing again."
             )
         return lay_out(graph_of(self.model), self.assignments)
@@ -119,7 +120,8 @@ class Extension:
             )
         if steps_per_execution % steps:
             raise RuntimeError(
-                f"The {'pipelined ' if self.pipelined else ''}model has been configured to use gradient accumulation for "
+                f"The {'pipelined ' if self.pipelined else ''}model has been configured to use gradient accumulation "
+                f"for "
                 f"training, however the current `steps_per_execution` value (set to {steps_per_execution}) is not "
                 f"divisible by `gradient_accumulation_steps_per_replica` ({steps}). You need to adjust either "
                 "`steps_per_execution` or `gradient_accumulation_steps_per_replica` to make sure that "
@@ -211,7 +213,8 @@ class Extension:
         self._waiting.clear()
         if handler.steps_per_execution == 1:
             tf.get_logger().info(
-                f"The model `{self.model.name}` has been configured with only 1 steps per execution. Consider increasing "
+                f"The model `{self.model.name}` has been configured with only 1 steps per execution. Consider "
+                f"increasing "
                 "the value for the `steps_per_execution` argument passed to the `compile()` method to improve "
                 "performance."
             )
@@ -225,7 +228,8 @@ class Extension:
                 if _ARRAYS_SEEN[name] == 2:
                     tf.get_logger().warning(
                         f"{name} is of type `np.ndarray`. This will be cast to `tf.Tensor` during every call to: "
-                        f"{functions}. If you plan to call any of these functions multiple times in your program, it is "
+                        f"{functions}. If you plan to call any of these functions multiple times in your program, it "
+                        f"is "
                         "recommended to pre-emptively cast to `tf.Tensor` to avoid the repeated computation."
                     )
 
@@ -255,7 +259,8 @@ def extension(model: Any) -> Extension:
     """
     if not on_ipu(model):
         raise RuntimeError(
-            f"Model {model.name} was not made inside `IPUStrategy.scope()`, so it has no IPU options. Make the model in "
+            f"Model {model.name} was not made inside `IPUStrategy.scope()`, so it has no IPU options. Make the model "
+            f"in "
             "the scope."
         )
     return vars(model).setdefault(_ATTRIBUTE, Extension(model))

@@ -1,7 +1,7 @@
 """Models as functional graphs: what a pipelined model is split by.
 
-A ``Functional`` model is its own graph, a ``Sequential`` one is when its input's shape is known. A subclass of ``Model`` is
-called once with Keras inputs; what its ``call`` does becomes the graph, with the model's own layers.
+A ``Functional`` model is its own graph, a ``Sequential`` one is when its input's shape is known. A subclass of
+``Model`` is called once with Keras inputs; what its ``call`` does becomes the graph, with the model's own layers.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _forget_calls(model: Any) -> None:
 
 
 def keras_inputs(shapes: Any, types: Any = None) -> Any:
-    """Keras inputs of ``shapes``: one, or a list or dictionary of them; a shape is a tuple with the batch size first, or
-    a Keras input, which stays."""
+    """Keras inputs of ``shapes``: one, or a list or dictionary of them; a shape is a tuple with the batch size first,
+    or a Keras input, which stays."""
 
     def one(shape: Any, dtype: Any) -> Any:
         return shape if hasattr(shape, "_keras_history") else tf_keras.Input(batch_shape=tuple(shape), dtype=dtype)

@@ -1,6 +1,7 @@
 """The calls of a model's layers in the order in which they run, and their pipeline stages.
 
-A :class:`Call` is one call of a layer, wherever it stands: calls inside a model that is a layer of another one are listed
+A :class:`Call` is one call of a layer, wherever it stands: calls inside a model that is a layer of another one are
+listed
 as calls of their own. A tensor between calls is known by a :data:`Key`: the calls of models around it and Keras' number
 for it.
 """
@@ -152,7 +153,8 @@ def _arguments(inner: Any, node: Any) -> list[Any]:
     tensors: list[Any] = inner._flatten_to_reference_inputs(inputs)
     if any(not hasattr(tensor, "_keras_history") for tensor in tensors):
         raise ValueError(
-            f"Model {inner.name} is called with a value that is no Keras tensor; a model inside a pipelined model takes "
+            f"Model {inner.name} is called with a value that is no Keras tensor; a model inside a pipelined model "
+            f"takes "
             "results of layers only. Put the call into one stage with `PipelineStage`."
         )
     return tensors

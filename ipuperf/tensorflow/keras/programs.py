@@ -107,7 +107,9 @@ class Program:
         self._outfeed = IPUOutfeedQueue(**work.options.outfeed)
         self._structure: Any = None
         self._runs = work.steps // work.accumulation if work.accumulates_outfeed else 1
-        self._function = tf.function(self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True)
+        self._function = tf.function(
+            self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True
+        )
 
     def run(self, feed: Feed) -> Results:
         """One execution on the next batches of ``feed``."""
@@ -145,8 +147,8 @@ class Program:
 
     def _merge_metrics(self) -> None:
         """The state of each metric becomes the mean over the replicas at the end of the execution, so that the host,
-        which has one copy, goes on with what all replicas have seen. (Upstream's replicas go on with states of their own,
-        and the host shows the last one's.)"""
+        which has one copy, goes on with what all replicas have seen. (Upstream's replicas go on with states of their
+        own, and the host shows the last one's.)"""
         if self._work.replicas > 1 and self._work.mode != "predict":
             mean_at_end([v for m in self._work.model.metrics for v in m.variables if v.dtype.is_floating])
 

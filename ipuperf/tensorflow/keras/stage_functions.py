@@ -1,8 +1,8 @@
 """The functions of a pipelined model's stages.
 
-Stage 0 takes an element of the dataset, each later stage what the one before it hands on: the tensors that it or a later
-stage reads (each once), their masks, targets and sample weights, and the losses of layers so far. The last stage computes
-the losses and metrics, or returns the predictions.
+Stage 0 takes an element of the dataset, each later stage what the one before it hands on: the tensors that it or a
+later stage reads (each once), their masks, targets and sample weights, and the losses of layers so far. The last stage
+computes the losses and metrics, or returns the predictions.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class StageFunctions:
         layout: its calls in stages.
         element: structure of the elements of the dataset.
         training: whether layers are called for training.
-        finish: makes the results of the last stage of targets, predictions, sample weights and losses; None: they are the
-            predictions.
+        finish: makes the results of the last stage of targets, predictions, sample weights and losses; None: they are
+            the predictions.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""``get_``, ``set_``, ``reset_pipeline_stage_assignment`` and the summary: which kinds of assignments a model takes, and
-what is checked.
+"""``get_``, ``set_``, ``reset_pipeline_stage_assignment`` and the summary: which kinds of assignments a model takes,
+and what is checked.
 
 Upstream: ``keras: keras/ipu/extensions/{functional,model,sequential}_extensions.py``.
 """
@@ -188,7 +188,8 @@ def _checked_sequential(model: Any, given: list[Any]) -> list[Any]:
         assigned = one.nested_model if one.is_nested_model else one.layer
         if assigned is not layer:
             raise ValueError(
-                f"The provided assignment at index {i} `pipeline_stage_assignment` is for layer {assigned.name}, but the "
+                f"The provided assignment at index {i} `pipeline_stage_assignment` is for layer {assigned.name}, but "
+                f"the "
                 f"layer in the Sequential model at index {i} is {layer.name}."
             )
     _check_sequence(list(flat(given)))
@@ -208,8 +209,10 @@ def _check_sequence(assignments: Sequence[Any]) -> None:
             )
         if stage not in (previous, previous + 1):
             raise ValueError(
-                f"Layer {name} has been assigned to pipeline stage {stage}, however the previous layer in the Sequential "
-                f"model was assigned to pipeline stage {previous}. A layer in a Sequential model can only be assigned to "
+                f"Layer {name} has been assigned to pipeline stage {stage}, however the previous layer in the "
+                f"Sequential "
+                f"model was assigned to pipeline stage {previous}. A layer in a Sequential model can only be assigned "
+                f"to "
                 "the same pipeline stage as the previous layer or to the next pipeline stage."
             )
         previous = stage

@@ -14,6 +14,7 @@ def refuse(layer: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
             raise NotImplementedError(
-                f"IPU custom {layer} layer does not support {name} (it is {value!r}); use tf.keras.layers.{layer}, which "
+                f"IPU custom {layer} layer does not support {name} (it is {value!r}); use tf.keras.layers.{layer}, "
+                f"which "
                 "runs on the IPU too."
             )

@@ -21,9 +21,7 @@ class Dropout(tf_keras.layers.Layer):
         ref: the backward pass uses the mask of the forward pass.
     """
 
-    def __init__(
-        self, rate: float, noise_shape: Any = None, seed: Any = None, ref: bool = True, **kwargs: Any
-    ) -> None:
+    def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, ref: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate, self.noise_shape, self.seed, self.ref = rate, noise_shape, seed, ref
 

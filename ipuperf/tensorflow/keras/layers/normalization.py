@@ -23,8 +23,8 @@ class GroupNormalization(tf_keras.layers.Layer):
         center, scale: whether ``beta`` is added and ``gamma`` multiplied.
         epsilon: added to the variance.
         beta_initializer, gamma_initializer: None is Keras' default for weights.
-        strided_channel_grouping: channel ``c`` belongs to group ``c % groups``, otherwise groups are successive channels.
-        trainable: whether ``beta`` and ``gamma`` are.
+        strided_channel_grouping: channel ``c`` belongs to group ``c % groups``, otherwise groups are successive
+        channels. trainable: whether ``beta`` and ``gamma`` are.
 
     Raises:
         ValueError: an axis that is not allowed, or groups that do not divide the channels.
@@ -54,7 +54,9 @@ class GroupNormalization(tf_keras.layers.Layer):
         """Make ``beta`` and ``gamma``, one element for each channel."""
         rank = len(input_shape)
         if not -rank <= self.channels_axis < rank:
-            raise ValueError(f"Axis is out of bounds: channels_axis is {self.channels_axis}, the input has {rank} axes.")
+            raise ValueError(
+                f"Axis is out of bounds: channels_axis is {self.channels_axis}, the input has {rank} axes."
+            )
         axis = self.channels_axis % rank
         if axis not in (1, rank - 1):
             raise ValueError(

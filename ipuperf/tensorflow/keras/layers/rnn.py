@@ -144,7 +144,9 @@ class _Recurrent(tf_keras.layers.Layer):
         """The layer's results."""
         x = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         if x.shape[0] is None:
-            raise ValueError(f"Layer {self.name} needs a known number of time steps, its input has shape {inputs.shape}")
+            raise ValueError(
+                f"Layer {self.name} needs a known number of time steps, its input has shape {inputs.shape}"
+            )
         if training and self.dropout > 0:
             x = self._drop(x)
         states = self._first(x, initial_state)
@@ -204,7 +206,8 @@ class _Recurrent(tf_keras.layers.Layer):
 
 
 class PopnnLSTM(_Recurrent):
-    """Long short-term memory; gates input, forget, cell, output. ``unit_forget_bias``: the forget gate's bias starts at 1.
+    """Long short-term memory; gates input, forget, cell, output. ``unit_forget_bias``: the forget gate's bias starts
+    at 1.
 
     See the base class for the arguments.
     """
@@ -237,7 +240,8 @@ class PopnnLSTM(_Recurrent):
 
 
 class PopnnGRU(_Recurrent):
-    """Gated recurrent unit; gates update, reset, candidate. ``reset_after``: the reset gate is applied after the product.
+    """Gated recurrent unit; gates update, reset, candidate. ``reset_after``: the reset gate is applied after the
+    product.
 
     See the base class for the arguments. Biases are ``[3 * units]``, or ``[2, 3 * units]`` (inputs, state) with
     ``reset_after``.

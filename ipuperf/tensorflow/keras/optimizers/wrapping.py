@@ -57,5 +57,6 @@ def check_minimize(optimizer: Any) -> None:
     if owner.__module__.split(".")[0] not in _LIBRARIES:
         raise ValueError(
             "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
-            f"OptimizerV2.minimize. {type(optimizer).__name__} has one of its own; change gradients in `apply_gradients`."
+            f"OptimizerV2.minimize. {type(optimizer).__name__} has one of its own; change gradients in "
+            f"`apply_gradients`."
         )

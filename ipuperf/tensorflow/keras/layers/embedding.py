@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
 import tf_keras
 
 from .checks import refuse
@@ -46,7 +47,10 @@ class Embedding(tf_keras.layers.Embedding):
             mask_zero=mask_zero,
             input_length=input_length,
         )
+        shape_is_known = not {"input_shape", "batch_input_shape"}.isdisjoint(kwargs)
         super().__init__(input_dim, output_dim, embeddings_initializer=embeddings_initializer, **kwargs)
+        if not shape_is_known:
+            del self._batch_input_shape  # Keras' layer says (None, None), which would fix a model's input
         self.serialization_factor = serialization_factor
 
     def build(self, input_shape: Any = None) -> None:
@@ -61,8 +65,9 @@ class Embedding(tf_keras.layers.Embedding):
         """The rows of ``inputs``."""
         from ...python.ipu.ops import embedding_ops
 
+        ids = inputs if inputs.dtype.is_integer else tf.cast(inputs, tf.int32)
         return embedding_ops.embedding_lookup(
-            self.embeddings, ids=inputs, name=self.name, serialization_factor=self.serialization_factor
+            self.embeddings, ids=ids, name=self.name, serialization_factor=self.serialization_factor
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
 from .changes import changed_captures
-from .collectives import all_reduce
+from .collectives import all_reduce, reduces
 from .devices import remote_buffers_supported
 from .effects import EFFECTS
-from .graph import Importer, Value, marker, tensor_of
+from .graph import Importer, Value, marker, resource_of, tensor_of
+from .program import spec_of
 from .reduction import GradientAccumulationReductionMethod as Method
 from .tracer import Traced, trace
 from .tracing import Frame, device_dtype, use_frame
@@ -32,7 +33,7 @@ from .tracing import Frame, device_dtype, use_frame
 Optimizer = tf.compat.v1.train.Optimizer
 
 
-class IpuOptimizer(Optimizer):
+class IpuOptimizer(Optimizer):  # type: ignore[misc, valid-type]
     """Base of optimisers around another one, which does the work."""
 
     def __init__(self, optimizer: Any, name: str | None = None) -> None:
@@ -195,7 +196,9 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             [tf.TensorSpec(v.shape, dtype) for v, dtype in zip(variables, types)],
             automatic=True,
         )
+        check_types(update, self._opt.get_name())
         meaning = _Accumulate(self, update, [v.name.rpartition(":")[0] or v.name for v in variables])
+        meaning.reduced = all(reduces(g) for g, _ in pairs)
         marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
         return ops.get_default_graph().get_operations()[-1]
 
@@ -216,13 +219,18 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
 
 class _Accumulate:
-    """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs are
-    the gradients and what the update captures."""
+    """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs
+    are the gradients and what the update captures.
+
+    Attributes:
+        reduced: the gradients have been reduced over the replicas.
+    """
 
     def __init__(self, optimizer: GradientAccumulationOptimizerV2, update: Traced, names: Sequence[str]) -> None:
         self._optimizer = optimizer
         self._traced = update
         self._names = names
+        self.reduced = False
 
     def changed(self) -> list[int]:
         """Inputs that are variables which the update changes."""
@@ -293,8 +301,10 @@ class _Accumulate:
     ) -> None:
         """The weight update, then accumulators of zero."""
         frame.offload = self._optimizer.offloads()
+        frame.reduced_before = self.reduced
         self._traced.build(frame, [frame.get(a) for a in accumulators], captured)
-        frame.offload = False
+        frame.store_loaded()
+        frame.offload, frame.reduced_before = False, False
         for accumulator in [*accumulators, *([] if counter is None else [counter])]:
             with CONTEXT.on_ipu(accumulator.ipu or 0):
                 frame.create(_k.AccumulatorZero, [accumulator], ["cleared"])
@@ -307,6 +317,19 @@ def accumulator_dtype(choice: Any, variable: Any) -> tf.DType:
     if callable(choice) and not isinstance(choice, (type, tf.DType)):
         return tf.as_dtype(choice(variable))
     return tf.as_dtype(choice)
+
+
+def check_types(update: Traced, name: str) -> None:
+    """TypeError where a traced update applies a gradient of another type than its variable has."""
+    handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
+    for op in update.graph.get_operations():
+        if op.type.startswith("ResourceApply") and id(op.inputs[0]) in handles:
+            found, wanted = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
+            if found != wanted:
+                raise TypeError(
+                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {found.name}, the variable is "
+                    f"{wanted.name}; cast it in apply_gradients"
+                )
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):

@@ -13,8 +13,9 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 
+from ipuperf.ir.phase import Phase
+
 SHARD = "_ipu_shard"
-PHASE = "_ipu_phase"
 
 
 @contextmanager
@@ -41,17 +42,16 @@ def _own(op: tf.Operation, name: str) -> Any:
 
 
 def shard_of(op: tf.Operation) -> int | None:
-    """The shard that an op, or the one that it is a gradient of, was made on."""
-    while op is not None:
-        found = _own(op, SHARD)
-        if found is not None:
-            return int(found)
-        op = op._original_op
-    return None
+    """The shard that an op was made on; of a gradient op that of its forward op, if it has one."""
+    chain = [op]
+    while chain[-1]._original_op is not None:
+        chain.append(chain[-1]._original_op)
+    found = (_own(one, SHARD) for one in reversed(chain))
+    return next((int(shard) for shard in found if shard is not None), None)
 
 
-def phase_of(op: tf.Operation) -> str | None:
+def phase_of(op: tf.Operation) -> Phase | None:
     """The phase that an op was made for; None: that of its surroundings."""
     if op.type.startswith("ResourceApply"):
         return "update"
-    return "bwd" if op._original_op is not None else _own(op, PHASE)
+    return "bwd" if op._original_op is not None else None

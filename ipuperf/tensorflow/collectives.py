@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -15,7 +15,9 @@ from ipuperf.ir import CONTEXT
 
 from .graph import Importer, Resource, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
-from .tracing import Frame, use_frame
+
+if TYPE_CHECKING:
+    from .tracing import Frame
 
 
 class AllReduce:
@@ -26,8 +28,7 @@ class AllReduce:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The collective; the operand itself in a frame whose gradients have been reduced."""
-        frame = importer.place
-        assert isinstance(frame, Frame)
+        frame = cast("Frame", importer.place)
         if frame.reduced:
             return [inputs[0]]
         tensor, group = tensor_of(inputs[0], frame), frame.program.ir.grouping()
@@ -55,8 +56,7 @@ class _MeanAtEnd:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Have it written when everything else is."""
-        frame = importer.place
-        assert isinstance(frame, Frame)
+        frame = cast("Frame", importer.place)
         resources = [value for value in inputs if isinstance(value, Resource)]
         frame.program.deferred.append(lambda: self._write(frame, resources))
         return []
@@ -66,6 +66,8 @@ class _MeanAtEnd:
         return list(range(self._count))
 
     def _write(self, frame: Frame, resources: Sequence[Resource]) -> None:
+        from .tracing import use_frame
+
         with use_frame(frame):
             for resource in resources:
                 tensor, group = frame.read(resource), frame.program.ir.grouping()
@@ -99,8 +101,9 @@ def reductions_of(tensor: tf.Tensor) -> list[str]:
     """Kinds of the reductions that read a tensor at once, or after it was only cast or renamed."""
     found = []
     for op in tensor.consumers():
-        if is_marker(op) and isinstance(meaning_of(op), AllReduce):
-            found.append(meaning_of(op).kind)
+        meaning = meaning_of(op) if is_marker(op) else None
+        if isinstance(meaning, AllReduce):
+            found.append(meaning.kind)
         elif op.type in ("Identity", "Cast"):
             found += reductions_of(op.outputs[0])
     return found

@@ -78,15 +78,11 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.keras.layers.LSTM(partials_dtype)": Effect(NO_EFFECT, "sums are float32", ("float32",)),
     "ipu.keras.layers.LSTM(available_memory_proportion_fwd)": _RECURRENT_PLANS,
     "ipu.keras.layers.LSTM(available_memory_proportion_bwd)": _RECURRENT_PLANS,
-    "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(
-        NO_EFFECT, "a lookup is made at once", (1,)
-    ),
+    "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(NO_EFFECT, "a lookup is made at once", (1,)),
     "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),
     "ipu.embedding_ops.embedding_lookup(min_encoding_size)": _DEPRECATED._replace(neutral=(0,)),
     "ipu.embedding_ops.embedding_lookup(partition_strategy)": _DEPRECATED,
-    "ipu.embedding_ops.embedding_lookup(indices_are_sorted)": Effect(
-        NO_EFFECT, "lookups take any order", (False,)
-    ),
+    "ipu.embedding_ops.embedding_lookup(indices_are_sorted)": Effect(NO_EFFECT, "lookups take any order", (False,)),
     "ipu.control_flow_ops.barrier(insert_barrier_for_gradient)": Effect(
         NO_EFFECT, "gradients follow their operands", (False,)
     ),
@@ -127,9 +123,7 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _SLICES._replace(neutral=(None, {})),
-    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": Effect(
-        NO_DIFFERENCE, "stages are differentiated one by one"
-    ),
+    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": Effect(NO_DIFFERENCE, "stages are differentiated one by one"),
     "ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
     "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
 }

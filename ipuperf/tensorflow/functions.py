@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.function.polymorphism import function_type as _types
 from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils, polymorphic_function
 
 from .hosting import Host
@@ -25,32 +24,43 @@ def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: another function.
     """
-    if isinstance(fn, concrete_function.ConcreteFunction):
-        concrete = fn
-    elif isinstance(fn, polymorphic_function.Function):
-        with _not_intercepted():
-            concrete = fn.get_concrete_function(*args, **kwargs)
-    else:
-        raise ValueError(
-            "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
-            "consider calling strategy.run inside a tf.function."
-        )
+    concrete = _concrete(fn, args, kwargs)
     kind = concrete.function_type
     bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
     flat = kind.unpack_inputs(bound)
-    return _run(concrete, kind, [a for a in flat])
+    with tf.device("/CPU:0"):
+        found = _host(concrete, len(flat)).run(flat)
+    return kind.pack_output(found)
 
 
-def _run(concrete: Any, kind: _types.FunctionType, arguments: Sequence[tf.Tensor]) -> Any:
+def program_of(fn: Any, *args: Any, **kwargs: Any) -> TracedProgram:
+    """The program that a ``tf.function``, or a concrete one, is for such arguments."""
+    concrete = _concrete(fn, args, kwargs)
+    kind = concrete.function_type
+    bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
+    return _host(concrete, len(kind.unpack_inputs(bound))).program
+
+
+def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if isinstance(fn, concrete_function.ConcreteFunction):
+        return fn
+    if isinstance(fn, polymorphic_function.Function):
+        with _not_intercepted():
+            return fn.get_concrete_function(*args, **kwargs)
+    raise ValueError(
+        "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
+        "consider calling strategy.run inside a tf.function."
+    )
+
+
+def _host(concrete: Any, arguments: int) -> Host:
+    """The host's side of the program of a concrete function."""
     graph = concrete.graph
     if graph not in _HOSTS:
-        holders = list(graph.inputs[: len(arguments)])
         graph._add_control_dependencies = True
-        traced = Traced(graph, holders, None, list(graph.outputs))
-        _HOSTS[graph] = Host(TracedProgram(traced, concrete.name_stem if hasattr(concrete, "name_stem") else graph.name))
-    with tf.device("/CPU:0"):
-        found = _HOSTS[graph].run(arguments)
-    return kind.pack_output(found)
+        traced = Traced(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
+        _HOSTS[graph] = Host(TracedProgram(traced, graph.name))
+    return _HOSTS[graph]
 
 
 _call = polymorphic_function.Function.__call__

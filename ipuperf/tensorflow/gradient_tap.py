@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import tensorflow as tf
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, Attribute
@@ -26,6 +27,10 @@ class _MappingFrame(Frame):
         self._forward = builder
         self._stage = images
 
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
     def read(self, resource: Resource) -> Tensor:
         """A variable as the stage's forward has it.
 
@@ -34,8 +39,8 @@ class _MappingFrame(Frame):
         """
         if resource not in self._stage:
             raise ValueError(
-                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage of "
-                "the gradient does not use"
+                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage "
+                "of the gradient does not use"
             )
         return self._forward.forward(self._stage[resource])
 

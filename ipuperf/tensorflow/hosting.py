@@ -1,8 +1,9 @@
 """How the host runs a program: as an op of a graph of version 1, or at once.
 
 In a graph the program is one op (``tf.numpy_function``): its inputs are the arguments and the values of the variables,
-its outputs the results and the new values of the variables that the program may change, which are assigned after it. So
-sessions, feeds, initialisers and savers are TensorFlow's. What a run raises is what ``Session.run`` raises.
+its outputs the results and the new values of the variables that the program may change, which are assigned after it.
+So sessions, feeds, initialisers and savers are TensorFlow's. What a run raises is what ``Session.run`` raises, and
+sessions place operations softly, as there is no device of the name of an IPU.
 """
 
 from __future__ import annotations
@@ -51,9 +52,14 @@ class Host:
         ]
         places = [self.number(resource_of(h)) for h in changed_handles(traced)]
         types = [t.dtype for t in traced.tensors] + [specs[place].dtype for place in places]
-        found = tf.numpy_function(
-            self._called(len(fed), places, types), [*fed, *values], types or [tf.int32], stateful=True, name=program.name
-        )
+        with tf.device("/device:CPU:0"):
+            found = tf.numpy_function(
+                self._called(len(fed), places, types),
+                [*fed, *values],
+                types or [tf.int32],
+                stateful=True,
+                name=program.name,
+            )
         found = list(found) if isinstance(found, (list, tuple)) else [found]
         count = len(traced.tensors)
         assigned = []
@@ -120,6 +126,16 @@ class _Raised:
 
 _RAISED = _Raised()
 _run = _session.BaseSession.run
+_begin = _session.BaseSession.__init__
+
+
+def _begin_with_ipus(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:
+    """Operations of the host that a program has put on ``/device:IPU:0`` run on the processor."""
+    placed = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if config is not None:
+        placed.CopyFrom(config)
+        placed.allow_soft_placement = True
+    _begin(self, target, graph, placed)
 
 
 def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -133,3 +149,4 @@ def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
 
 
 _session.BaseSession.run = _run_and_raise
+_session.BaseSession.__init__ = _begin_with_ipus

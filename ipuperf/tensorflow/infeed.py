@@ -1,4 +1,5 @@
-"""``IPUInfeedQueue``: feeds elements of a ``tf.data`` dataset to a program, one per iteration or micro-batch and replica."""
+"""``IPUInfeedQueue``: feeds elements of a ``tf.data`` dataset to a program, one per iteration (or micro-batch) and
+replica."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ class IPUInfeedQueue:
         self._specs = tf.nest.flatten(self._structure)
         for number, spec in enumerate(self._specs):
             if not isinstance(spec, tf.TensorSpec):
-                raise TypeError(f"IPUInfeedQueue: tensor {number} of the dataset's elements is {spec}; dense tensors only")
+                raise TypeError(
+                    f"IPUInfeedQueue: tensor {number} of the dataset's elements is {spec}; dense tensors only"
+                )
             if not spec.shape.is_fully_defined():
                 raise ValueError(
                     f"IPUInfeedQueue: tensor {number} of the dataset's elements has shape {spec.shape}, but an IPU "
@@ -186,7 +189,9 @@ class IPUInfeedQueue:
             RuntimeError: outside of a program.
         """
         if not isinstance(ops.get_default_graph(), FuncGraph):
-            raise RuntimeError("an infeed queue is read inside of a program: by loops.repeat, pipeline or a tf.function")
+            raise RuntimeError(
+                "an infeed queue is read inside of a program: by loops.repeat, pipeline or a tf.function"
+            )
         found = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
         return tf.nest.pack_sequence_as(self._structure, found)
 

@@ -49,7 +49,7 @@ class _Repeat:
         carried = [tensor_of(value, outer) for value in inputs[: self._carried]]
         if not self._n:
             return carried
-        frame = outer.loop_body("loop", self._n)
+        frame = outer.inner("loop", outer.executions * self._n)
         with use_frame(frame):
             values: list[Value] = [frame.graph.add_input(t.spec, f"carried_{i}") for i, t in enumerate(carried)]
             if self._infeed is not None:
@@ -72,7 +72,7 @@ def close(outer: Frame, frame: Frame, carried: Sequence[Tensor], n: int) -> list
                 f"Detected a gradient accumulation operation with {accumulation.count} number of mini batches inside a "
                 f"loop with {n} iterations: the number of iterations has to be a multiple of it"
             )
-        middle = outer.loop_body("weight_update", n // accumulation.count)
+        middle = outer.inner("weight_update", outer.executions * (n // accumulation.count))
         inner_carried = [middle.graph.add_input(t.spec, f"carried_{i}") for i, t in enumerate(carried)]
         frame.outer = middle
         results = _loop(middle, frame, inner_carried, accumulation.count)

@@ -1,4 +1,5 @@
-"""From a traced ``pipeline(...)`` call to a built pipeline: stages are imported first, and built when replicas are known."""
+"""From a traced ``pipeline(...)`` call to a built pipeline: stages are imported at once, and built when replicas are
+known."""
 
 from __future__ import annotations
 
@@ -54,9 +55,7 @@ class PipelineMeaning:
         }
         trained = {resource_of(h) for h in handles}
         found |= {
-            first + i
-            for i, t in enumerate(self.traced.outside)
-            if t.dtype == tf.resource and resource_of(t) in trained
+            first + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
         }
         return sorted(found)
 
@@ -150,14 +149,20 @@ class _Writer:
         else:
             link = self.importer.origin(StageLink(*found))
             source = self.importer.parts[link.part].frame.sources.get(link.tensor)
-            value = link.tensor if isinstance(link.tensor, Constant) else source.tensor if isinstance(source, Data) else None
+            value = (
+                link.tensor
+                if isinstance(link.tensor, Constant)
+                else source.tensor
+                if isinstance(source, Data)
+                else None
+            )
         if isinstance(value, np.ndarray):
             return lambda: float(value)
         if isinstance(value, (Constant, Variable)):
             return lambda: float(value.data)
         raise NotImplementedError(
-            f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from the "
-            "infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
+            f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from "
+            "the infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
         )
 
     def _map_gradients(self, training: TracedTraining) -> None:
@@ -297,4 +302,3 @@ def _offload(traced: TracedPipeline, training: bool) -> Offload:
         shard_optimiser_state=training and asked.shard_state,
         min_elements=math.ceil(devices.minimum_remote_bytes(state().config) / 4),
     )
-

@@ -166,8 +166,8 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
     for one in (*wrappers(output.opt), innermost(output.opt)):
         if isinstance(one, Optimizer) and type(one).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS:
             raise NotImplementedError(
-                f"optimizer {one.get_name()!r} has a compute_gradients of its own, which pipelines cannot call: stages are "
-                "differentiated one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
+                f"optimizer {one.get_name()!r} has a compute_gradients of its own, which pipelines cannot call: stages "
+                "are differentiated one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
             )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):

@@ -36,6 +36,10 @@ class UpdateFrame(Frame):
         self.written: set[Resource] = set()
         self.reduced = True
 
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
     def read(self, resource: Resource) -> _ir.Tensor:
         """The tensor of a variable."""
         return self.tensors[resource]
@@ -125,8 +129,8 @@ class PipelineRule:
                 if resource is not None and spec_of(resource).shape.rank:
                     raise NotImplementedError(
                         f"pipeline: the update of optimizer {self._name!r} reads variable "
-                        f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its own "
-                        "state nor a number"
+                        f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its "
+                        "own state nor a number"
                     )
                 found[name] = 0.0 if resource is not None else self._values[id(self._slicer.outside(inside))]()
         return found
@@ -174,4 +178,3 @@ class PipelineRule:
 def _zeros(resource: Resource) -> np.ndarray:
     spec = spec_of(resource)
     return narrowed(np.zeros(spec.shape, spec.dtype.as_numpy_dtype))
-

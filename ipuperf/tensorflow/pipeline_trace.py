@@ -10,7 +10,14 @@ import tensorflow as tf
 
 from ipuperf.schedules import RecomputationMode
 
-from .accumulation import CrossReplicaOptimizer, MapGradientOptimizer, accumulator_dtype, innermost, wrappers
+from .accumulation import (
+    CrossReplicaOptimizer,
+    MapGradientOptimizer,
+    accumulator_dtype,
+    check_types,
+    innermost,
+    wrappers,
+)
 from .collectives import reductions_of
 from .graph import resource_of
 from .infeed import IPUInfeedQueue, as_arguments
@@ -208,10 +215,11 @@ def _training(
         ]
         for v in variables
     }
-    name = innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
-    return TracedTraining(
-        optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name
+    name = (
+        innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
     )
+    check_types(update, name)
+    return TracedTraining(optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name)
 
 
 def _reduction(update: Traced, opt: Any) -> str | None:
@@ -223,7 +231,7 @@ def _reduction(update: Traced, opt: Any) -> str | None:
     kinds = {tuple(reductions_of(t)) for t in update.arguments if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
-    found = [kind for kind, in kinds if kind] if kinds != {()} else []
+    found = [kind for (kind,) in kinds if kind] if kinds != {()} else []
     if any(isinstance(w, CrossReplicaOptimizer) for w in wrappers(opt)):
         return "mean"
     return {"add": "sum", "mean": "mean"}[found[0]] if found else None
@@ -264,8 +272,8 @@ def _want(last: Sequence[TracedStage], sent: Sequence[tf.Tensor], training: Trac
     if training is not None:
         if id(getattr(training.loss, "graph", None)) not in graphs:
             raise ValueError(
-                f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed from "
-                "the arguments of the optimizer_function"
+                f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed "
+                "from the arguments of the optimizer_function"
             )
         wanted += [training.loss, *(t for t in training.update.captured if id(getattr(t, "graph", None)) in graphs)]
     for tensor in wanted:

@@ -1,4 +1,4 @@
-"""A program: the Ir that a graph of TensorFlow becomes, with its variables, arguments, queues and results, and its runs.
+"""A program: the Ir that a graph of TensorFlow becomes, its variables, arguments, queues and results, and its runs.
 
 The graph is imported at the first run, when the configuration is known: the number of replicas is the number of IPUs of
 the device over the number of shards, rounded up to a power of two (``docs/reference/pipelines.md`` 2.1).
@@ -248,7 +248,9 @@ class TracedProgram:
             ValueError: its shape is not fixed.
         """
         if not tensor.shape.is_fully_defined():
-            raise ValueError(f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape")
+            raise ValueError(
+                f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape"
+            )
         variable = self.data(name, np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype))
         self.arguments.append(variable)
         return variable

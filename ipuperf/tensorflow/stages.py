@@ -70,6 +70,10 @@ class StageFrame(Frame):
             raise ValueError(not_a_resource(tensor.id))
         return self.add_argument(tensor.spec, tensor.name.replace("/", "_"), Data(tensor))
 
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
     def read(self, resource: Resource) -> Tensor:
         """The variable, or the value that the stage has given to it."""
         return self.assigned[resource] if resource in self.assigned else super().read(resource)
@@ -281,4 +285,3 @@ class StageImporter:
             )
             for part in self.parts
         ]
-

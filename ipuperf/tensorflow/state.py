@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ipuperf.runtime.run_context import RUN
 
 if TYPE_CHECKING:
-    from .python.ipu.config import IPUConfig
+    from .config import IPUConfig
 
 
 @dataclass

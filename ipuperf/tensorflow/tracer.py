@@ -89,7 +89,7 @@ def trace(
     """Call ``function`` in a new graph with placeholders.
 
     Args:
-        arguments, named: tensors or specs, nested, of which the function gets placeholders of the same shapes and types.
+        arguments, named: tensors or specs, nested: the function gets placeholders of their shapes and types.
         automatic: whether effects keep their order and take place without being returned; default: as in the graph
             around this one.
     """
@@ -100,7 +100,7 @@ def trace(
         holders: list[tf.Tensor] = []
 
         def holder(value: Any) -> tf.Tensor:
-            holders.append(tf.compat.v1.placeholder(value.dtype.base_dtype, value.shape, "argument"))
+            holders.append(tf.compat.v1.placeholder(value.dtype.base_dtype, value.shape, f"arg{len(holders)}"))
             return holders[-1]
 
         positional = [tf.nest.map_structure(holder, a) for a in arguments]

@@ -17,13 +17,20 @@ import tensorflow as tf
 from ipuperf.ir import CONTEXT, Constant, DType, Graph, Op, Tensor, Variable
 from ipuperf.ir.builder import OpT
 from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
+from ipuperf.pipelines.remote import remote_load, remote_store
 
 from .attributes import phase_of, shard_of
-from .graph import Place, Resource
+from .collectives import reduces
+from .graph import Place, Resource, Value
 from .graph.values import DTYPES
 
 if TYPE_CHECKING:
     from .program import TracedProgram
+
+
+_CHANGES = ("Assign", "Resource")
+"""How the types of ops begin that change a variable, or read one where it is."""
+_UPDATES = ("ResourceApply", "ResourceSparseApply")
 
 
 class Frame(Place):
@@ -38,6 +45,8 @@ class Frame(Place):
         accumulation: gradient accumulation of the optimisers in a loop body (see ``accumulation.py``), or None.
         offload: optimiser state that is first used here lives in Streaming Memory.
         reduced: gradients that come in have been reduced over the replicas.
+        reduced_before: accumulated gradients were reduced before they were added up.
+        loaded: what has been loaded of variables in Streaming Memory.
     """
 
     def __init__(self, program: TracedProgram, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
@@ -51,6 +60,8 @@ class Frame(Place):
         self.accumulation: Any = None
         self.offload = False
         self.reduced = False
+        self.reduced_before = False
+        self.loaded: dict[Resource, Tensor] = {}
         self._seed: Tensor | None = None
 
     def get(self, tensor: Tensor) -> Tensor:
@@ -124,9 +135,12 @@ class Frame(Place):
     # -- what the importer asks (:class:`.graph.Place`) ----------------------------------------------------------------
 
     @contextmanager
-    def surroundings(self, op: tf.Operation) -> Iterator[None]:
-        """Shard and phase of an op while it is imported."""
-        shard, phase = shard_of(op), phase_of(op)
+    def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> Iterator[None]:
+        """Shard and phase of an op while it is imported; what changes a variable is where the variable is."""
+        phase, handles = phase_of(op), [value for value in operands if isinstance(value, Resource)]
+        shard = self.shard(op, handles if op.type.startswith(_CHANGES) else [])
+        if op.type.startswith(_UPDATES) and not self._reduces(op):
+            self.program.unreduced.append(self.program.name_of(handles[0]))
         with ExitStack() as stack:
             if shard is not None:
                 stack.enter_context(CONTEXT.on_ipu(shard))
@@ -134,21 +148,47 @@ class Frame(Place):
                 stack.enter_context(CONTEXT.phase(phase))
             yield
 
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """The shard of an op: that of the variable that it changes, or the one that it was made on."""
+        return (self.program.variable(changed[0], self.offload).ipu or 0) if changed else shard_of(op)
+
+    def _reduces(self, op: tf.Operation) -> bool:
+        """Whether the gradient of an update has been reduced over the replicas."""
+        return self.reduced or self.reduced_before or any(reduces(tensor) for tensor in op.inputs)
+
     def read(self, resource: Resource) -> Tensor:
-        """The variable's tensor."""
-        return self.get(self.program.variable(resource))
+        """The variable's tensor; of one in Streaming Memory what has been loaded."""
+        variable = self.program.variable(resource, self.offload)
+        if variable.remote is None:
+            return self.get(variable)
+        if resource not in self.loaded:
+            with CONTEXT.on_ipu(variable.ipu or 0):
+                self.loaded[resource] = remote_load(*variable.remote, variable.name.rpartition("/")[2])
+        return self.loaded[resource]
 
     def assign(self, resource: Resource, value: Tensor) -> None:
         """Copy a value into the variable."""
-        variable = self.program.variable(resource)
         self.program.changes(resource)
+        target, variable = self.read(resource), self.program.variable(resource)
         with CONTEXT.on_ipu(variable.ipu or 0):
-            self.create(CopyVarUpdate, [self.get(variable), value], [f"{variable.name}_assigned"])
+            found = self.create(CopyVarUpdate, [target, value], [f"{variable.name}_assigned"]).outputs[0]
+            if variable.remote is not None and not self.offload:
+                remote_store(*variable.remote, found)
 
     def in_place(self, resource: Resource) -> Tensor | None:
-        """The variable's tensor, which is changed."""
+        """The variable's tensor, which is changed; None for one in Streaming Memory outside of a weight update."""
         self.program.changes(resource)
-        return self.get(self.program.variable(resource, self.offload))
+        found = self.read(resource)
+        return found if self.offload or self.program.variable(resource).remote is None else None
+
+    def store_loaded(self) -> None:
+        """Bring what has been loaded from Streaming Memory back there."""
+        for resource, tensor in self.loaded.items():
+            variable = self.program.variable(resource)
+            assert variable.remote is not None
+            with CONTEXT.on_ipu(variable.ipu or 0):
+                remote_store(*variable.remote, tensor)
+        self.loaded = {}
 
     def seed(self) -> Tensor:
         """A random seed (``uint32``, shape (2,)) that is another one in each execution of the frame and replica."""
@@ -163,14 +203,9 @@ class Frame(Place):
         """A number that tells random ops of the program apart."""
         return self.program.random_key()
 
-    def loop_body(self, stem: str, trips: int) -> Frame:
-        """A new graph that this frame will execute ``trips`` times in a loop."""
-        return Frame(self.program, self.program.ir.create_graph(stem), self, self.executions * trips)
-
-    @property
-    def captures(self) -> list[Tensor]:
-        """Tensors of outer graphs that became inputs."""
-        return self.captured
+    def inner(self, stem: str, executions: int) -> Frame:
+        """A new graph that this frame will execute, so often in a run of the program."""
+        return Frame(self.program, self.program.ir.create_graph(stem), self, executions)
 
 
 @contextmanager

@@ -72,9 +72,9 @@ class Slicer:
             of |= {own[resource] for resource in written if resource in own}
             if len(of) > 1:
                 raise NotImplementedError(
-                    f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of several "
-                    f"(op {op.name!r}, as clipping by a global norm does): stages update their variables on their own "
-                    "IPUs; clip each gradient by its own norm, or train without a pipeline"
+                    f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
+                    f"several (op {op.name!r}, as clipping by a global norm does): stages update their variables on "
+                    "their own IPUs; clip each gradient by its own norm, or train without a pipeline"
                 )
             if of:
                 places[op] = of.pop()
@@ -89,7 +89,9 @@ class Slicer:
             chosen = set(part.operations)
             part.operations = [op for op in effects if op in chosen]
 
-    def _add(self, part: UpdateSlice, op: tf.Operation, written: Iterable[Resource], needed: dict[int, tf.Tensor]) -> None:
+    def _add(
+        self, part: UpdateSlice, op: tf.Operation, written: Iterable[Resource], needed: dict[int, tf.Tensor]
+    ) -> None:
         part.operations.append(op)
         part.state.update(dict.fromkeys(r for r in written if r != part.variable))
         part.numbers.update({key: t for key, t in needed.items() if key in self._outside})
@@ -132,7 +134,9 @@ def elementwise(part: UpdateSlice, shape: Sequence[int]) -> tf.Operation | None:
         seen.add(id(op))
         given = {tuple(t.shape) for t in op.inputs if t.dtype != tf.resource}
         made = {tuple(t.shape) for t in op.outputs}
-        if wide and ((wide in given and made - {wide}) or (wide in made and op.type in ("Const", "Fill", "BroadcastTo"))):
+        if wide and (
+            (wide in given and made - {wide}) or (wide in made and op.type in ("Const", "Fill", "BroadcastTo"))
+        ):
             return op
         waiting += [t.op for t in op.inputs if t.op.graph is op.graph]
     return None

@@ -90,7 +90,7 @@ def traced(function, *arguments, grad: bool = False) -> FuncGraph:
 
 
 class Program:
-    """A function that is imported, with the variables that it uses; arrays given as arguments are inputs of the program.
+    """A function that is imported, with the variables that it uses; arrays given as arguments are the program's inputs.
 
     Args:
         function: of tensors of TensorFlow.

@@ -1,5 +1,7 @@
 """Every op of the import against TensorFlow on the CPU: a table of functions and their arguments."""
 
+# ruff: noqa: B008, E731 (the table is made of small functions that are bound where they are written)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -42,7 +44,9 @@ SHAPES = ((), (0,), (3, 4))
 
 
 def unary() -> Iterator[Case]:
-    anywhere = "Abs Atan Asinh Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan Neg Relu Relu6 Rint Round Selu "
+    anywhere = (
+        "Abs Atan Asinh Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan Neg Relu Relu6 Rint Round Selu "
+    )
     anywhere += "Sigmoid Sign Sin Sinh Softplus Softsign Square Tan Tanh"
     draws = dict.fromkeys(anywhere.split(), f32)
     draws |= dict.fromkeys("Log Log1p Reciprocal Inv Rsqrt Sqrt".split(), positive)
@@ -70,8 +74,8 @@ def _definition(name: str) -> Any:
 
 def binary() -> Iterator[Case]:
     pairs = (((), ()), ((0,), (1,)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)))
-    floats = "Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference Equal NotEqual Less LessEqual Greater GreaterEqual "
-    floats += "DivNoNan MulNoNan Xdivy FloorMod FloorDiv Atan2 Div"
+    floats = "Add AddV2 Sub Mul RealDiv Maximum Minimum SquaredDifference Equal NotEqual Less LessEqual Greater "
+    floats += "GreaterEqual DivNoNan MulNoNan Xdivy FloorMod FloorDiv Atan2 Div"
     for name in floats.split():
         for left, right in pairs:
             function = getattr(raw, name)
@@ -79,8 +83,8 @@ def binary() -> Iterator[Case]:
     for name in ("Pow", "Xlogy", "Xlog1py"):
         function = getattr(raw, name)
         yield name, lambda x, y, f=function: f(x=x, y=y), (positive(3, 4), positive(4))
-    whole = "AddV2 Sub Mul FloorDiv FloorMod TruncateDiv TruncateMod Maximum Minimum Equal Less GreaterEqual SquaredDifference "
-    whole += "BitwiseAnd BitwiseOr BitwiseXor"
+    whole = "AddV2 Sub Mul FloorDiv FloorMod TruncateDiv TruncateMod Maximum Minimum Equal Less GreaterEqual "
+    whole += "SquaredDifference BitwiseAnd BitwiseOr BitwiseXor"
     for name in whole.split():
         function = getattr(raw, name)
         arrays = i32(3, 4), np.where(i32(4) < 0, -3, 2).astype(np.int32)
@@ -182,7 +186,11 @@ def convolution_gradients() -> Iterator[Case]:
     yield "groups", squared(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), 2), (x, f32(3, 3, 2, 6))
     depthwise = f32(3, 3, 4, 2)
     for p in ("SAME", "VALID"):
-        yield f"depthwise {p}", squared(lambda x, w, p=p: tf.nn.depthwise_conv2d(x, w, [1, 2, 2, 1], p), 2), (x, depthwise)
+        yield (
+            f"depthwise {p}",
+            squared(lambda x, w, p=p: tf.nn.depthwise_conv2d(x, w, [1, 2, 2, 1], p), 2),
+            (x, depthwise),
+        )
     transposed = lambda x, w: tf.nn.conv2d_transpose(x, w, [2, 14, 12, 3], 2, "SAME")
     yield "transposed", squared(transposed, 2), (x, f32(3, 3, 3, 4))
 
@@ -218,6 +226,9 @@ def windows() -> Iterator[Case]:
             function = lambda x, f=method, h=half: f(images=x, size=[5, 9], half_pixel_centers=h)
             yield f"{method.__name__} {half}", function, (x,)
             yield f"{method.__name__} {half} gradient", squared(function, 1), (x,)
+    for padding in ("SAME", "VALID"):
+        patches = lambda x, p=padding: tf.image.extract_patches(x, [1, 3, 2, 1], [1, 2, 2, 1], [1, 1, 2, 1], p)
+        yield f"extract_patches {padding}", patches, (x,)
     corners = lambda x: raw.ResizeBilinear(images=x, size=[5, 9], align_corners=True)
     yield "ResizeBilinear corners", corners, (x,)
     lrn = lambda x: tf.nn.local_response_normalization(x, 2, 1.0, 0.3, 0.75)
@@ -227,6 +238,7 @@ def windows() -> Iterator[Case]:
 
 def networks() -> Iterator[Case]:
     for form, shape in (("NHWC", (4, 5, 3, 6)),):
+
         def norm(x, s, b, m, v, training, form=form):
             return raw.FusedBatchNormV3(
                 x=x, scale=s, offset=b, mean=m, variance=v, epsilon=1e-3, data_format=form, is_training=training,
@@ -254,7 +266,11 @@ def networks() -> Iterator[Case]:
     yield "cross entropy", dense, (f32(4, 5), p)
     yield "cross entropy gradient", squared(dense, 2), (f32(4, 5), p)
     yield "sigmoid cross entropy", lambda z, y: tf.nn.sigmoid_cross_entropy_with_logits(y, z), (f32(4, 5), p)
-    yield "sigmoid cross entropy gradient", squared(lambda z, y: tf.nn.sigmoid_cross_entropy_with_logits(y, z), 1), (f32(4, 5), p)
+    yield (
+        "sigmoid cross entropy gradient",
+        squared(lambda z, y: tf.nn.sigmoid_cross_entropy_with_logits(y, z), 1),
+        (f32(4, 5), p),
+    )
     for name in "relu relu6 elu selu leaky_relu sigmoid tanh softplus softsign gelu silu".split():
         yield f"{name} gradient", squared(getattr(tf.nn, name), 1), (f32(3, 4) * 3,)
     for name in "sqrt rsqrt reciprocal log exp square abs sin cos tan asin atan erf log1p expm1 cumprod".split():
@@ -271,7 +287,11 @@ def reductions() -> Iterator[Case]:
         for axis in (None, 0, [0, 2], -1, []):
             yield f"{name} {axis}", lambda x, f=function, a=axis: f(x, a), (f32(2, 3, 4),)
             if name != "prod" or axis != []:
-                yield f"{name} {axis} gradient", squared(lambda x, f=function, a=axis: f(x, a, True), 1), (f32(2, 3, 4),)
+                yield (
+                    f"{name} {axis} gradient",
+                    squared(lambda x, f=function, a=axis: f(x, a, True), 1),
+                    (f32(2, 3, 4),),
+                )
         yield f"{name} scalar", function, (f32(),)
         yield f"{name} int", lambda x, f=function: f(x, 1), (i32(3, 4, low=1),)
     yield "sum empty", lambda x: tf.reduce_sum(x, 0), (f32(0, 3),)
@@ -289,7 +309,11 @@ def reductions() -> Iterator[Case]:
         for reverse in (False, True):
             arguments = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
             yield f"cumsum {exclusive} {reverse}", lambda x, k=arguments: tf.cumsum(x, **k), (f32(3, 4),)
-            yield f"cumsum {exclusive} {reverse} gradient", squared(lambda x, k=arguments: tf.cumsum(x, **k), 1), (f32(3, 4),)
+            yield (
+                f"cumsum {exclusive} {reverse} gradient",
+                squared(lambda x, k=arguments: tf.cumsum(x, **k), 1),
+                (f32(3, 4),),
+            )
             yield f"cumprod {exclusive} {reverse}", lambda x, k=arguments: tf.math.cumprod(x, **k), (f32(3, 4),)
     yield "cumsum int", lambda x: tf.cumsum(x), (i32(5),)
     yield "top_k", lambda x: tf.math.top_k(x, 2), (f32(3, 5),)
@@ -410,12 +434,16 @@ def selection() -> Iterator[Case]:
         function = lambda x, f=getattr(tf.math, f"segment_{how}"): f(x, sorted_ids)
         yield f"sorted segment {how}", function, (f32(6, 3),)
     yield "embedding", lambda t, i: tf.nn.embedding_lookup(t, i), (f32(9, 4), i32(2, 3, low=0, high=9))
+    lengths = i32(3, low=0, high=5)
+    yield "reverse_sequence", lambda x, n: tf.reverse_sequence(x, n, 1), (f32(3, 5, 2), lengths)
+    yield "reverse_sequence axes", lambda x, n: tf.reverse_sequence(x, n, 0, 2), (f32(5, 2, 3), lengths)
     mask = lambda x: tf.sequence_mask(x, 5, tf.float32)
     yield "sequence_mask", mask, (i32(4, low=0, high=6),)
 
 
 FAMILIES = (
-    unary, binary, products, convolutions, convolution_gradients, windows, networks, reductions, shapes, slices, selection,
+    unary, binary, products, convolutions, convolution_gradients, windows, networks, reductions, shapes, slices,
+    selection,
 )  # fmt: skip
 CASES = [pytest.param(*case[1:], id=f"{family.__name__}-{case[0]}") for family in FAMILIES for case in family()]
 

@@ -6,7 +6,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, Graphs, dequeued, graphs, value
+from sessions import Compiled, dequeued, graphs, value
+from tensorflow.python.eager import context
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
@@ -125,7 +126,9 @@ def compiled(stages=STAGES, count=12, rate=0.1, **options):
     def model(lr):
         return pipelining_ops.pipeline(stages, count, inputs=[lr], **options)
 
-    queues = [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
+    queues = (
+        [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
+    )
     return Compiled(model, [np.float32(rate)], queues), options["outfeed_queue"]
 
 
@@ -302,9 +305,8 @@ class CastingOptimizer(tf.train.GradientDescentOptimizer):
 
 
 def test_accumulators_of_another_type(graph):
-    program, _ = compiled(gradient_accumulation_dtype=tf.float16)
     with pytest.raises(TypeError, match="is float16, the variable is float32; cast it"):
-        program.run()
+        compiled(gradient_accumulation_dtype=tf.float16)
     for choice in (tf.float16, lambda variable: tf.float16):
         graph.fresh()
         program, _ = compiled(
@@ -506,7 +508,7 @@ def test_a_stage_cannot_use_values_from_outside():
             outfeed_loss=True,
         )
 
-    with pytest.raises(ValueError, match="Trying to capture the tensor arg0 which is not a resource"):
+    with pytest.raises(ValueError, match="Trying to capture the tensor arg0:0 which is not a resource"):
         ipu.ipu_compiler.compile(model, [np.float32(0.1)])
 
 
@@ -519,8 +521,86 @@ def test_variables_of_two_ipus_and_computed_rates_are_refused(graph):
     with pytest.raises(Exception, match="all stages that use a variable have to be on one IPU"):
         program.run()
     graph.fresh()
-    with pytest.raises(NotImplementedError, match="learning_rate of the optimizer .* is computed in a stage"):
-        compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+    program, _ = compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"
+    ):
+        program.run()
+
+
+def test_an_update_that_mixes_gradients_is_refused():
+    class Clipped(tf.train.GradientDescentOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            grads, variables = zip(*grads_and_vars)
+            return super().apply_gradients(list(zip(tf2.clip_by_global_norm(grads, 1.0)[0], variables)))
+
+    program, _ = compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Clipped(rate), loss))
+    with pytest.raises(NotImplementedError, match="from the gradients of several .*as clipping by a global norm does"):
+        program.run()
+
+
+def test_a_stage_on_an_ipu_that_is_not_there():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    program, _ = compiled()
+    with pytest.raises(ValueError, match="an IPU device with 2 IPUs and 4 shards"):
+        program.run()
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "KerasAdam"])
+def test_optimizers_equal_tensorflow(name, replicas):
+    """A pipeline, and TensorFlow on the CPU with the mean over the replicas of the sums over the micro-batches."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4 * replicas
+    config.configure_ipu_system()
+
+    def make():
+        return {
+            "SGD": lambda: tf.train.GradientDescentOptimizer(0.05),
+            "Momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+            "Adam": lambda: tf.train.AdamOptimizer(0.01),
+            "KerasAdam": lambda: tf2.keras.optimizers.Adam(0.01),
+        }[name]()
+
+    class Averaged:
+        """A Keras optimizer with the mean over the replicas, as IPUStrategy would have its sum."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def apply_gradients(self, pairs):
+            mean = ipu.cross_replica_ops.cross_replica_mean
+            return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
+
+    def optimizer_function(rate, loss):
+        wrap = Averaged if name == "KerasAdam" else ipu.optimizers.CrossReplicaOptimizer
+        return OptimizerFunctionOutput(wrap(make()), loss)
+
+    program, _ = compiled(count=6, optimizer_function=optimizer_function)
+    program.run()
+    program.run()
+    found = trained_weights()
+
+    with context.eager_mode():
+        variables = [tf2.Variable(w) for w in WEIGHTS]
+        optimizer = make()
+
+        @tf2.function
+        def step(x, y):
+            with tf2.GradientTape() as tape:
+                hidden = tf.tanh(tf.nn.relu(x @ variables[0]) @ variables[1])
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=hidden @ variables[2])
+                loss = tf.reduce_sum(tf.reduce_mean(losses, axis=1)) / replicas
+            optimizer.apply_gradients(list(zip(tape.gradient(loss, variables), variables)))
+
+        for run in range(2):
+            taken = [(run * 6 * replicas + i) % COUNT for i in range(6 * replicas)]
+            step(tf2.constant(X[taken]), tf2.constant(Y[taken]))
+        wanted = [v.numpy() for v in variables]
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_gradient_accumulation_optimizers_have_no_place_in_pipelines():
@@ -579,7 +659,7 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule, graph):
         config.allow_recompute = recompute
         config.configure_ipu_system()
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4)).repeat())
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4, np.float32)).repeat())
 
         def model(infeed=infeed, outfeed=outfeed):
             return pipelining_ops.pipeline(
@@ -594,7 +674,7 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule, graph):
                 pipeline_schedule=schedule,
             )
 
-        ipu.ipu_compiler.compile(model).run()
+        Compiled(model, [], [infeed]).run()
         (masks,) = dequeued(outfeed)
         assert len({m.tobytes() for m in masks}) == 4
         (w,) = trained_weights()

@@ -6,10 +6,15 @@ assigns afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import tensorflow as tf
+
 from ipuperf.ir import Constant, Op, Tensor
 
 from .place import Place
-from .values import Resource
+from .values import Resource, Value
 
 
 class Branch(Place):
@@ -48,6 +53,10 @@ class Branch(Place):
         if self._last is not None:
             self.graph.constrain(self._last, op)
         self._last = op
+
+    def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> AbstractContextManager[object]:
+        """As in the place around it."""
+        return self.outer.surroundings(op, operands)
 
     def read(self, resource: Resource) -> Tensor:
         """The value that the branch has assigned, or that the variable has before."""

@@ -30,6 +30,7 @@ from ipuperf.ir import DType, IrError, Tensor
 
 from .errors import GraphError
 from .folding import fold
+from .hints import hint
 from .lines import user_line
 from .needed import Effects, needed_operations
 from .node import Node
@@ -96,7 +97,7 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
-            with self.place.surroundings(op):
+            with self.place.surroundings(op, operands):
                 results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
@@ -144,8 +145,8 @@ def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
 
 def _unknown(node: Node) -> GraphError:
     return node.error(
-        "this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); compute it on "
-        "the host, in the input pipeline or between runs, or of ops that are there"
+        f"this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); "
+        f"{hint(node.op.type)}"
     )
 
 
@@ -191,7 +192,7 @@ def captured_values(graph: FuncGraph) -> list[Value]:
         if outside.dtype == tf.resource:
             found.append(resource_of(outside))
         elif hasattr(outside, "numpy"):
-            found.append(outside.numpy())
+            found.append(np.asarray(outside.numpy()))
         else:
             raise GraphError(
                 f"graph {graph.name!r} uses tensor {outside.name!r} of a graph around it ({inside.name!r}): pass it as "

@@ -1,4 +1,4 @@
-"""Lists of tensors (``TensorList``) while a graph is imported: of a length that is known, with the values themselves."""
+"""Lists of tensors (``TensorList``) while a graph is imported: of a known length, with the values themselves."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 PREFIX = "ipuperf:"
-#: ``gradient(op, *grads)``: gradients of the marker's inputs, as a function registered with TensorFlow gives them.
+#: ``gradient(op, *grads)``: gradients of the marker's inputs, one for each (None where none flows), as a function that
+#: is registered with TensorFlow gives them.
 Gradient = Callable[..., Any]
 
 
@@ -51,7 +52,6 @@ class _Marker:
 _NUMBERS = itertools.count()
 #: By token; each lives as long as the graph that it is in.
 _MARKERS: weakref.WeakValueDictionary[str, _Marker] = weakref.WeakValueDictionary()
-_GRADIENTS = itertools.count()
 
 
 def marker(
@@ -75,7 +75,7 @@ def marker(
         gradient: see :data:`Gradient`; None: no gradient flows through it.
 
     Returns:
-        The outputs; the op is ``.op`` of one of them, and for a marker without outputs the last of the graph's ops.
+        The outputs; a marker without outputs is the last of the graph's ops.
     """
     graph = ops.get_default_graph()
     kept = _Marker(f"{PREFIX}{next(_NUMBERS)}", name, meaning)
@@ -83,14 +83,38 @@ def marker(
     script_ops._py_funcs._funcs[kept.token] = kept
     _keep(graph, kept)
     make = tf.raw_ops.PyFunc if effect else tf.raw_ops.PyFuncStateless
-    types = [spec.dtype for spec in outputs]
-    overrides = {} if gradient is None else dict.fromkeys(("PyFunc", "PyFuncStateless"), _registered(gradient))
-    with graph.gradient_override_map(overrides):
-        made = make(input=list(inputs), token=kept.token, Tout=types, name=name)
-    found = list(made) if isinstance(made, (list, tuple)) else []
-    for tensor, spec in zip(found, outputs, strict=True):
-        tensor.set_shape(spec.shape)
-    return found
+
+    def made(*operands: tf.Tensor) -> list[tf.Tensor]:
+        types = [spec.dtype for spec in outputs]
+        result = make(input=list(operands), token=kept.token, Tout=types, name=name)
+        found = list(result) if isinstance(result, (list, tuple)) else []
+        for tensor, spec in zip(found, outputs, strict=True):
+            tensor.set_shape(spec.shape)
+        return found
+
+    return made(*inputs) if gradient is None else _differentiable(made, list(inputs), gradient)
+
+
+def _differentiable(
+    made: Callable[..., list[tf.Tensor]], inputs: list[tf.Tensor], gradient: Gradient
+) -> list[tf.Tensor]:
+    """What ``made`` gives for the inputs, with a gradient for tapes and for ``tf.gradients``."""
+    places = [i for i, t in enumerate(inputs) if t.dtype.is_floating]
+
+    @tf.custom_gradient
+    def function(*operands: tf.Tensor) -> Any:
+        given = dict(zip(places, operands, strict=True))
+        found = made(*(given.get(i, t) for i, t in enumerate(inputs)))
+
+        def backward(*grads: tf.Tensor) -> list[tf.Tensor | None]:
+            gained = gradient(found[0].op, *grads)
+            every = list(gained) if isinstance(gained, (list, tuple)) else [gained]
+            return [every[i] for i in places]
+
+        return found, backward
+
+    found = function(*(inputs[i] for i in places))
+    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def _keep(graph: Any, kept: _Marker) -> None:
@@ -100,12 +124,6 @@ def _keep(graph: Any, kept: _Marker) -> None:
             graph.ipuperf_markers = []
         graph.ipuperf_markers.append(kept)
         graph = getattr(graph, "outer_graph", None)
-
-
-def _registered(gradient: Gradient) -> str:
-    name = f"IpuperfMarker{next(_GRADIENTS)}"
-    tf.RegisterGradient(name)(gradient)
-    return name
 
 
 def is_marker(op: tf.Operation) -> bool:

@@ -134,6 +134,6 @@ class Node:
     def dynamic(self, tensor: tf.Tensor) -> GraphError:
         """The error for a tensor whose shape is not fixed."""
         return self.error(
-            f"tensor {tensor.name!r} has shape {tensor.shape}, but programs of the IPU have fixed shapes; give the sizes "
-            "where the data come in (batch(..., drop_remainder=True), input_signature, Input(batch_size=...))"
+            f"tensor {tensor.name!r} has shape {tensor.shape}, but programs of the IPU have fixed shapes; give the "
+            "sizes where the data come in (batch(..., drop_remainder=True), input_signature, Input(batch_size=...))"
         )

@@ -1,8 +1,8 @@
 """Conditionals and loops.
 
 A conditional whose condition is known is its branch; another one is the IR's ``If``. A loop's number of iterations has
-to be known: it follows from counters (:mod:`.counting`). A loop is the IR's ``Loop``; it is unrolled where gradients are
-ipuperf's (the IR's loop has none) or where it carries lists of tensors.
+to be known: it follows from counters (:mod:`.counting`). A loop is the IR's ``Loop``; it is unrolled where gradients
+are ipuperf's (the IR's loop has none) or where it carries lists of tensors.
 """
 
 from __future__ import annotations
@@ -137,8 +137,9 @@ def _merge(
         return lambda outputs: left
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and np.array_equal(left, right):
         return lambda outputs: left
-    pair = (_zeros(right) if left is MISSING or left is None else left), (
-        _zeros(left) if right is MISSING or right is None else right
+    pair = (
+        (_zeros(right) if left is MISSING or left is None else left),
+        (_zeros(left) if right is MISSING or right is None else right),
     )
     place = len(leaves)
     leaves.append(pair)
@@ -179,8 +180,8 @@ def while_loop(node: Node, *values: Value) -> Sequence[Value]:
         counted = count(cond, body, values)
     except Unknown as reason:
         raise node.error(
-            f"how often it runs depends on data ({reason}), which a program of the IPU cannot express here; loop over a "
-            "tf.range of a constant, or select by a condition"
+            f"how often it runs depends on data ({reason}), which a program of the IPU cannot express here; loop over "
+            "a tf.range of a constant, or select by a condition"
         ) from None
     if node.place.differentiated or any(isinstance(v, TensorList) for v in values):
         return _unrolled(node, body, values, counted.trips)

@@ -21,6 +21,7 @@ op = FAMILY.op
 
 
 def _relu(t: Tensor) -> Tensor:
+    """``max(t, 0)``."""
     return arithmetic.relu(t) if t.dtype.is_floating_point else arithmetic.maximum(t, 0)
 
 
@@ -101,17 +102,19 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
 }
 
 
+def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What imports an op whose operands are those of a function of the library."""
+
+    def handler(node: Node, *values: Value) -> Tensor:
+        return function(*node.tensors(values))
+
+    handler.__doc__ = function.__doc__
+    return handler
+
+
 def _declare() -> None:
-    def unary(function: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-        return lambda node, value: function(node.tensor(value))
-
-    def binary(function: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
-        return lambda node, left, right: function(node.tensor(left), node.tensor(right))
-
-    for name, of_one in UNARY.items():
-        op(name)(unary(of_one))
-    for name, of_two in BINARY.items():
-        op(name)(binary(of_two))
+    for name, function in {**UNARY, **BINARY}.items():
+        op(name)(_elementwise(function))
 
 
 _declare()

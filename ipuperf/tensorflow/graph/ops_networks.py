@@ -47,7 +47,7 @@ def batch_norm(node: Node, value: Value, scale: Value, offset: Value, mean: Valu
     rest: list[Value] = [np.zeros(0, t.dtype.as_numpy_dtype) for t in more]
     if not node.attr("is_training"):
         old = [node.tensor(mean), node.tensor(variance)]
-        y = networks.batch_norm_inference(images, _like(weight, x), _like(bias, x), *old, epsilon)
+        y = networks.batch_norm_inference(images, _like(weight, x), _like(bias, x), old[0], old[1], epsilon)
         return [layout.outer(y), *old, *old, *rest]
     factor = float(node.attr("exponential_avg_factor")) if "exponential_avg_factor" in node.op.node_def.attr else 1.0
     if factor == 1.0:

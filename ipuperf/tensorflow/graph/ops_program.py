@@ -142,7 +142,7 @@ def py_func(node: Node, *operands: Value) -> Sequence[Any]:
     """What a marker means; a callback of the host is an error."""
     if not is_marker(node.op):
         raise node.error(
-            "a Python function of the host (tf.py_function, tf.numpy_function) cannot run inside of a program of the IPU; "
-            "compute it in the input pipeline (Dataset.map) or between runs"
+            "a Python function of the host (tf.py_function, tf.numpy_function) cannot run inside of a program of the "
+            "IPU; compute it in the input pipeline (Dataset.map) or between runs"
         )
     return meaning_of(node.op).build(node.importer, operands)

@@ -1,14 +1,15 @@
 """Random numbers, keyed as all of ipuperf's (:mod:`ipuperf.ops.randomness`): they are not TensorFlow's numbers.
 
-A stateful op draws others in each execution, iteration, micro-batch, replica and run; its seeds, where the program gives
-any, tell ops apart. A stateless op is a function of its seed. What a generator keeps in a variable is replaced by the
-program's own seed: the variable does not change.
+A stateful op draws others in each execution, iteration, micro-batch, replica and run; its seeds, where the program
+gives any, tell ops apart. A stateless op is a function of its seed. What a generator keeps in a variable is replaced by
+the program's own seed: the variable does not change.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,10 @@ def of_seed(node: Node, seed: Value) -> Source:
     return Source(arithmetic.cast(node.tensor(seed), UINT32), 1)
 
 
-def draw(node: Node, op_class: type[Op], source: Source, shape: Value, **attributes: object) -> Tensor:
+def draw(node: Node, op_class: type[Op], source: Source, shape: Value, **attributes: Any) -> Tensor:
     """New numbers of the op's shape and type."""
     wanted = node.integers(shape, "the shape")
-    return make(
-        op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes
-    )
+    return make(op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes)
 
 
 def _truncated(node: Node, source: Source, shape: Value) -> Tensor:

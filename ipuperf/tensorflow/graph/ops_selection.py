@@ -122,6 +122,19 @@ def resource_gather_nd(node: Node, handle: Value, indices: Value) -> Tensor:
     return _gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
 
 
+@op("ReverseSequence")
+def reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
+    """The first elements of each sequence, as many as its length says, in reverse order."""
+    tensor = node.tensor(value)
+    rank = len(tensor.shape)
+    batch, along = node.attr("batch_dim") % rank, node.attr("seq_dim") % rank
+    rows = moved(tensor, [batch, along], [0, 1])
+    counts = reshaped(node.tensor(lengths, INT32), (-1, 1))
+    steps = constant(np.arange(tensor.shape[along]), INT32)
+    places = arithmetic.where(arithmetic.less(steps, counts), counts - 1 - steps, steps)
+    return moved(gathered(rows, places, 1, 1), [0, 1], [batch, along])
+
+
 # -- scatters ----------------------------------------------------------------------------------------------------------
 
 #: By TensorFlow's name of a combination: that of the function library.
@@ -208,23 +221,26 @@ def segment(node: Node, value: Value, ids: Value) -> Tensor:
 
 
 #: Uses of the numbers of a ``Unique`` op that see that some are repeated, and can do with it.
-_KNOW_REPETITION = ("Shape", "Identity", "Cast", "Gather", "ResourceGather", "ResourceScatter", "ResourceSparseApply")
+_KNOW_REPETITION = (
+    "Shape", "Identity", "Cast", "Gather", "ResourceGather", "ResourceScatter", "ResourceSparseApply",
+    "UnsortedSegmentSum",
+)  # fmt: skip
 
 
 @op("Unique", "UniqueV2", folds=False)
 def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
-    """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as many
-    as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
+    """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as
+    many as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
     """
     if isinstance(value, np.ndarray):
-        different, places = np.unique(value, return_inverse=True)
-        return [different, places.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
+        different, inverse = np.unique(value, return_inverse=True)
+        return [different, inverse.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
     numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
     if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
         raise node.error(
-            "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is there "
-            "only for the sums of rows with equal numbers, as the gradients of lookups have them (tf.convert_to_tensor "
-            "makes such a gradient dense)"
+            "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is "
+            "there only for the sums of rows with equal numbers, as the gradients of lookups have them "
+            "(tf.convert_to_tensor makes such a gradient dense)"
         )
     return list(_different(node, node.tensor(value)))
 

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipuperf.functions import arithmetic, constant, make, shapes
-from ipuperf.functions.arranging import bordered, broadcast, cut, flipped, joined, padded, permuted, reshaped, rolled, tiled
+from ipuperf.functions.arranging import (
+    bordered,
+    broadcast,
+    cut,
+    flipped,
+    joined,
+    padded,
+    permuted,
+    reshaped,
+    rolled,
+    tiled,
+)
 from ipuperf.ir import BOOL, Tensor
 from ipuperf.ops import SliceGrad
 

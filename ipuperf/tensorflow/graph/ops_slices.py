@@ -112,8 +112,7 @@ def _at_index(node: Node, tensor: Tensor, begins: Tensor) -> Tensor:
     others = [node.attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")]
     if node.attr("shrink_axis_mask") != (1 << count) - 1 or any(others):
         raise node.error(
-            "its begin is computed on the IPU, and then only whole indices (x[i]) give a fixed shape; use tf.slice with a "
-            "constant size, or tf.gather"
+            "its begin is computed on the IPU, and then only whole indices (x[i]) give a fixed shape; use tf.gather"
         )
     part = dynamic_slice(tensor, begins, range(count), [1] * count)
     return reshaped(part, tensor.shape[count:])

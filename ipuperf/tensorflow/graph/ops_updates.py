@@ -55,7 +55,7 @@ class State:
         return known if known is not None else reshaped(self.node.tensor(value, self.value.dtype), ())
 
     def gradient(self, value: Value) -> Tensor:
-        """An operand in the variable's type; of an update for some rows the sums of their gradients, zeros elsewhere."""
+        """An operand in the variable's type; of an update for some rows the sums of their gradients, else zeros."""
         given = self.node.tensor(value, self.value.dtype)
         if self.rows is None:
             return given
@@ -77,7 +77,6 @@ class State:
         self.node.place.assign(self.resource, value)
         self.value = value
         return value
-
 
     def _touched(self, rows: Tensor) -> Tensor:
         """Which rows an update changes, as a column."""
@@ -272,11 +271,8 @@ def signed(
     weight, average = State(node, variable), State(node, m)
     g, b = weight.gradient(grad), weight.number(beta)
     agreement = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b))) * weight.number(decay)
-    if node.op.type.endswith("AddSign"):
-        factor = agreement + weight.number(first)
-    else:
-        base = weight.number(first)
-        factor = arithmetic.exp(agreement * (float(np.log(base)) if isinstance(base, float) else arithmetic.log(base)))
+    base = weight.number(first)
+    factor = agreement + base if node.op.type.endswith("AddSign") else arithmetic.exp(agreement * base)
     weight.mix(factor * g, 1.0, _negated(weight.number(rate)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.functions import arithmetic, constant, make
+from ipuperf.functions.arranging import cut, joined, padded
 from ipuperf.ir import FLOAT32, Op, Tensor
 from ipuperf.ops import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad, Resize, ResizeGrad
 
@@ -25,9 +27,7 @@ def _axes(node: Node) -> int:
     return 3 if "3D" in node.op.type else 2
 
 
-def _attributes(
-    node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]
-) -> dict[str, Any]:
+def _attributes(node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
         raise node.error(f"ksize={list(ksize)}; batch and channels allow only 1")
@@ -119,3 +119,26 @@ def lrn_grad(node: Node, grad: Value, value: Value, result: Value) -> Tensor:
     norm = _neighbours(x * x, radius) * alpha + node.attr("bias")
     shared = _neighbours(dy * x * norm ** (-beta - 1), radius)
     return dy * norm ** (-beta) - x * shared * (2 * alpha * beta)
+
+
+@op("ExtractImagePatches")
+def extract_image_patches(node: Node, value: Value) -> Tensor:
+    """The windows of images, each as one vector: rows, columns, then channels."""
+    x, out = node.tensor(value), node.shape()
+    if node.attr("padding") not in ("VALID", "SAME"):
+        raise node.error(f"padding={node.attr('padding')!r}; allowed: SAME, VALID")
+    (high, wide), strides, rates = (node.attr(name)[1:3] for name in ("ksizes", "strides", "rates"))
+    amounts = {}
+    for axis, kernel in enumerate((high, wide)):
+        reach = (out[axis + 1] - 1) * strides[axis] + rates[axis] * (kernel - 1) + 1
+        missing = max(0, reach - x.shape[axis + 1]) if node.attr("padding") == "SAME" else 0
+        amounts[axis + 1] = (missing // 2, missing - missing // 2)
+    x = padded(x, amounts) if any(map(sum, amounts.values())) else x
+    parts = []
+    for row, column in itertools.product(range(high), range(wide)):
+        part = x
+        for axis, first in ((1, row * rates[0]), (2, column * rates[1])):
+            stop = first + (out[axis] - 1) * strides[axis - 1] + 1
+            part = cut(part, axis, first, stop, strides[axis - 1])
+        parts.append(part)
+    return joined(parts, 3)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf
 
 from ipuperf.ir import Builder, Tensor
 
-from .values import Resource
+from .values import Resource, Value
 
 
 class Place(Builder):
@@ -19,15 +20,15 @@ class Place(Builder):
     Attributes:
         executions: how often its graph runs in one run of the program.
         captured: tensors of places around this one that became inputs, in order of these inputs.
-        differentiated: gradients of this graph are made by ipuperf afterwards (stages of a pipeline): loops are unrolled,
-            as the IR's loop has no gradient, and nothing is changed in place.
+        differentiated: gradients of this graph are made by ipuperf afterwards (stages of a pipeline): loops are
+            unrolled, as the IR's loop has no gradient, and nothing is changed in place.
     """
 
     executions: int
     captured: list[Tensor]
     differentiated: bool = False
 
-    def surroundings(self, op: tf.Operation) -> AbstractContextManager[object]:
+    def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> AbstractContextManager[object]:
         """What is in force while ops for ``op`` are made: its IPU, what it is for."""
         return nullcontext()
 

@@ -9,7 +9,9 @@ import tensorflow as tf
 from .needed import Effects
 
 #: Ops whose result is their operand itself.
-PASSED_ON = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot", "Reshape"})
+PASSED_ON = frozenset(
+    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot", "Reshape"}
+)
 
 
 def reads_to_copy(

@@ -1,4 +1,17 @@
-"""``tensorflow.python.ipu``: what TensorFlow's port for the IPU adds to TensorFlow."""
+"""``tensorflow.python.ipu``: what TensorFlow's port for the IPU adds to TensorFlow.
+
+Raises (when imported):
+    ModuleNotFoundError: without TensorFlow.
+"""
+
+try:
+    from tensorflow.python.autograph.core import config as _autograph
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ModuleNotFoundError(
+        "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'", name="tensorflow"
+    ) from None
 
 from . import (
     autoshard,
@@ -54,6 +67,9 @@ from .optimizers import (
     map_gradient_optimizer,
     sharded_optimizer,
 )
+
+# What is called inside a tf.function is not rewritten by AutoGraph, as nothing of TensorFlow is.
+_autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
 
 __all__ = [
     "all_to_all_op",

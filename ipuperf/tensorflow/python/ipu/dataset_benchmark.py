@@ -1,8 +1,8 @@
 """How fast the host produces the elements of a dataset: measured in real time on the machine that runs ipuperf.
 
-The result is a tensor of one JSON string (in graph mode: when a session runs it), as upstream: ``{"epochs": [{"elements_processed", "total_bytes_processed",
-"time_elapsed" (seconds), "elements_per_second", "bandwidth" (10^9 bytes per second)}, ...]}``. Unlike upstream, wrong
-arguments are raised and not returned.
+The result is a tensor of one JSON string (in graph mode: when a session runs it), as upstream: ``{"epochs":
+[{"elements_processed", "total_bytes_processed", "time_elapsed" (seconds), "elements_per_second", "bandwidth" (10^9
+bytes per second)}, ...]}``. Unlike upstream, wrong arguments are raised and not returned.
 """
 
 from __future__ import annotations

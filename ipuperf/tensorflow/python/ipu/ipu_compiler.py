@@ -12,6 +12,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from ...hosting import Host
 from ...program import TracedProgram
 from ...tracer import Traced, trace
+from .scopes import ordinal_of
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
@@ -36,9 +37,14 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if isinstance(ops.get_default_graph(), FuncGraph) and not tf.executing_eagerly():
         return computation(*(inputs or ()))  # a part of the program that is being traced
     arguments = tf.nest.map_structure(tf.convert_to_tensor, list(inputs or ()), expand_composites=True)
-    name = getattr(computation, "__name__", "program")
+    given = getattr(computation, "__name__", "program")
+    name = given if given.isidentifier() else "program"
     traced = trace(name, computation, arguments, automatic=tf.executing_eagerly())
-    host = Host(TracedProgram(traced, name))
+    program = TracedProgram(traced, name)
+    if not tf.executing_eagerly():
+        place = tf.no_op(name="ipu_place").device
+        program.device = ordinal_of(place) if "IPU" in place.upper() else program.device
+    host = Host(program)
     flat = tf.nest.flatten(arguments)
     if tf.executing_eagerly():
         return _packed(traced, host.run(flat), None)

@@ -2,6 +2,7 @@
 
 from ...refusals import refused
 
-IPULoggingTensorHook = refused("ipu_session_run_hooks.IPULoggingTensorHook", "TensorFlow has no estimators any more; fetch values through an IPUOutfeedQueue")
+_INSTEAD = "TensorFlow has no estimators any more; fetch values through an IPUOutfeedQueue"
+IPULoggingTensorHook = refused("ipu_session_run_hooks.IPULoggingTensorHook", _INSTEAD)
 
 __all__ = ["IPULoggingTensorHook"]

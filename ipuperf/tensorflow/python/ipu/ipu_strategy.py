@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -81,12 +82,8 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
 
 def _attach_keras() -> None:
     """Let Keras models run on the IPU."""
-    import importlib.util
-
     if importlib.util.find_spec("ipuperf.tensorflow.keras") is not None:
-        from ipuperf.tensorflow import keras
-
-        keras.attach()
+        importlib.import_module("ipuperf.tensorflow.keras").attach()
 
 
 class IPUExtendedV1(distribute_lib.StrategyExtendedV1):

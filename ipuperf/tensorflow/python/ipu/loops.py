@@ -44,16 +44,15 @@ def repeat(
     known = tf.get_static_value(n) if tf.is_tensor(n) else n
     if known is None:
         raise NotImplementedError("loops.repeat: the number of iterations has to be known when the program is compiled")
-    n = int(known) if not isinstance(known, (bool, float)) else known
-    if isinstance(n, (bool, float)) or n < 0:
-        raise ValueError(f"loops.repeat: the number of iterations has to be an integer of at least 0, not {n!r}")
+    if isinstance(known, (bool, float)) or known < 0:
+        raise ValueError(f"loops.repeat: the number of iterations has to be an integer of at least 0, not {known!r}")
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     _check_arguments(body, values, infeed_queue)
     carried = [tf.convert_to_tensor(value) for value in values]
     positional, named = as_arguments(infeed_queue.element_spec) if infeed_queue is not None else ([], {})
     traced = trace("loop", body, [*carried, *positional], named)
     traced.tensors = _results(traced.structure, carried)
-    return repeated(traced, n, carried, infeed_queue)
+    return repeated(traced, int(known), carried, infeed_queue)
 
 
 def _check_arguments(body: Callable[..., Any], values: Sequence[Any], infeed_queue: IPUInfeedQueue | None) -> None:

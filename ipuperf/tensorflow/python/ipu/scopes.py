@@ -24,8 +24,11 @@ def ipu_scope(device: str) -> Iterator[str]:
     kept, chosen = state().device, ordinal_of(device)
     state().device = chosen
     try:
-        with resource_variables(), tf.compat.v1.variable_scope(
-            tf.compat.v1.get_variable_scope(), use_resource=True, auxiliary_name_scope=False
+        with (
+            resource_variables(),
+            tf.compat.v1.variable_scope(
+                tf.compat.v1.get_variable_scope(), use_resource=True, auxiliary_name_scope=False
+            ),
         ):
             yield device
     finally:

@@ -23,7 +23,9 @@ from .config import (
 )
 
 
-def reset_ipu_seed(seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False) -> None:
+def reset_ipu_seed(
+    seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
+) -> None:
     """Seed of the random numbers of programs that run for the first time later."""
     EFFECTS.given("ipu.utils.reset_ipu_seed(device)", device)
     EFFECTS.given("ipu.utils.reset_ipu_seed(cpu_device)", cpu_device)

@@ -2,6 +2,7 @@
 
 from ...refusals import refused
 
-PlaceholderVertexExpr = refused("vertex_edsl.PlaceholderVertexExpr", "write the formula with TensorFlow's operations (custom_ops.codelet_expression_op calls it)")
+_INSTEAD = "write the formula with TensorFlow's operations (custom_ops.codelet_expression_op calls it)"
+PlaceholderVertexExpr = refused("vertex_edsl.PlaceholderVertexExpr", _INSTEAD)
 
 __all__ = ["PlaceholderVertexExpr"]

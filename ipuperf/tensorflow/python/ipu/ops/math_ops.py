@@ -35,13 +35,13 @@ def serialized_matmul(
     b = tf.linalg.matrix_transpose(b) if transpose_b else b
     axes = {"a_columns": -2, "a_rows_b_columns": -1, "b_rows": -1}
     if serialization_dimension not in axes:
-        raise ValueError(
-            f"serialization_dimension is {serialization_dimension!r}; allowed: {', '.join(axes)}"
-        )
+        raise ValueError(f"serialization_dimension is {serialization_dimension!r}; allowed: {', '.join(axes)}")
     axis = axes[serialization_dimension]
     size = int((b if serialization_dimension == "b_rows" else a).shape[axis])
     if serialization_factor < 1 or size % serialization_factor:
-        raise ValueError(f"serialization_factor {serialization_factor} does not divide {serialization_dimension} ({size})")
+        raise ValueError(
+            f"serialization_factor {serialization_factor} does not divide {serialization_dimension} ({size})"
+        )
     if serialization_dimension == "a_columns":
         parts = [tf.matmul(part, b) for part in tf.split(a, serialization_factor, axis=-2)]
         return tf.concat(parts, axis=-2, name=name)

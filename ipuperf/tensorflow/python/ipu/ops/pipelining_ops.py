@@ -331,8 +331,8 @@ def _micro_batches(count: Any, schedule: PipelineSchedule, stages: int, training
         known = tf.get_static_value(count) if tf.is_tensor(count) else None
         if known is None:
             raise NotImplementedError(
-                "pipeline: gradient_accumulation_count as a tensor: the number of micro-batches has to be known when the "
-                "program is built"
+                "pipeline: gradient_accumulation_count as a tensor: the number of micro-batches has to be known when "
+                "the program is built"
             )
         count = int(known)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:

@@ -82,7 +82,9 @@ def main() -> int:
     """Print the row; 1 if it is above the bound."""
     seconds, reference = measure()
     ratio = seconds / reference
-    print(f"fit, MNIST CNN, batch {BATCH}: {seconds * 1e3:.1f} ms a step, TensorFlow {reference * 1e3:.1f} ms, ", end="")
+    print(
+        f"fit, MNIST CNN, batch {BATCH}: {seconds * 1e3:.1f} ms a step, TensorFlow {reference * 1e3:.1f} ms, ", end=""
+    )
     print(f"ratio {ratio:.2f} (bound {BOUND})")
     return int(ratio > BOUND)
 

@@ -11,14 +11,14 @@ from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
-from ipuperf.tensorflow.keras.stage_functions import StageFunctions  # noqa: E402
+from ipuperf.tensorflow.keras.stage_functions import KerasStages  # noqa: E402
 from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 
 def run_stages(model, element, training=False, finish=None):
     """The stages of ``model``, one after the other, on one ``element``; and what each hands on."""
     structure = Element(tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), element))
-    functions = StageFunctions(model, extension(model).layout(), structure, training, finish).functions()
+    functions = KerasStages(model, extension(model).layout(), structure, training, finish).functions()
     handed = []
 
     @tf.function(autograph=False)

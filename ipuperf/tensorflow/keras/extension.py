@@ -16,9 +16,9 @@ import tf_keras
 from . import strategies
 from .data import Feed, IPUDataHandler
 from .graphs import build_for, graph_of, has_graph, is_sequential
-from .layout import Layout, lay_out
+from .layout import StagedModel, lay_out
 from .options import Options
-from .programs import Program, Work
+from .programs import ModelExecution, Program
 from .staging import find_scoped
 
 _ATTRIBUTE = "_ipu_extension"
@@ -67,7 +67,7 @@ class Extension:
         """Whether layers have stages."""
         return bool(self.assignments)
 
-    def layout(self) -> Layout:
+    def layout(self) -> StagedModel:
         """The calls of the model in their stages.
 
         Raises:
@@ -201,7 +201,7 @@ class Extension:
         key = (mode, steps, accumulation, feed.signature())
         if key not in self._programs:
             layout = self.layout() if self.pipelined else None
-            work = Work(self.model, mode, steps, accumulation, self.options, layout, self.replicas())
+            work = ModelExecution(self.model, mode, steps, accumulation, self.options, layout, self.replicas())
             self._programs[key] = Program(work, feed)
         return self._programs[key]
 

@@ -58,7 +58,7 @@ class Alias:
 
 
 @dataclass
-class Layout:
+class StagedModel:
     """A model as calls in stages.
 
     Attributes:
@@ -117,14 +117,14 @@ def is_model(layer: Any) -> bool:
     return isinstance(layer, tf_keras.Model)
 
 
-def lay_out(graph: Any, assignments: Sequence[Any]) -> Layout:
+def lay_out(graph: Any, assignments: Sequence[Any]) -> StagedModel:
     """The calls of ``graph`` (a functional model), with the stages that ``assignments`` (one for each of its nodes, in
     order) say.
 
     Raises:
         ValueError: stages are missing, or a call reads what a later stage makes.
     """
-    layout = Layout(graph)
+    layout = StagedModel(graph)
     _add(layout, graph, assignments, ())
     _check_numbers(layout)
     layout.calls.sort(key=lambda call: call.stage)  # stable: the order within a stage is kept
@@ -132,7 +132,7 @@ def lay_out(graph: Any, assignments: Sequence[Any]) -> Layout:
     return layout
 
 
-def _add(layout: Layout, graph: Any, assignments: Sequence[Any], path: tuple[int, ...]) -> None:
+def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tuple[int, ...]) -> None:
     for node, assignment in zip(graph_nodes(graph), assignments):
         if assignment.is_nested_model:
             inner = graph_of(assignment.nested_model)
@@ -160,7 +160,7 @@ def _arguments(inner: Any, node: Any) -> list[Any]:
     return tensors
 
 
-def _check_numbers(layout: Layout) -> None:
+def _check_numbers(layout: StagedModel) -> None:
     found = sorted({call.stage for call in layout.calls})
     missing = sorted(set(range(found[-1] + 1)) - set(found))
     if missing or found[0] < 0:
@@ -174,7 +174,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _check_order(layout: Layout) -> None:
+def _check_order(layout: StagedModel) -> None:
     there = set(layout.inputs)
     for call in layout.calls:
         if any(layout.origin(key) not in there for key in call.reads()):

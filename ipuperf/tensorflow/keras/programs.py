@@ -15,14 +15,14 @@ import tensorflow as tf
 from ..collectives import mean_at_end
 from . import steps
 from .data import Feed
-from .layout import Layout
+from .layout import StagedModel
 from .optimizers.wrapping import check_minimize
 from .options import Options
-from .stage_functions import StageFunctions
+from .stage_functions import KerasStages
 
 
 @dataclass
-class Work:
+class ModelExecution:
     """What a program does.
 
     Attributes:
@@ -38,7 +38,7 @@ class Work:
     steps: int
     accumulation: int
     options: Options
-    layout: Layout | None
+    layout: StagedModel | None
     replicas: int
 
     @property
@@ -96,7 +96,7 @@ class Program:
     Simplification: where a pipeline sums up its results, each weight update is a run of its own.
     """
 
-    def __init__(self, work: Work, feed: Feed) -> None:
+    def __init__(self, work: ModelExecution, feed: Feed) -> None:
         from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
         from ..python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 
@@ -196,7 +196,7 @@ class Program:
         end = None
         if work.mode != "predict":
             end = (steps.finish_train if work.mode == "train" else steps.finish_test)(work.model, share)
-        functions = StageFunctions(work.model, work.layout, self._element, work.mode == "train", end).functions()
+        functions = KerasStages(work.model, work.layout, self._element, work.mode == "train", end).functions()
         return [*functions[:-1], self._noting(functions[-1])]
 
     def _noting(self, last: Callable[..., Any]) -> Callable[..., Any]:

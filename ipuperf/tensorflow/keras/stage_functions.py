@@ -17,11 +17,11 @@ from tf_keras.src.engine import base_layer_utils
 
 from .data import Element
 from .graphs import assert_compatible
-from .layout import Call, Key, Layout
+from .layout import Call, Key, StagedModel
 
 
 @dataclass
-class State:
+class StageState:
     """What a stage works on.
 
     Attributes:
@@ -35,7 +35,7 @@ class State:
     losses: list[Any]
 
 
-class StageFunctions:
+class KerasStages:
     """The stages of ``layout`` as functions of tensors.
 
     Args:
@@ -50,7 +50,7 @@ class StageFunctions:
     def __init__(
         self,
         model: Any,
-        layout: Layout,
+        layout: StagedModel,
         element: Element,
         training: bool,
         finish: Callable[..., Any] | None,
@@ -60,7 +60,7 @@ class StageFunctions:
         self._element = element
         self._training = training
         self._finish = finish
-        self._packing: list[Callable[[Sequence[Any]], State]] = []
+        self._packing: list[Callable[[Sequence[Any]], StageState]] = []
 
     def functions(self) -> list[Callable[..., Any]]:
         """One function for each stage."""
@@ -82,7 +82,7 @@ class StageFunctions:
             self._packing.append(unpack)
             return tensors
 
-    def _first(self, arguments: Sequence[Any]) -> State:
+    def _first(self, arguments: Sequence[Any]) -> StageState:
         """The state of stage 0, from an element of the dataset."""
         x, y, weights = self._element.parts(arguments)
         graph = self._layout.graph
@@ -91,9 +91,9 @@ class StageFunctions:
         values = {}
         for key, reference, tensor in zip(self._layout.inputs, graph.inputs, inputs):
             values[key] = graph._conform_to_reference_input(tensor, ref_input=reference)
-        return State(values, [t for t in tf.nest.flatten((y, weights)) if t is not None], [])
+        return StageState(values, [t for t in tf.nest.flatten((y, weights)) if t is not None], [])
 
-    def _call(self, call: Call, state: State) -> None:
+    def _call(self, call: Call, state: StageState) -> None:
         reads = call.reads()
         values = {key[1]: [self._value(key, state)] * reads.count(key) for key in reads}
         arguments, named = call.node.map_arguments(values)
@@ -104,7 +104,7 @@ class StageFunctions:
         for key, tensor in zip(call.writes(), tf.nest.flatten(outputs)):
             state.values[key] = tensor
 
-    def _value(self, key: Key, state: State) -> Any:
+    def _value(self, key: Key, state: StageState) -> Any:
         alias = self._layout.aliases.get(key)
         if alias is None:
             return state.values[key]
@@ -117,7 +117,7 @@ class StageFunctions:
             value._keras_mask = mask
         return value
 
-    def _pack(self, stage: int, state: State) -> tuple[list[Any], Callable[[Sequence[Any]], State]]:
+    def _pack(self, stage: int, state: StageState) -> tuple[list[Any], Callable[[Sequence[Any]], StageState]]:
         """The tensors for the next stage, and what makes them a state again there."""
         keys = self._layout.passed(stage)
         masked = [key for key in keys if getattr(state.values[key], "_keras_mask", None) is not None]
@@ -130,7 +130,7 @@ class StageFunctions:
         ]
         return [t for group in groups for t in group], partial(_unpack, keys, masked, len(state.rest))
 
-    def _last(self, state: State) -> Any:
+    def _last(self, state: StageState) -> Any:
         graph = self._layout.graph
         outputs = [self._value(key, state) for key in self._layout.outputs]
         predictions = tf.nest.pack_sequence_as(graph._nested_outputs, outputs)
@@ -140,9 +140,9 @@ class StageFunctions:
         return self._finish(y, predictions, weights, state.losses)
 
 
-def _unpack(keys: Sequence[Key], masked: Sequence[Key], rest: int, tensors: Sequence[Any]) -> State:
+def _unpack(keys: Sequence[Key], masked: Sequence[Key], rest: int, tensors: Sequence[Any]) -> StageState:
     values = dict(zip(keys, tensors))
     for key, mask in zip(masked, tensors[len(keys) :]):
         values[key]._keras_mask = mask
     after = len(keys) + len(masked)
-    return State(values, list(tensors[after : after + rest]), list(tensors[after + rest :]))
+    return StageState(values, list(tensors[after : after + rest]), list(tensors[after + rest :]))

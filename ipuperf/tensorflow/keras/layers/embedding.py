@@ -61,7 +61,7 @@ class Embedding(tf_keras.layers.Embedding):
             )
         super().build(input_shape)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Any) -> Any:
         """The rows of ``inputs``."""
         from ...python.ipu.ops import embedding_ops
 

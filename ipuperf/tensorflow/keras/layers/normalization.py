@@ -79,7 +79,7 @@ class GroupNormalization(tf_keras.layers.Layer):
             raise ValueError(f"{channels} channels is not commensurate with {self.groups} groups.")
         return channels
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Any) -> Any:
         """``inputs``, normalised; statistics in float32."""
         rank = inputs.shape.rank
         last = self.channels_axis % rank == rank - 1

@@ -69,7 +69,7 @@ class _Recurrent(tf_keras.layers.Layer):
         return_sequences: bool = False,
         return_state: bool = False,
         stateful: bool = False,
-        partials_dtype: Any = tf.float32,
+        partials_dtype: Any = "float32",
         seed: int | None = None,
         time_major: bool = False,
         available_memory_proportion_fwd: float | None = None,

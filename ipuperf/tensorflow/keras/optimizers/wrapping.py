@@ -40,7 +40,7 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
         self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> Any:
         """Update the variables as the Keras optimizer does; its result, an op in a graph."""
-        applied = self.optimizer.apply_gradients(list(grads_and_vars))
+        applied = self.optimizer.apply_gradients(list(grads_and_vars), name=name)
         if global_step is None:
             return applied
         with tf.control_dependencies([applied]):

@@ -2,9 +2,9 @@
 
     python benchmarks/keras_fit.py
 
-CPU seconds of one thread for each step of 64 images, in turns in one process, compiling left out. MNIST where it is found
-(``IPUPERF_DATA``), else noise: the time does not depend on the values. The bound is that of issue 16: a third of
-TensorFlow's speed.
+CPU seconds of one thread for each step of 64 images, in turns in one process, compiling left out. MNIST where it is
+found (``IPUPERF_DATA``), else noise: the time does not depend on the values. The bound is a third of TensorFlow's
+speed.
 """
 
 from __future__ import annotations

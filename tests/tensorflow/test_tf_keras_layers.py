@@ -143,8 +143,9 @@ def test_a_sequential_model_learns_the_shape_of_its_input_from_the_data():
     settings.auto_select_ipus = 2
     settings.configure_ipu_system()
     with ipu_strategy.IPUStrategy().scope():
-        made = keras.Sequential([layers.Embedding(11, 4), layers.LSTM(3, dropout=0.2), keras.layers.Dense(1,
-        "sigmoid")]) made.set_pipelining_options(4)
+        embedding, lstm = layers.Embedding(11, 4), layers.LSTM(3, dropout=0.2)
+        made = keras.Sequential([embedding, lstm, keras.layers.Dense(1, "sigmoid")])
+        made.set_pipelining_options(4)
         made.set_pipeline_stage_assignment([0, 1, 1])
         made.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", steps_per_execution=4)
         assert 0.5 < made.fit(x, y, batch_size=4, verbose=0).history["loss"][0] < 0.9

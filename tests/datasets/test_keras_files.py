@@ -51,9 +51,7 @@ def test_keras_is_asked_where_there_is_no_file(folder, monkeypatch):
     try:
         assert not serve_keras()
         assert module.get_file("imdb.npz", origin="far") == "far/imdb.npz"
-        with pytest.raises(
-            DatasetError, match="imdb.npz is not on this machine .*no network"
-        ):
+        with pytest.raises(DatasetError, match="imdb.npz is not on this machine .*no network"):
             module.get_file("imdb.npz", origin="nowhere")
         (folder / "imdb.npz").write_bytes(b"x")
         assert module.get_file("imdb.npz", origin="far") == folder / "imdb.npz"

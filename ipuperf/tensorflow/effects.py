@@ -95,6 +95,10 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),
+    "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)": Effect(
+        UNSUPPORTED, "gradients are reduced over the replicas of the program; allowed: True", (True,)
+    ),
+    "ipu.horovod.allreduce(op)": Effect(NO_DIFFERENCE, "there is one process"),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
     "ipu.config.configure_ipu_system(reset_configuration)": Effect(
         NO_EFFECT, "a new configuration always takes the place of the old one", (True,)

@@ -125,3 +125,14 @@ __all__ = [
     "vertex_edsl",
     "within_replica_ops",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What imports Keras is imported on first use: ``keras`` and the names of estimators."""
+    import importlib
+
+    if name == "keras":
+        return importlib.import_module("ipuperf.tensorflow.keras")
+    if name in ("ipu_estimator", "ipu_pipeline_estimator"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

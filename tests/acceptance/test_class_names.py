@@ -10,7 +10,7 @@ import ipuperf
 
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
 UPSTREAM = set(
-    """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DeviceConnectionType Dropout Embedding
+    """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType Dropout Embedding
     Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase PipelineStage Program
     RemoteBuffer ReplicaGrouping Run Stream
     Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()

@@ -35,7 +35,7 @@ def on_cluster(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], schedule
         if not client.scheduler_info()["workers"]:
             raise SweepError(f"scheduler {scheduler!r} has no workers")
         given = {client.submit(all_rows, sweep, piece, pure=False): piece for piece in pieces}
-        finished = as_completed(list(given))
+        finished = as_completed(list(given), loop=client.loop)
         for future in finished:
             piece = given.pop(future)
             problem = future.exception()

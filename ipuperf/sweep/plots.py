@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ipuperf.trace import replacing
 
 from .errors import SweepError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """How many columns a kind of figure names, at least and at most."""
@@ -51,6 +52,8 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     Raises:
         SweepError: no such figure or column, or nothing to draw. OSError: the file cannot be written.
     """
+    from matplotlib.figure import Figure
+
     kind, columns = plot_of(plot)
     for name in columns:
         if name not in table.columns:

@@ -27,7 +27,7 @@ ir = popxl.Ir(replication=given.replicas)
 with ir.main_graph:
     x = popxl.h2d_stream((4, given.width), popxl.float32, "x")
     y = ops.host_load(x)
-    w = popxl.variable(np.random.normal(size=(given.width, given.width)).astype(np.float32), "w")
+    w = popxl.variable(np.random.normal(size=(given.width, given.width)).astype(np.float32), name="w")
     for _ in range(1 + given.twice):
         y = ops.gelu(y @ w)
     out = popxl.d2h_stream(y.shape, y.dtype, "y")
@@ -81,5 +81,3 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[Configuration]:
 
     monkeypatch.setattr(run, "in_processes", here)
     return ran
-
-

@@ -15,7 +15,7 @@ def test_configurations_and_commands(script: Path) -> None:
     file = script.with_name("s.toml")
     file.write_text(
         'script = "train.py"\narguments = ["--width={width}", "{twice?--twice}", "{no}", ""]\nseeds = [3, 4]\n'
-        'constraints = ["width > 8 or machine == \'pod4\'"]\n'
+        "constraints = [\"width > 8 or machine == 'pod4'\"]\n"
         '[factors]\nmachine = ["pod4", "pod16"]\nwidth = [8, 16]\ntwice = [true, false]\nno = "x"\n'
     )
     sweep = read_sweep(file)
@@ -49,7 +49,10 @@ def test_keys_follow_what_is_run(script: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('script = "train.py"\n[factors]\nwidht = [1]', "unknown factor 'widht': no argument of the script has {widht}"),
+        (
+            'script = "train.py"\n[factors]\nwidht = [1]',
+            "unknown factor 'widht': no argument of the script has {widht}",
+        ),
         ('script = "train.py"\narguments = ["{width}"]', "unknown factor 'width', allowed: seed"),
         ('model = "encoder"\n[factors]\nstages = [1]', "unknown factor 'stages' of model 'encoder', allowed: accum"),
         ('script = "train.py"\nconstraints = ["stages < 2"]', None),

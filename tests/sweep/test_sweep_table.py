@@ -18,8 +18,8 @@ ROWS = [
     {"machine": "pod16", "split": "a", "width": 8, "seed": 0, "fits": False, "reason": "no", "cycles": 2**53 + 1,
      "samples_per_second": 9.0, "max_tile_bytes": 50, "format": 1},
     {"machine": "pod4", "split": [3], "width": 16, "seed": 0, "failure": "ValueError: x, \"y\"", "format": 1},
-    {"machine": "pod16", "split": [1], "width": 16, "seed": 0, "fits": True, "cycles": 7, "samples_per_second": 0.1 + 0.2,
-     "max_tile_bytes": 90, "format": 1},
+    {"machine": "pod16", "split": [1], "width": 16, "seed": 0, "fits": True, "cycles": 7,
+     "samples_per_second": 0.1 + 0.2, "max_tile_bytes": 90, "format": 1},
 ]  # fmt: skip
 FACTORS = ("machine", "split", "width", "seed")
 

@@ -18,6 +18,8 @@ from .work import failed, rows
 _READY = "ready"
 _TRIES = 2
 """How often a configuration is begun whose worker is killed."""
+_LEAVE = 5
+"""Seconds that a worker without work has to end."""
 
 
 def in_processes(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: int) -> Iterator[dict[str, Any]]:
@@ -119,11 +121,13 @@ class _Crew:
             yield failed(first, f"its worker process was killed {_TRIES} times {_how(worker.process.exitcode)}")
 
     def dismiss(self) -> None:
-        """End all workers, whatever they are at."""
+        """End all workers, whatever they are at; those that are at nothing end by themselves, as their pipe does."""
         for worker in self.workers:
+            worker.pipe.close()
+        for worker in self.workers:
+            worker.process.join(0 if worker.left else _LEAVE)
             worker.process.kill()
             worker.process.join()
-            worker.pipe.close()
         self.workers.clear()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ class Built:
     samples: float | None
 
 
-class Programs:
+class SweepPrograms:
     """The programs of a sweep, one configuration after the other.
 
     Configurations of one program (:meth:`.spec.Sweep.program_key`) that come one after the other share it on machines
@@ -86,7 +88,8 @@ class Programs:
         case = unmeasured_case(
             {**listed, "model": self.sweep.model, "config": config}, "sweep", Path(self.sweep.folder, "sweep")
         )
-        program = program_of(case)
+        with redirect_stderr(StringIO()):  # what a front end remarks would go through the progress bar
+            program = program_of(case)
         return Built(program.executable, program.samples)
 
 

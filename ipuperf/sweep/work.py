@@ -16,7 +16,7 @@ from ipuperf.lowering import Again
 from ipuperf.runtime.run_context import RUN
 from ipuperf.version import __version__
 
-from .programs import Built, Programs
+from .programs import Built, SweepPrograms
 from .spec import SEED, Configuration, Sweep
 from .table import FORMAT
 
@@ -31,7 +31,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def rows(sweep: Sweep, configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
     """The row of each configuration, in their order; what a configuration raises stands in its row."""
     RUN.of(Again).keep(_KEPT)
-    programs = Programs(sweep)
+    programs = SweepPrograms(sweep)
     before = os.getcwd()
     os.chdir(sweep.folder)
     try:
@@ -53,7 +53,7 @@ def failed(configuration: Configuration, failure: str, seconds: float = 0.0) -> 
     return {**configuration, "failure": said, "took_seconds": seconds, "ipuperf": __version__, "format": FORMAT}
 
 
-def _row(programs: Programs, configuration: Configuration) -> dict[str, Any]:
+def _row(programs: SweepPrograms, configuration: Configuration) -> dict[str, Any]:
     begin = time.perf_counter()
     _seed(configuration[SEED])
     try:

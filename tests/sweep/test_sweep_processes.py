@@ -71,6 +71,25 @@ def test_dask_gives_the_same_table(tmp_path: Path, encoder: Sweep) -> None:
     same(found, run_sweep(encoder, tmp_path / "here", table=None, jobs=1))
 
 
+@pytest.mark.heavy
+def test_killed_worker_of_dask(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    import dask
+
+    script = tmp_path / "s.py"
+    script.write_text(SUICIDAL)
+    sweep = Sweep({"name": ("a", "b"), "tries": ("-", "1", "9")}, str(script), ("{name}", "{tries}"),
+                  constraints=("tries == '-' or name == 'a'",))  # fmt: skip
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+    ):
+        found = run_sweep(sweep, tmp_path / "out", table=None, jobs=4, scheduler=cluster.scheduler_address)
+    wanted = ["a lives", "a lives", "was killed each time", "b lives"]
+    assert [text.endswith(end) for text, end in zip(found["failure"], wanted, strict=True)] == [True] * 4
+    assert len((tmp_path / "a-9").read_text()) >= 2
+
+
 def test_unreachable_scheduler(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("ipuperf.sweep.cluster._PATIENCE", 0.5)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -147,6 +148,22 @@ def failing_tests() -> str:
     return _rows(("file", "functions", "why"), rows)
 
 
+def tensorflow_operations() -> str:
+    """The ops of TensorFlow's graphs that are imported, by family, and what each becomes; needs TensorFlow."""
+    from ipuperf.tensorflow.graph.operations import OPERATIONS
+
+    rows: list[tuple[str, ...]] = []
+    for family in OPERATIONS.families:
+        alike: dict[str, list[str]] = {}
+        for op_type, handler in family.items():
+            said = " ".join((handler.__doc__ or "").split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+            alike.setdefault(re.sub(r":\w+:`~?\.?(\w+\.)*(\w+)`", r"`\2`", said), []).append(op_type)
+        for number, (said, types) in enumerate(sorted(alike.items(), key=lambda item: min(item[1]))):
+            names = ", ".join(f"`{name}`" for name in sorted(types))
+            rows.append(("" if number else family.title, names, said))
+    return _rows(("family", "ops", "what they become"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
@@ -154,6 +171,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "report": report_files,
     "supported operations": supported_operations,
     "failing tests": failing_tests,
+    "tensorflow operations": tensorflow_operations,
     "published rows": published_rows,
     "calibrated figures": calibrated_figures,
 }
@@ -179,6 +197,11 @@ _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table
 def updated(text: str) -> str:
     """``text`` with its tables as they should be; raises ``KeyError`` for a table of an unknown name."""
     return _PLACE.sub(lambda found: found[1] + TABLES[found["name"]]() + found[3], text)
+
+
+def needs_tensorflow(text: str) -> bool:
+    """Whether a document has a table that only TensorFlow's presence lets compare."""
+    return "<!-- table tensorflow operations -->" in text
 
 
 def measure(slow: bool, jobs: int) -> None:
@@ -208,6 +231,9 @@ def main() -> int:
     write, stale = options.write or options.measure, 0
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
+        if needs_tensorflow(text) and importlib.util.find_spec("tensorflow") is None:
+            print(f"{path}: left as it is, TensorFlow is not installed")
+            continue
         wanted = updated(text)
         if wanted != text:
             stale += 1

@@ -48,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--passed",
         type=Path,
         metavar="FILE",
-        help=f"of the tests named there (--keep-passed), run every {AGAIN}th and all in files that name PyTorch",
+        help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
+        "TensorFlow",
     )
 
 
@@ -76,7 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what passed in an environment without PyTorch, but for samples and files in which PyTorch is named."""
     passed = set(file.read_text(encoding="utf-8").splitlines())
-    about = {path: "torch" in path.read_text(encoding="utf-8").lower() for path in {item.path for item in items}}
+    texts = {path: path.read_text(encoding="utf-8").lower() for path in {item.path for item in items}}
+    about = {path: "torch" in text or "tensorflow" in text for path, text in texts.items()}
     again = [item for item in items if item.nodeid in passed and not about[item.path]]
     left_out = {id(item) for place, item in enumerate(again) if place % AGAIN}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])

@@ -17,19 +17,19 @@ from .naming import named
 # -- of one tensor -----------------------------------------------------------------------------------------------------
 
 
-@named(aten="abs", tensorflow="abs(x)")
+@named(aten="abs")
 def abs(t: Tensor) -> Tensor:
     """Absolute value."""
     return make(_k.Abs, t)
 
 
-@named(aten="neg", tensorflow="negative(x)")
+@named(aten="neg")
 def negate(t: Tensor) -> Tensor:
     """``-t``."""
     return make(_k.Neg, t)
 
 
-@named(aten="exp", tensorflow="exp(x)")
+@named(aten="exp")
 def exp(t: Tensor) -> Tensor:
     """``e ** t``."""
     return make(_k.Exp, t)
@@ -40,7 +40,7 @@ def exp_(t: Tensor) -> Tensor:
     return make(_k.ExpInplace, t)
 
 
-@named(aten="log", tensorflow="math.log(x)")
+@named(aten="log")
 def log(t: Tensor) -> Tensor:
     """Natural logarithm."""
     return make(_k.Log, t)
@@ -52,7 +52,6 @@ def log2(t: Tensor) -> Tensor:
     return make(_k.Log2, t)
 
 
-@named(tensorflow="math.log1p(x)")
 def log1p(t: Tensor) -> Tensor:
     """``log(1 + t)``, exact for small ``t`` (TensorFlow's; PyTorch's is :func:`.elementary.log1p`, of other ops)."""
     return make(_k.Log1p, t)
@@ -64,13 +63,13 @@ def expm1(t: Tensor) -> Tensor:
     return make(_k.Expm1, t)
 
 
-@named(aten="sqrt", tensorflow="sqrt(x)")
+@named(aten="sqrt")
 def sqrt(t: Tensor) -> Tensor:
     """Square root."""
     return make(_k.Sqrt, t)
 
 
-@named(aten="reciprocal", tensorflow="math.reciprocal(x)")
+@named(aten="reciprocal")
 def reciprocal(t: Tensor) -> Tensor:
     """``1 / t``."""
     return make(_k.Reciprocal, t)
@@ -82,25 +81,25 @@ def erf(t: Tensor) -> Tensor:
     return make(_k.Erf, t)
 
 
-@named(aten="tanh", tensorflow="tanh(x)")
+@named(aten="tanh")
 def tanh(t: Tensor) -> Tensor:
     """Hyperbolic tangent."""
     return make(_k.Tanh, t)
 
 
-@named(aten="sigmoid", tensorflow="sigmoid(x)")
+@named(aten="sigmoid")
 def sigmoid(t: Tensor) -> Tensor:
     """``1 / (1 + exp(-t))``."""
     return make(_k.Sigmoid, t)
 
 
-@named(aten="sin", tensorflow="sin(x)")
+@named(aten="sin")
 def sin(t: Tensor) -> Tensor:
     """Sine."""
     return make(_k.Sin, t)
 
 
-@named(aten="cos", tensorflow="cos(x)")
+@named(aten="cos")
 def cos(t: Tensor) -> Tensor:
     """Cosine."""
     return make(_k.Cos, t)
@@ -154,19 +153,17 @@ def atanh(t: Tensor) -> Tensor:
     return make(_k.Atanh, t)
 
 
-@named(aten="sign", tensorflow="sign(x)")
+@named(aten="sign")
 def sign(t: Tensor) -> Tensor:
     """-1, 0 or 1."""
     return make(_k.Sign, t)
 
 
-@named(tensorflow="floor(x)")
 def floor(t: Tensor) -> Tensor:
     """Largest integer that is not larger."""
     return make(_k.Floor, t)
 
 
-@named(tensorflow="math.ceil(x)")
 def ceil(t: Tensor) -> Tensor:
     """Smallest integer that is not smaller."""
     return make(_k.Ceil, t)
@@ -177,13 +174,11 @@ def round(t: Tensor) -> Tensor:
     return make(_k.Round, t)
 
 
-@named(tensorflow="logical_not(x)")
 def logical_not(t: Tensor) -> Tensor:
     """``not t`` of bools."""
     return make(_k.Not, t, name="not_out")
 
 
-@named(tensorflow="math.is_nan(x)")
 def isnan(t: Tensor) -> Tensor:
     """Where ``t`` is not a number."""
     return make(_k.IsNaN, t)
@@ -194,13 +189,12 @@ def isinf(t: Tensor) -> Tensor:
     return make(_k.IsInf, t)
 
 
-@named(tensorflow="math.is_finite(x)")
 def isfinite(t: Tensor) -> Tensor:
     """Where ``t`` is neither infinite nor NaN."""
     return make(_k.IsFinite, t)
 
 
-@named(aten="relu", tensorflow="nn.relu(features)")
+@named(aten="relu")
 def relu(t: Tensor) -> Tensor:
     """``max(t, 0)``."""
     return make(_k.Relu, t)
@@ -231,7 +225,7 @@ def geluerf_(t: Tensor) -> Tensor:
     return make(_k.GeluErfInplace, t)
 
 
-@named(aten="silu", tensorflow="nn.swish(features); nn.silu(features)")
+@named(aten="silu")
 def swish(t: Tensor) -> Tensor:
     """``t * sigmoid(t)``, also called SiLU."""
     return make(_k.Swish, t)
@@ -248,19 +242,18 @@ def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
     return make(_k.LeakyRelu, t, alpha=alpha)
 
 
-@named(tensorflow="nn.softplus(features)")
 def softplus(t: Tensor) -> Tensor:
     """``log(1 + exp(t))``."""
     return make(_k.Softplus, t)
 
 
-@named(aten="square", tensorflow="square(x)")
+@named(aten="square")
 def square(t: Tensor) -> Tensor:
     """``t * t``."""
     return mul(t, t)
 
 
-@named(aten="rsqrt", tensorflow="math.rsqrt(x)")
+@named(aten="rsqrt")
 def rsqrt(t: Tensor) -> Tensor:
     """``1 / sqrt(t)``."""
     return reciprocal(sqrt(t))
@@ -345,7 +338,6 @@ rename = identity
 # -- of two tensors ----------------------------------------------------------------------------------------------------
 
 
-@named(tensorflow="add(x, y)")
 def add(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs + rhs``."""
     return make(_k.Add, lhs, rhs)
@@ -356,13 +348,11 @@ def add_(lhs: Tensor, rhs: Operand) -> Tensor:
     return make(_k.AddLhsInplace, lhs, rhs)
 
 
-@named(tensorflow="subtract(x, y)")
 def sub(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs - rhs``."""
     return make(_k.Sub, lhs, rhs)
 
 
-@named(tensorflow="multiply(x, y)")
 def mul(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs * rhs``."""
     return make(_k.Mul, lhs, rhs)
@@ -373,7 +363,6 @@ def div(lhs: Operand, rhs: Operand) -> Tensor:
     return make(_k.Div, lhs, rhs)
 
 
-@named(tensorflow="pow(x, y)")
 def pow(t: Operand, e: Operand) -> Tensor:
     """``t ** e``."""
     return make(_k.Pow, t, e)
@@ -387,7 +376,6 @@ def true_div(lhs: Operand, rhs: Operand) -> Tensor:
     return make(_k.Div, left, right)
 
 
-@named(tensorflow="math.floor_divide(x, y)")
 def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``: that of TensorFlow and of operators, which take
     numbers too. PyTorch's is :func:`.elementary.floor_div`: other ops, so other cycles.
@@ -398,7 +386,6 @@ def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
     return floor(div(left, right))
 
 
-@named(tensorflow="math.mod(x, y)")
 def mod(lhs: Operand, rhs: Operand) -> Tensor:
     """Remainder with the sign of ``rhs``, as Python's ``%``: that of TensorFlow and operators, which take numbers;
     a sum of remainder and divisor is in between. PyTorch's is :func:`.elementary.remainder`: other ops and cycles.
@@ -413,49 +400,41 @@ def fmod(lhs: Operand, rhs: Operand) -> Tensor:
     return make(_k.Fmod, lhs, rhs)
 
 
-@named(tensorflow="equal(x, y)")
 def equal(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs == rhs`` as bool."""
     return make(_k.Equal, lhs, rhs)
 
 
-@named(tensorflow="not_equal(x, y)")
 def not_equal(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs != rhs`` as bool."""
     return make(_k.NotEqual, lhs, rhs)
 
 
-@named(tensorflow="greater(x, y)")
 def greater(input: Operand, other: Operand) -> Tensor:
     """``input > other`` as bool."""
     return make(_k.Greater, input, other)
 
 
-@named(tensorflow="greater_equal(x, y)")
 def greater_equal(input: Operand, other: Operand) -> Tensor:
     """``input >= other`` as bool."""
     return make(_k.GreaterEqual, input, other)
 
 
-@named(tensorflow="less(x, y)")
 def less(input: Operand, other: Operand) -> Tensor:
     """``input < other`` as bool."""
     return make(_k.Less, input, other)
 
 
-@named(tensorflow="less_equal(x, y)")
 def less_equal(input: Operand, other: Operand) -> Tensor:
     """``input <= other`` as bool."""
     return make(_k.LessEqual, input, other)
 
 
-@named(tensorflow="logical_and(x, y)")
 def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs and rhs`` of bools."""
     return make(_k.And, lhs, rhs, name="and_out")
 
 
-@named(tensorflow="logical_or(x, y)")
 def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
     """``lhs or rhs`` of bools."""
     return make(_k.Or, lhs, rhs, name="or_out")
@@ -491,13 +470,13 @@ def bitwise_not(t: Tensor) -> Tensor:
     return make(_k.BitwiseNot, t)
 
 
-@named(aten="max.other; maximum", tensorflow="maximum(x, y)")
+@named(aten="max.other; maximum")
 def maximum(*ts: Operand) -> Tensor:
     """Element-wise maximum of any number of tensors."""
     return make(_k.Maximum, *ts, name="max_out")
 
 
-@named(aten="min.other; minimum", tensorflow="minimum(x, y)")
+@named(aten="min.other; minimum")
 def minimum(*ts: Operand) -> Tensor:
     """Element-wise minimum of any number of tensors."""
     return make(_k.Minimum, *ts, name="min_out")

@@ -1,7 +1,8 @@
 """Names that a function has in front ends, stated where it is written.
 
 :func:`named` declares them, front ends make their tables of them (:func:`names_in`). PopXL needs none: it takes every
-function that upstream's ``popxl.ops`` has under the same name.
+function that upstream's ``popxl.ops`` has under the same name; ops of TensorFlow's graphs are in tables of their own
+(``tensorflow/graph``).
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ def named(**names: str) -> Callable[[FunctionT], FunctionT]:
 
     Args:
         names: by vocabulary, separated by ``;``. ``aten``: operations of PyTorch (``amax; max.default``), whose
-            arguments come in the order of the function's. ``tensorflow``: functions with their first parameters
-            (``subtract(x, y)``; the others keep their names), which are in ``tf`` and ``tf.math``, or only in the
-            module that stands before (``math.log(x)``, ``nn.relu(features)``).
+            arguments come in the order of the function's.
     """
 
     def declare(function: FunctionT) -> FunctionT:

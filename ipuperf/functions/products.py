@@ -52,7 +52,7 @@ def _pairs(what: str, padding: Sequence[int] | None, axes: int) -> list[tuple[in
     return list(zip(flat[:axes], flat[axes:]))
 
 
-def _padding(
+def window_padding(
     what: str,
     pad_type: str,
     padding: Sequence[int] | None,
@@ -120,7 +120,7 @@ def conv(
         ValueError: options that do not exist; IrError (``popart_exception``): shapes or dtypes do not fit.
     """
     options = _plan_options("conv", available_memory_proportions, partials_types)
-    pads = _padding("conv", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    pads = window_padding("conv", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(
         _k.Conv, t, weight,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
@@ -154,7 +154,7 @@ def conv_transpose(
         attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
         operands = (_k.ConvTranspose, t, weight)
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
-    pads = _padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    pads = window_padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(
         _k.ConvTranspose, t, weight,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups,
@@ -198,7 +198,7 @@ def _pool(
 ) -> Tensor:
     ones = (1,) * len(kernel_size)
     strides, spread = tuple(stride or ones), tuple(dilation or ones)
-    pads = _padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
+    pads = window_padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
     return make(
         op_class, t, name=f"{what.replace('_', '')}_out",
         kernel_size=tuple(kernel_size), strides=strides, padding=pads, dilation=spread, ceil_mode=bool(ceil_mode),
@@ -371,7 +371,7 @@ def conv_pow2scaled(
     _check_eight("conv_pow2scaled", t, weight)
     _check_scale("conv_pow2scaled", log2_scale)
     options = _plan_options("conv_pow2scaled", available_memory_proportions, ["half"])
-    pads = _padding("conv_pow2scaled", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    pads = window_padding("conv_pow2scaled", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(
         _k.ConvPow2Scaled, t, weight, log2_scale,
         strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
@@ -401,7 +401,7 @@ def conv_transpose_pow2scaled(
     operands = (_k.ConvTransposePow2Scaled, t, weight, log2_scale)
     if output_shape:
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
-    pads = _padding(what, pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
+    pads = window_padding(what, pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(*operands, padding=pads, output_padding=tuple(output_padding) or 0, **attributes)
 
 

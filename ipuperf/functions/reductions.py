@@ -17,31 +17,31 @@ from .making import make, make_all, many
 from .naming import named
 
 
-@named(aten="sum", tensorflow="reduce_sum(input_tensor)")
+@named(aten="sum")
 def sum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum along ``axis``."""
     return make(_k.ReduceSum, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="mean", tensorflow="reduce_mean(input_tensor)")
+@named(aten="mean")
 def mean(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Mean along ``axis``."""
     return make(_k.ReduceMean, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="amax; max.default", tensorflow="reduce_max(input_tensor)")
+@named(aten="amax; max.default")
 def max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Maximum along ``axis``."""
     return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="amin; min.default", tensorflow="reduce_min(input_tensor)")
+@named(aten="amin; min.default")
 def min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Minimum along ``axis``."""
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="prod", tensorflow="reduce_prod(input_tensor)")
+@named(aten="prod")
 def prod(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Product along ``axis``."""
     return make(_k.ReduceProd, t, axes=many(axis), keepdims=keepdims)
@@ -67,7 +67,7 @@ def logsum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = 
     return make(_k.ReduceLogSum, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="logsumexp", tensorflow="reduce_logsumexp(input_tensor)")
+@named(aten="logsumexp")
 def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of the exponentials along ``axis``, without overflow."""
     return make(_k.ReduceLogSumExp, t, axes=many(axis), keepdims=keepdims)

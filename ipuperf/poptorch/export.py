@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ipuperf.ir import Ir, Op, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
+from .aten import name_of
 from .aten_lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, to_numpy
 from .blocks import BlockUse
 from .enums import OverlapMode
@@ -22,13 +23,16 @@ from .errors import Error, UnsupportedError
 from .export_cache import cached
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
-from .export_trace import Traced, trace
+from .export_trace import Traced, location_of_node, trace
+from .log import logger
 from .multi_conv import MultiConv
 from .options.strategies import ExecutionStrategy, PipelinedExecution
 from .partition import Partition, partition
 from .replica_groups import Whole, one_replica
 
 _PREFIX = "module."
+_COMPUTING = frozenset(f"aten::{name}" for name in ("add", "sub", "mul", "div", "mean", "sum", "neg"))
+"""Ops after a loss that make another number of it."""
 
 
 @dataclass(frozen=True)
@@ -418,6 +422,7 @@ class _Exporter:
                 "Multiple independent losses found in graph. Graph must have one final loss. "
                 "Wrap final graph loss in poptorch.identity_loss."
             )
+        _tell_of_more_than(final[0])
         flow = writer.values[final[0]]
         if not isinstance(flow, Flow) or not isinstance(flow.origin, Part):
             raise Error("The loss does not depend on the model's parameters")
@@ -427,6 +432,28 @@ class _Exporter:
 
 def _overlap_of(writer: StageWriter, stream: Stream | None) -> OverlapMode:
     return OverlapMode.NoOverlap if stream is None else writer.overlapped.get(stream, OverlapMode.NoOverlap)
+
+
+def _tell_of_more_than(loss: torch.fx.Node) -> None:
+    """Warn where the model returns something that is computed from its loss: gradients are those of the loss alone."""
+    if name_of(loss.target) == "ipuperf::identity_loss":
+        return
+    after, waiting = dict[torch.fx.Node, None](), [loss]
+    while waiting:
+        later = [user for user in waiting.pop().users if user not in after]
+        after.update(dict.fromkeys(later))
+        waiting += later
+    computed = [node for node in after if name_of(node.target) in _COMPUTING]
+    returned = _ancestors({next(reversed(loss.graph.nodes)): None}) if computed else set()
+    for node in computed:
+        if node in returned:
+            logger.warning(
+                "%s: what the model computes from its loss (%s) is not trained: the gradients are those of the loss "
+                "function's result. Wrap what shall be trained in poptorch.identity_loss.",
+                location_of_node(node),
+                name_of(node.target),
+            )
+            return
 
 
 def _ancestors(losses: Mapping[torch.fx.Node, None]) -> set[torch.fx.Node]:

@@ -3,7 +3,7 @@
 :func:`install` puts a finder at the head of ``sys.meta_path``. When a program imports ``popxl``, ``popxl.ops`` or any
 deeper module, the finder imports ``ipuperf.popxl``, ``ipuperf.popxl.ops`` ... and answers with that very module, so
 both names stand for one object: ``sys.modules["popxl.ops"] is ipuperf.popxl.ops``. Nothing is imported before it is
-asked for.
+asked for. TensorFlow is the real one: only what its port for the IPU adds is found here (:data:`_BESIDE`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +34,14 @@ _STAND_INS = {
     "horovod": "ipuperf.popdist.horovod_standin",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
+_BESIDE = {
+    "tensorflow": {
+        "tensorflow.python.ipu": "ipuperf.tensorflow.python.ipu",
+        "tensorflow.python.ipu.keras": "ipuperf.tensorflow.keras",
+        "ipu_tensorflow_addons": "ipuperf.tensorflow.addons",
+    }
+}
+"""Front ends that add modules to an installed package of their name: what stands for each module and what is below."""
 _IN_FRONT = frozenset({"cppimport"})
 """Names whose stand-in hands on to the real package what is not the IPU's, so that both may be there."""
 _IN_PART = {
@@ -80,28 +89,38 @@ class AliasFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
         top, dot, _ = fullname.partition(".")
+        if fullname in _BESIDE and fullname in self.targets:
+            os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Keras on the IPU is Keras 2
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of this machine's processors and GPUs
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
-        return _alias_spec(fullname, self.targets)
+        return _alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
     ) -> Iterator[importlib.metadata.Distribution]:
         """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
         name = (getattr(context, "name", None) or "").replace("-", "_")
-        version = (
-            getattr(importlib.import_module(self.targets[name]), "__version__", None) if name in self.targets else ""
-        )
+        ours = name in self.targets and name not in _BESIDE
+        version = getattr(importlib.import_module(self.targets[name]), "__version__", None) if ours else ""
         if version:
             yield _Distribution(name, version)
 
 
+def _modules_of(targets: Mapping[str, str]) -> dict[str, str]:
+    """The modules that stand for others while front ends ``targets`` are installed, the deeper ones first."""
+    found: dict[str, str] = {}
+    for name, target in targets.items():
+        found.update(_BESIDE.get(name, {name: target}))
+    return dict(sorted(found.items(), reverse=True))
+
+
 def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machinery.ModuleSpec | None:
     """A spec that leads from ``fullname`` to the module that stands for it, or ``None`` if there is none."""
-    top, dot, rest = fullname.partition(".")
-    if top not in targets:
+    known = next((name for name in targets if fullname == name or fullname.startswith(f"{name}.")), None)
+    if known is None:
         return None
-    name = targets[top] + dot + rest
+    name = targets[known] + fullname[len(known) :]
     loaded = sys.modules.get(name)
     if loaded is not None:
         is_package = hasattr(loaded, "__path__")
@@ -150,18 +169,18 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     processes that it starts (:mod:`~ipuperf.runtime.children`).
 
     ``names`` are top-level names; ``popxl`` resolves to ``ipuperf.popxl``. A mapping gives the target of each name
-    itself. The default is :data:`FRONT_ENDS`, without ``tensorflow`` where the real TensorFlow is installed (it has
-    other users than IPU programs; name it to hide it with ``force``). Installing again is harmless and may add names.
+    itself. The default is :data:`FRONT_ENDS`; ``tensorflow`` adds ``tensorflow.python.ipu`` to the installed
+    TensorFlow, which then has Keras 2 where it is not imported yet. Installing again is harmless and may add names.
     Raises :class:`InstallError` if a package of such a name is installed or imported; with ``force=True`` it is hidden
     instead (and shown again by :func:`uninstall`). A real ``cppimport`` is no error: ours stands in front of it and
     refuses the C++ of PopART's ops, the rest it hands on (:func:`as_installed`).
     """
-    wanted = _targets(default_names() if names is None else names)
+    wanted = _targets(FRONT_ENDS if names is None else names)
     finder = _installed_finder()
     known = finder.targets if finder else {}
     new = {name: target for name, target in wanted.items() if known.get(name) != target}
     for name in new:
-        real = None if name in known or name in _IN_FRONT else _real_package(name)
+        real = None if name in known or name in _IN_FRONT or name in _BESIDE else _real_package(name)
         if real is not None and not force:
             raise InstallError(
                 f"cannot let {name!r} stand for {new[name]!r}: a package of that name is already there ({real}); "
@@ -173,17 +192,10 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         finder = AliasFinder()
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(_LastFinder())
-    taken_out = _take_out(new)
+    taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
     announce(finder.targets)
-
-
-def default_names() -> tuple[str, ...]:
-    """The names that :func:`install` takes by default."""
-    finder = _installed_finder()
-    ours = finder is not None and "tensorflow" in finder.targets
-    return tuple(name for name in FRONT_ENDS if name != "tensorflow" or ours or _real_package(name) is None)
 
 
 def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
@@ -194,8 +206,9 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     finder = _installed_finder()
     if finder is None:
         return
-    given_up = {name for name in (finder.targets if names is None else names) if name in finder.targets}
-    _take_out(given_up)
+    given_up = {name: finder.targets[name] for name in (finder.targets if names is None else names)
+                if name in finder.targets}  # fmt: skip
+    _take_out(_modules_of(given_up))
     for name in given_up:
         del finder.targets[name]
     for displaced in [known for known in finder.displaced if _top(known) in given_up]:
@@ -261,7 +274,7 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _take_out(names: Container[str]) -> dict[str, ModuleType]:
-    """Remove these packages and their submodules from ``sys.modules``; returns what was there."""
-    entries = [known for known in sys.modules if _top(known) in names]
+def _take_out(names: Iterable[str]) -> dict[str, ModuleType]:
+    """Remove these modules and those below them from ``sys.modules``; returns what was there."""
+    entries = [known for known in sys.modules if any(known == n or known.startswith(f"{n}.") for n in names)]
     return {entry: sys.modules.pop(entry) for entry in entries}

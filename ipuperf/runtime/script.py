@@ -36,7 +36,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from ipuperf.runtime.clock import SimulatedClock, activate
-from ipuperf.runtime.install import default_names, install, installed_names, uninstall
+from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 
 from .notebook import notebook_sources
 from .sources import ScriptError, Source
@@ -89,7 +89,7 @@ def run_script(
     main = _main_module(Path(path))
     folder = os.path.dirname(os.path.realpath(path))
     with ExitStack() as surroundings:
-        surroundings.enter_context(_front_ends(default_names() if names is None else names, force_install))
+        surroundings.enter_context(_front_ends(FRONT_ENDS if names is None else names, force_install))
         surroundings.enter_context(_process_state([str(path), *args], folder, main))
         surroundings.enter_context(_user_modules_forgotten(folder))
         if simulated is not None:
@@ -114,6 +114,10 @@ def _read_program(path: Path) -> list[Source]:
     if path.suffix in (".py", ""):
         return [Source(os.path.abspath(path), content)]
     raise ScriptError(f"{path}: {path.suffix!r} found, expected a .py script or an .ipynb notebook")
+
+
+_IN_EXTRAS = ("tensorflow", "tf_keras")
+"""Packages that programs for the IPU import themselves and that the extra ``tensorflow`` installs."""
 
 
 # ---- running -------------------------------------------------------------------------------------------------------
@@ -168,6 +172,8 @@ def _exit_code(stop: SystemExit) -> int:
 def _show(error: BaseException, hook: Callable[..., Any] | None) -> None:
     """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way."""
     _strip(error, set())
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
+        error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
     show = hook or traceback.print_exception
     show(type(error), error, error.__traceback__)
 
@@ -221,7 +227,9 @@ def _file_of(frame: TracebackType) -> str:
 
 @contextmanager
 def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterator[None]:
-    """Front ends and torchvision stand-in in place; afterwards those that were not there before are gone."""
+    """Front ends, torchvision stand-in and local files for Keras in place; afterwards those that were not there before
+    are gone."""
+    from ipuperf.datasets.keras_files import serve_keras, unserve_keras
     from ipuperf.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
     wanted = names if isinstance(names, Mapping) else tuple(names)
@@ -230,7 +238,12 @@ def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterat
     install(wanted, force=force)
     try:
         install_standin()
-        yield
+        served = serve_keras()
+        try:
+            yield
+        finally:
+            if served:
+                unserve_keras()
     finally:
         if not standin_before:
             uninstall_standin()

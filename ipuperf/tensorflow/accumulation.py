@@ -1,8 +1,9 @@
-"""Gradient accumulation in training loops and reduction over replicas: the wrapping optimisers.
+"""Gradient accumulation in training loops and reduction over replicas: optimisers around optimisers of version 1.
 
 ``GradientAccumulationOptimizerV2`` splits the loop around it in two: an inner loop of ``num_mini_batches`` iterations
-that adds gradients to accumulators, and an outer loop that updates the variables after it. Optimiser state is then used
-in the outer loop only and can live in Streaming Memory.
+that adds gradients to accumulators, and an outer loop that updates the variables after it: what the wrapped optimiser's
+``apply_gradients`` does is traced into a graph of its own. Optimiser state is then used in the outer loop only and can
+live in Streaming Memory.
 """
 
 from __future__ import annotations
@@ -11,114 +12,112 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf import ops as _k
-from ipuperf.functions import make
-from ipuperf.ir import CONTEXT, DType
+from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
-from .array import Array, convert
+from .changes import changed_captures
+from .collectives import all_reduce, reduces
 from .devices import remote_buffers_supported
-from .dtypes import as_dtype
 from .effects import EFFECTS
-from .optimizer import GradientDescentOptimizer, MomentumOptimizer, Optimizer
+from .graph import Importer, Value, marker, resource_of, tensor_of
+from .program import spec_of
 from .reduction import GradientAccumulationReductionMethod as Method
-from .tracing import Frame, Operation, current_frame, use_frame
+from .tracer import TracedFunction, trace
+from .tracing import Frame, device_dtype, use_frame
+
+Optimizer = tf.compat.v1.train.Optimizer
 
 
-class Wrapper(Optimizer):
-    """Base of optimisers around another one."""
+class IpuOptimizer(Optimizer):  # type: ignore[misc, valid-type]
+    """Base of optimisers around another one, which does the work."""
 
-    def __init__(self, wrapped_optimizer: Optimizer, name: str | None = None) -> None:
-        if not isinstance(wrapped_optimizer, Optimizer):
-            raise TypeError(f"{type(self).__name__} needs an optimizer to wrap, got {wrapped_optimizer!r}")
-        super().__init__(name or type(self).__name__)
-        self.wrapped = wrapped_optimizer
+    def __init__(self, optimizer: Any, name: str | None = None) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"{type(self).__name__} needs a tf.compat.v1.train.Optimizer to wrap, got {optimizer!r}; for Keras "
+                "optimizers use tensorflow.python.ipu.keras.optimizers"
+            )
+        super().__init__(False, name or type(self).__name__)
+        self._opt = optimizer
 
-    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **options: Any) -> list[Any]:
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """``(gradient, variable)`` pairs of the wrapped optimiser."""
-        return self.wrapped.compute_gradients(loss, var_list, **options)
+        return self._opt.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(
-        self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
-    ) -> Operation:
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Update as the wrapped optimiser does."""
-        return self.wrapped.apply_gradients(grads_and_vars, global_step, name)
+        return self._opt.apply_gradients(grads_and_vars, global_step, name)
 
-    def hyper_parameters(self) -> Any:
-        """Those of the wrapped optimiser."""
-        return self.wrapped.hyper_parameters()
-
-    def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
-        """Initial state by name, of the wrapped optimiser."""
-        return self.wrapped.slot_values(variable)
-
-    def get_slot(self, variable: Any, name: str) -> Any:
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """A state variable of the wrapped optimiser."""
-        return self.wrapped.get_slot(variable, name)
+        return self._opt.get_slot(*args, **kwargs)
 
-    def get_slot_names(self) -> list[str]:
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
         """Names of the wrapped optimiser's state variables."""
-        return self.wrapped.get_slot_names()
+        return self._opt.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> Any:
+        """State variables of the wrapped optimiser."""
+        return self._opt.variables()
 
 
-def innermost(optimizer: Optimizer) -> Optimizer:
+def innermost(optimizer: Any) -> Any:
     """The optimiser inside all wrappers."""
-    while isinstance(optimizer, Wrapper):
-        optimizer = optimizer.wrapped
+    while isinstance(optimizer, IpuOptimizer):
+        optimizer = optimizer._opt
     return optimizer
 
 
-def wrappers(optimizer: Optimizer) -> list[Wrapper]:
+def wrappers(optimizer: Any) -> list[IpuOptimizer]:
     """The wrappers, outermost first."""
     found = []
-    while isinstance(optimizer, Wrapper):
+    while isinstance(optimizer, IpuOptimizer):
         found.append(optimizer)
-        optimizer = optimizer.wrapped
+        optimizer = optimizer._opt
     return found
 
 
-class CrossReplicaOptimizer(Wrapper):
+class CrossReplicaOptimizer(IpuOptimizer):
     """Takes the mean of the gradients over the replicas before the update."""
 
-    def apply_gradients(
-        self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
-    ) -> Operation:
-        """Update by the means of the gradients over the replicas; in a pipeline they are reduced already."""
-        frame = current_frame()
-        if frame.update is not None:  # in a pipeline the gradients have been reduced
-            return self.wrapped.apply_gradients(grads_and_vars, global_step, name)
-        reduced = [(None if g is None else _mean_over_replicas(frame, convert(g)), v) for g, v in grads_and_vars]
-        kept, frame.reduced = frame.reduced, True
-        try:
-            return self.wrapped.apply_gradients(reduced, global_step, name)
-        finally:
-            frame.reduced = kept
+    def __init__(self, opt: Any, name: str = "CrossReplicaOptimizer") -> None:
+        super().__init__(opt, name)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Update by the means of the gradients over the replicas."""
+        reduced = [(None if g is None else all_reduce(g, "mean"), v) for g, v in grads_and_vars]
+        return self._opt.apply_gradients(reduced, global_step, name)
 
 
-def _mean_over_replicas(frame: Frame, grad: Array) -> Array:
-    tensor = frame.get(grad.tensor)
-    with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("update"):
-        group = frame.program.ir.grouping()
-        return Array(make(_k.ReplicatedAllReduce, tensor, name="reduced_grad", op="mean", group=group))
-
-
-class MapGradientOptimizer(Wrapper):
+class MapGradientOptimizer(IpuOptimizer):
     """Applies ``gradient_mapping_function(grad, var)`` to each gradient."""
 
     def __init__(
         self,
-        wrapped_optimizer: Optimizer,
+        wrapped_optimizer: Any,
         gradient_mapping_function: Callable[[Any, Any], Any],
         name: str = "MapGradientOptimizer",
     ) -> None:
         super().__init__(wrapped_optimizer, name)
         self.mapping = gradient_mapping_function
 
-    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **options: Any) -> list[Any]:
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """``(gradient, variable)`` pairs with the gradients mapped; no gradient stays none."""
-        pairs = self.wrapped.compute_gradients(loss, var_list, **options)
+        pairs = self._opt.compute_gradients(*args, **kwargs)
         return [(None if g is None else self.mapping(g, v), v) for g, v in pairs]
+
+
+class ShardedOptimizer(IpuOptimizer):
+    """For graphs with :func:`~.scopes.ipu_shard`: gradients and updates are on the shards of their forward ops and
+    variables, as they always are here."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer, "ShardedOptimizer")
 
 
 class Accumulation:
@@ -138,12 +137,12 @@ class Accumulation:
 
     def update(self, frame: Frame) -> None:
         """Build all updates in ``frame``."""
-        with use_frame(frame):
+        with use_frame(frame), CONTEXT.phase("update"):
             for build in self._updates:
                 build(frame)
 
 
-class GradientAccumulationOptimizerV2(Wrapper):
+class GradientAccumulationOptimizerV2(IpuOptimizer):
     """Accumulates gradients over ``num_mini_batches`` iterations of the :func:`loops.repeat` around it, then updates.
 
     Args:
@@ -158,7 +157,7 @@ class GradientAccumulationOptimizerV2(Wrapper):
 
     def __init__(
         self,
-        opt: Optimizer,
+        opt: Any,
         num_mini_batches: int,
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool = False,
@@ -178,94 +177,161 @@ class GradientAccumulationOptimizerV2(Wrapper):
         self.accumulator_dtype = dtype
         self.method = Method.parse_reduction_method(reduction_method)
 
-    def apply_gradients(
-        self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
-    ) -> Operation:
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Accumulate here; update after the loop of micro-batches.
 
         Raises:
-            ValueError: not in a ``loops.repeat``, or two different numbers of mini batches in one loop.
+            ValueError: not in a ``loops.repeat``, no gradient, or two different numbers of mini batches in one loop.
         """
-        frame = current_frame()
-        if frame.update is not None:
-            raise ValueError(
-                "Since pipelines always accumulate gradients, no gradient accumulation optimizer can be used in a "
-                "pipeline's optimizer_function; give the wrapped optimizer and gradient_accumulation_count"
-            )
-        if frame.outer is None:
-            raise ValueError(f"{self.name} needs to be used inside of a training loop generated by loops.repeat")
-        if frame.accumulation is None:
-            frame.accumulation = Accumulation(self.num_mini_batches)
-        if frame.accumulation.count != self.num_mini_batches:
-            raise ValueError(
-                f"one loop accumulates over {frame.accumulation.count} and over {self.num_mini_batches} mini batches; "
-                "the numbers have to be equal"
-            )
-        counter = self._counter(frame) if self.method is Method.RUNNING_MEAN else None
-        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        accumulators = [(self._accumulate(frame, convert(g), v, counter), v) for g, v in pairs]
-        if counter is not None:
-            with CONTEXT.phase("bwd"):
-                frame.create(_k.AddLhsInplace, [counter, convert(1.0).tensor], ["micro_batches"])
-        reduced = frame.reduced
-        frame.accumulation.after(lambda outer: self._apply(outer, accumulators, counter, global_step, reduced))
-        return Operation(name or self.name)
+        if not isinstance(ops.get_default_graph(), FuncGraph):
+            raise ValueError(f"{self._name} needs to be used inside of a training loop generated by loops.repeat")
+        pairs = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars if g is not None]
+        if not pairs:
+            raise ValueError(f"No gradients provided for any variable: {[v.name for _, v in grads_and_vars]}.")
+        variables = [v for _, v in pairs]
+        types = [accumulator_dtype(self.accumulator_dtype, v) for v in variables]
+        update = trace(
+            "weight_update",
+            lambda *grads: self._opt.apply_gradients(list(zip(grads, variables)), global_step, name),
+            [tf.TensorSpec(v.shape, dtype) for v, dtype in zip(variables, types)],
+            automatic=True,
+        )
+        check_types(update, self._opt.get_name())
+        meaning = _Accumulate(self, update, [v.name.rpartition(":")[0] or v.name for v in variables])
+        meaning.reduced = all(reduces(g) for g, _ in pairs)
+        marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
+        return ops.get_default_graph().get_operations()[-1]
 
-    def _counter(self, frame: Frame) -> IrVariable:
-        return frame.program.data("accumulated_micro_batches", np.zeros((), np.float32))
+    def offloads(self) -> bool:
+        """Whether state lives in Streaming Memory.
 
-    def _accumulate(self, frame: Frame, grad: Array, variable: Any, counter: IrVariable | None) -> IrVariable:
-        """Add a gradient to its accumulator; the accumulator."""
-        tensor = frame.get(grad.tensor)
-        wanted = accumulator_dtype(self.accumulator_dtype, variable)
-        accumulator = frame.program.data(f"{variable.op_name}/accumulator", np.zeros(grad.shape, wanted.numpy))
-        accumulator.ipu = tensor.ipu
-        with CONTEXT.on_ipu(tensor.ipu or 0), CONTEXT.phase("bwd"):
-            if counter is not None:
-                frame.create(_k.Accumulate, [accumulator, tensor, counter], ["accumulated"], kind="mean")
-            else:
-                factor = 1.0 / self.num_mini_batches if self.method is Method.MEAN else None
-                frame.create(_k.Accumulate, [accumulator, tensor], ["accumulated"], kind="add", factor=factor)
-        return accumulator
-
-    def _apply(
-        self,
-        frame: Frame,
-        accumulators: Sequence[tuple[IrVariable, Any]],
-        counter: IrVariable | None,
-        global_step: Any,
-        reduced: bool,
-    ) -> None:
-        """The weight update, then accumulators of zero."""
-        frame.reduced = reduced
-        frame.offload = self._offloads()
-        grads = [(Array(frame.get(a)), v) for a, v in accumulators]
-        self.wrapped.apply_gradients(grads, global_step)
-        frame.offload = False
-        for accumulator in [*(a for a, _ in accumulators), *([] if counter is None else [counter])]:
-            with CONTEXT.on_ipu(accumulator.ipu or 0):
-                frame.create(_k.AccumulatorZero, [accumulator], ["cleared"])
-
-    def _offloads(self) -> bool:
+        Raises:
+            ValueError: it is asked for and the machine has none.
+        """
         if self.offload is False:
             return False
         supported = remote_buffers_supported()
         if self.offload and not supported:
             raise ValueError(
-                f"{self.name}: offload_weight_update_variables=True, but the machine has no Streaming Memory"
+                f"{self._name}: offload_weight_update_variables=True, but the machine has no Streaming Memory"
             )
         return supported
 
 
-def accumulator_dtype(choice: Any, variable: Any) -> DType:
+class _Accumulate:
+    """Gradients added to accumulators where the op stands, and an update after the loop of micro-batches; its inputs
+    are the gradients and what the update captures.
+
+    Attributes:
+        reduced: the gradients have been reduced over the replicas.
+    """
+
+    def __init__(
+        self, optimizer: GradientAccumulationOptimizerV2, update: TracedFunction, names: Sequence[str]
+    ) -> None:
+        self._optimizer = optimizer
+        self._traced = update
+        self._names = names
+        self.reduced = False
+
+    def changed(self) -> list[int]:
+        """Inputs that are variables which the update changes."""
+        return changed_captures(self._traced, len(self._names))
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Accumulate; keep the update for later."""
+        frame, optimizer = importer.place, self._optimizer
+        assert isinstance(frame, Frame)
+        if frame.outer is None:
+            raise ValueError(f"{optimizer._name} needs to be used inside of a training loop generated by loops.repeat")
+        count = optimizer.num_mini_batches
+        if frame.accumulation is None:
+            frame.accumulation = Accumulation(count)
+        if frame.accumulation.count != count:
+            raise ValueError(
+                f"one loop accumulates over {frame.accumulation.count} and over {count} mini batches; "
+                "the numbers have to be equal"
+            )
+        running = optimizer.method is Method.RUNNING_MEAN
+        counter = frame.program.data("accumulated_micro_batches", np.zeros((), np.float32)) if running else None
+        gradients = [tensor_of(value, frame) for value in inputs[: len(self._names)]]
+        accumulators = [
+            self._add(frame, name, gradient, argument, counter)
+            for name, gradient, argument in zip(self._names, gradients, self._traced.arguments)
+        ]
+        if counter is not None:
+            with CONTEXT.phase("bwd"):
+                frame.create(_k.AddLhsInplace, [counter, frame.constant(np.float32(1.0), None)], ["micro_batches"])
+        captured = [self._outside(frame, value) for value in inputs[len(self._names) :]]
+        frame.accumulation.after(lambda outer: self._update(outer, accumulators, captured, counter))
+        return []
+
+    def _add(
+        self, frame: Frame, name: str, gradient: Tensor, argument: tf.Tensor, counter: IrVariable | None
+    ) -> IrVariable:
+        """Add a gradient to its accumulator; the accumulator."""
+        wanted = device_dtype(argument.dtype)
+        accumulator = frame.program.data(f"{name}/accumulator", np.zeros(gradient.shape, wanted.numpy))
+        accumulator.ipu = gradient.ipu
+        with CONTEXT.on_ipu(gradient.ipu or 0), CONTEXT.phase("bwd"):
+            if counter is not None:
+                frame.create(_k.Accumulate, [accumulator, gradient, counter], ["accumulated"], kind="mean")
+            else:
+                mean = self._optimizer.method is Method.MEAN
+                factor = 1.0 / self._optimizer.num_mini_batches if mean else None
+                frame.create(_k.Accumulate, [accumulator, gradient], ["accumulated"], kind="add", factor=factor)
+        return accumulator
+
+    def _outside(self, frame: Frame, value: Value) -> Value:
+        """What the update uses besides gradients, as a value of the frames around the loop.
+
+        Raises:
+            ValueError: it is computed in the loop.
+        """
+        if not isinstance(value, Tensor) or value.graph is not frame.graph:
+            return value
+        found = next((outer for outer, image in frame.images.items() if image is value), None)
+        if found is None:
+            raise ValueError(
+                f"{self._optimizer._name}: the weight update uses {value.id!r}, which is computed in each mini batch; "
+                "it can use variables, numbers and values from outside of the loop"
+            )
+        return found
+
+    def _update(
+        self, frame: Frame, accumulators: Sequence[IrVariable], captured: Sequence[Value], counter: IrVariable | None
+    ) -> None:
+        """The weight update, then accumulators of zero."""
+        frame.offload = self._optimizer.offloads()
+        frame.reduced_before = self.reduced
+        self._traced.build(frame, [frame.get(a) for a in accumulators], captured)
+        frame.store_loaded()
+        frame.offload, frame.reduced_before = False, False
+        for accumulator in [*accumulators, *([] if counter is None else [counter])]:
+            with CONTEXT.on_ipu(accumulator.ipu or 0):
+                frame.create(_k.AccumulatorZero, [accumulator], ["cleared"])
+
+
+def accumulator_dtype(choice: Any, variable: Any) -> tf.DType:
     """The accumulator's type: of the variable (None), given, or chosen by a function of the variable."""
     if choice is None:
-        return variable.dtype
-    if isinstance(choice, DType):
-        return as_dtype(choice)
-    if callable(choice) and not isinstance(choice, type):
-        return as_dtype(choice(variable))
-    return as_dtype(choice)
+        return variable.dtype.base_dtype
+    if callable(choice) and not isinstance(choice, (type, tf.DType)):
+        return tf.as_dtype(choice(variable))
+    return tf.as_dtype(choice)
+
+
+def check_types(update: TracedFunction, name: str) -> None:
+    """TypeError where a traced update applies a gradient of another type than its variable has."""
+    handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
+    for op in update.graph.get_operations():
+        if op.type.startswith("ResourceApply") and id(op.inputs[0]) in handles:
+            found, wanted = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
+            if found != wanted:
+                raise TypeError(
+                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {found.name}, the variable is "
+                    f"{wanted.name}; cast it in apply_gradients"
+                )
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
@@ -277,12 +343,13 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
 
     def __init__(
         self,
-        opt: Optimizer,
+        opt: Any,
         num_mini_batches: int,
         verify_usage: bool = True,
         name: str = "GradientAccumulationOptimizer",
     ) -> None:
-        if not isinstance(innermost(opt), (GradientDescentOptimizer, MomentumOptimizer)):
+        known = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
+        if not isinstance(innermost(opt), known):
             raise ValueError(
                 "GradientAccumulationOptimizer only works with GradientDescentOptimizer and MomentumOptimizer, not "
                 f"with {type(innermost(opt)).__name__}; use GradientAccumulationOptimizerV2"
@@ -296,7 +363,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 
     def __init__(
         self,
-        opt: Optimizer,
+        opt: Any,
         num_mini_batches: int,
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool = False,
@@ -320,7 +387,7 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
     def __init__(
         self,
-        opt: Optimizer,
+        opt: Any,
         num_mini_batches: int,
         verify_usage: bool = True,
         name: str = "CrossReplicaGradientAccumulationOptimizer",

@@ -15,7 +15,7 @@ from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
 
 if TYPE_CHECKING:
-    from .python.ipu.config import IPUConfig
+    from .config import IPUConfig
 
 
 def power_of_two(number: int) -> int:

@@ -9,15 +9,11 @@ from __future__ import annotations
 from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _APPLIED = Effect(APPLIED)
-_NAME = Effect(NO_EFFECT, "a checkpoint is no op of its own", (None,))
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
-_LOCKING = Effect(NO_DIFFERENCE, "updates of a program have a fixed order")
 _WHILE = Effect(NO_DIFFERENCE, "it chooses between two ways to write the same loop")
 _HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
-_THREADS = Effect(NO_EFFECT, "the host's threads are not simulated", (None,))
-_ORDER = Effect(NO_DIFFERENCE, "elements are in order, which is always allowed")
 _COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
 _NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
 _MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
@@ -25,45 +21,13 @@ _SLICES = Effect(NO_EFFECT, "lookups of TensorFlow programs are planned with Pop
 _LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
 _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
+_ALL_REPLICAS = Effect(UNSUPPORTED, "collectives of TensorFlow programs are over all replicas", (None,))
+_DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
+_STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
+_RECURRENT_PLANS = Effect(NO_EFFECT, "the products of a time step are planned with the program's options", (None, -1.0))
 
 _FUNCTIONS: dict[str, Effect] = {
-    "name_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
-    "function(input_signature)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (None,)),
-    "function(jit_compile)": Effect(NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)),
-    "function(experimental_compile)": Effect(
-        NO_EFFECT, "inside IPUStrategy a function is always compiled", (None, True)
-    ),
-    "function(autograph)": Effect(NO_DIFFERENCE, "control flow that depends on tensors is an error either way"),
-    "function(reduce_retracing)": Effect(NO_EFFECT, "a function is traced once for each kind of arguments", (False,)),
-    "function(experimental_relax_shapes)": Effect(NO_EFFECT, "a program has fixed shapes", (None, False)),
-    "Session(target)": Effect(NO_EFFECT, "there is one process", ("", None)),
-    "Session(graph)": Effect(NO_DIFFERENCE, "what a session runs knows its graph"),
-    "Session(config)": Effect(NO_EFFECT, "the machine and its devices are simulated", (None,)),
-    "Variable.eval(session)": Effect(NO_DIFFERENCE, "a variable has one value in a process"),
-    "GradientTape(watch_accessed_variables)": Effect(UNSUPPORTED, "all variables are watched; allowed: True", (True,)),
-    "data.Dataset.from_generator(output_shapes)": Effect(NO_EFFECT, "shapes come from the elements", (None,)),
-    "data.Dataset.map(num_parallel_calls)": _THREADS,
-    "data.Dataset.map(deterministic)": _ORDER,
-    "data.Dataset.prefetch(buffer_size)": Effect(NO_DIFFERENCE, "elements are the same; the host's work takes no time"),
-    "data.Dataset.cache(filename)": Effect(NO_EFFECT, "elements are kept in memory", ("",)),
-    "variable_scope(values)": Effect(NO_DIFFERENCE, "it only says which graph is meant"),
-    "variable_scope(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
-    "get_variable(use_resource)": Effect(NO_EFFECT, "all variables are resource variables", (None, True)),
-    "get_variable(collections)": Effect(NO_EFFECT, "there are two collections: all and trainable variables", (None,)),
-    "get_variable(caching_device)": Effect(NO_EFFECT, "variables are on the device", (None,)),
-    "get_variable(validate_shape)": Effect(NO_EFFECT, "shapes are always checked", (True,)),
-    "get_variable(aggregation)": Effect(NO_EFFECT, "replicas are reduced by the optimizer", (None,)),
-    "get_variable(regularizer)": Effect(UNSUPPORTED, "add the term to the loss", (None,)),
-    "train.Optimizer.compute_gradients(gate_gradients)": Effect(NO_DIFFERENCE, "ops of a program have a fixed order"),
-    "train.Optimizer.compute_gradients(aggregation_method)": Effect(NO_DIFFERENCE, "gradients are summed"),
-    "train.Optimizer.compute_gradients(colocate_gradients_with_ops)": Effect(
-        NO_DIFFERENCE, "gradients are on the shard of their forward ops"
-    ),
-    "train.Optimizer.compute_gradients(grad_loss)": Effect(UNSUPPORTED, "multiply the loss instead", (None,)),
-    "train.GradientDescentOptimizer(use_locking)": _LOCKING,
-    "train.MomentumOptimizer(use_locking)": _LOCKING,
-    "train.AdamOptimizer(use_locking)": _LOCKING,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)": _DEVICE,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)": _ONE_REPLICA_COUNT,
     "ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)": Effect(
@@ -83,10 +47,55 @@ _FUNCTIONS: dict[str, Effect] = {
         NO_EFFECT, "the usage is always checked", (True,)
     ),
     "ipu.ipu_strategy.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
-    "ipu.ipu_strategy.IPUStrategyV1(enable_keras_extensions)": Effect(NO_DIFFERENCE, "there is no Keras"),
+    "ipu.ipu_strategy.IPUStrategyV1.run(options)": Effect(NO_EFFECT, "there are no options of a run", (None,)),
+    "ipu.cross_replica_ops.cross_replica_sum(replica_group_size)": _ALL_REPLICAS,
+    "ipu.cross_replica_ops.cross_replica_mean(replica_group_size)": _ALL_REPLICAS,
+    "ipu.cross_replica_ops.assume_equal_across_replicas(inplace)": Effect(
+        NO_DIFFERENCE, "it says whether the compiler copies"
+    ),
+    "ipu.utils.reset_ipu_seed(device)": Effect(NO_EFFECT, "there is one seed", ("/device:IPU:0",)),
+    "ipu.utils.reset_ipu_seed(cpu_device)": _HOST_DEVICE,
+    "ipu.utils.reset_ipu_seed(experimental_identical_replicas)": Effect(
+        UNSUPPORTED, "replicas have random numbers of their own", (False,)
+    ),
+    "ipu.functional_ops.outlined_function(unique_sharding)": Effect(
+        NO_EFFECT, "operands are copied between IPUs where they are needed", (False,)
+    ),
+    "ipu.functional_ops.outlined_function(keep_input_layouts)": _COMPILER._replace(neutral=(None,)),
+    "ipu.nn_ops.softmax(stable)": Effect(NO_DIFFERENCE, "the largest element is always subtracted"),
+    "ipu.nn_ops.multi_conv(options)": Effect(NO_EFFECT, "convolutions are executed one after the other", (None,)),
+    "ipu.normalization_ops.group_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.group_norm(training)": _STATISTICS,
+    "ipu.normalization_ops.layer_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.layer_norm(training)": _STATISTICS,
+    "ipu.normalization_ops.instance_norm(reduction_axes)": _DEPRECATED,
+    "ipu.normalization_ops.instance_norm(training)": _STATISTICS,
+    "ipu.rand_ops.dropout(seed)": Effect(NO_EFFECT, "masks follow from the program's seed", (None,)),
+    "ipu.rand_ops.dropout(ref)": Effect(NO_DIFFERENCE, "the backward pass has the same mask"),
+    "ipu.keras.layers.LSTM(partials_dtype)": Effect(NO_EFFECT, "sums are float32", ("float32",)),
+    "ipu.keras.layers.LSTM(available_memory_proportion_fwd)": _RECURRENT_PLANS,
+    "ipu.keras.layers.LSTM(available_memory_proportion_bwd)": _RECURRENT_PLANS,
+    "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(NO_EFFECT, "a lookup is made at once", (1,)),
+    "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),
+    "ipu.embedding_ops.embedding_lookup(min_encoding_size)": _DEPRECATED._replace(neutral=(0,)),
+    "ipu.embedding_ops.embedding_lookup(partition_strategy)": _DEPRECATED,
+    "ipu.embedding_ops.embedding_lookup(indices_are_sorted)": Effect(NO_EFFECT, "lookups take any order", (False,)),
+    "ipu.control_flow_ops.barrier(insert_barrier_for_gradient)": Effect(
+        NO_EFFECT, "gradients follow their operands", (False,)
+    ),
+    "ipu.autoshard.automatic_sharding(frozen_inference)": Effect(NO_DIFFERENCE, "constants are not placed"),
+    "ipu.scopes.frontend_attribute(attribute_value)": Effect(NO_EFFECT, "a hint to the Poplar compiler"),
+    "ipu.scopes.frontend_attribute(restore_to)": Effect(NO_EFFECT, "a hint to the Poplar compiler", (None,)),
+    "ipu.scopes.stochastic_rounding(override)": Effect(
+        NO_EFFECT, "float16 results are rounded to the nearest value", (False,)
+    ),
     "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),
+    "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)": Effect(
+        UNSUPPORTED, "gradients are reduced over the replicas of the program; allowed: True", (True,)
+    ),
+    "ipu.horovod.allreduce(op)": Effect(NO_DIFFERENCE, "there is one process"),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
     "ipu.config.configure_ipu_system(reset_configuration)": Effect(
         NO_EFFECT, "a new configuration always takes the place of the old one", (True,)
@@ -115,11 +124,7 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _SLICES._replace(neutral=(None, {})),
-    "ipu.pipelining_ops.recomputation_checkpoint(name)": _NAME,
-    "ipu.pipelining_ops.OptimizerFunctionOutput(variables)": Effect(
-        UNSUPPORTED, "it belongs to Keras optimizers; use var_list of compute_gradients_kwargs", (None, (), [])
-    ),
-    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": _CAPTURE,
+    "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": Effect(NO_DIFFERENCE, "stages are differentiated one by one"),
     "ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
     "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
 }

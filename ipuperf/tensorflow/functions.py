@@ -1,211 +1,104 @@
-"""Functions on traced arrays under TensorFlow's names that have rules of TensorFlow's own. Those that have none declare
-their names themselves (:mod:`.library`); :mod:`.nn` has more.
-
-Operands may be arrays, variables, NumPy arrays or Python numbers; host data becomes constants, Python numbers take the
-type of the array beside them. What a program need not compute stays on the host: constants, shapes of host data.
-"""
+"""``tf.function`` on the IPU: each concrete function is a program."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils, polymorphic_function
 
-from ipuperf.functions import arithmetic, networks, reductions, shapes
-from ipuperf.functions.making import many
-from ipuperf.ir import FLOAT32, INT32
+from .graph.markers import is_marker
+from .hosting import ProgramHost
+from .program import TracedProgram
+from .tracer import TracedFunction
 
-from .array import NUMPY_FUNCTIONS, UFUNCS, Array, convert, is_traced, lifted, together
-from .dtypes import as_dtype, host_array
-from .library import MATH
-from .tracing import is_tracing
-
-equal, multiply, negative, reduce_sum = (MATH[name] for name in ("equal", "multiply", "negative", "reduce_sum"))
-
-# -- element-wise ------------------------------------------------------------------------------------------------------
-
-divide = lifted(arithmetic.true_div, "x y", "div")
-where = lifted(arithmetic.where, "condition x y")
-stop_gradient = lifted(arithmetic.detach, "input")
-identity = lifted(arithmetic.identity, "input")
-clip_by_value = lifted(arithmetic.clip, "x clip_value_min clip_value_max")
+_HOSTS: weakref.WeakKeyDictionary[Any, ProgramHost] = weakref.WeakKeyDictionary()
+"""The program of each concrete function, by its graph."""
 
 
-def gelu(features: Any, approximate: bool = True) -> Array:
-    """GELU; the tanh form (PopLibs' own) or with the error function."""
-    return lifted(arithmetic.gelu if approximate else arithmetic.geluerf)(features)
-
-
-def cast(x: Any, dtype: Any) -> Any:
-    """Converted to an element type; host data stays on the host when nothing is being traced."""
-    if not is_traced(x) and not is_tracing():
-        return host_array(x, as_dtype(dtype))
-    return convert(x).astype(dtype)
-
-
-# -- matrix product ----------------------------------------------------------------------------------------------------
-
-
-def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Array:
-    """Matrix product by NumPy's rules, of operands with their last two axes exchanged where asked for."""
-    left, right = together([a, b])
-    return (swap_last(left) if transpose_a else left) @ (swap_last(right) if transpose_b else right)
-
-
-def swap_last(x: Array) -> Array:
-    """The last two axes exchanged."""
-    order = list(range(x.ndim))
-    order[-2:] = order[-1], order[-2]
-    return transpose(x, order)
-
-
-# -- reductions --------------------------------------------------------------------------------------------------------
-
-
-def argmax(input: Any, axis: int = 0, output_type: Any = INT32) -> Array:
-    """Position of the largest element along ``axis``."""
-    return cast(lifted(reductions.argmax)(input, axis), output_type)
-
-
-def argmin(input: Any, axis: int = 0, output_type: Any = INT32) -> Array:
-    """Position of the smallest element along ``axis``."""
-    return cast(lifted(reductions.argmin)(input, axis), output_type)
-
-
-# -- shapes ------------------------------------------------------------------------------------------------------------
-
-transpose = lifted(shapes.transpose, "a perm")
-squeeze = lifted(shapes.squeeze, "input axis")
-concat = lifted(shapes.concat, "values")
-stack = lifted(shapes.stack, "values")
-unstack = lifted(shapes.unstack, "value")
-split = lifted(shapes.split, "value num_or_size_splits")
-broadcast_to = lifted(shapes.expand, "input", "broadcast")
-
-
-def reshape(tensor: Any, shape: Any) -> Any:
-    """In another shape; host data stays on the host when nothing is being traced."""
-    wanted = many(shape)
-    if not is_traced(tensor) and not is_tracing():
-        return host_array(np.reshape(tensor, wanted))
-    array = convert(tensor)
-    return array if array.shape == wanted else array.reshape(wanted)
-
-
-def expand_dims(input: Any, axis: int = -1) -> Any:
-    """With a new axis of length 1."""
-    if not is_traced(input) and not is_tracing():
-        return host_array(np.expand_dims(input, axis))
-    return lifted(shapes.expand_dims)(input, axis)
-
-
-# -- losses and probabilities ------------------------------------------------------------------------------------------
-
-softmax = lifted(networks.softmax, "logits", axis=-1)
-log_softmax = lifted(networks.log_softmax, "logits", axis=-1)
-
-
-def _check_named(what: str, _sentinel: Any, labels: Any, logits: Any) -> None:
-    if _sentinel is not None or labels is None or logits is None:
-        raise ValueError(f"{what}: give labels=... and logits=... by name")
-
-
-def sparse_softmax_cross_entropy_with_logits(
-    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
-) -> Array:
-    """Negative log-likelihood per label of softmaxed logits; labels are class numbers.
+def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a ``tf.function``, or a concrete one, on the IPU now; its results.
 
     Raises:
-        ValueError: positional arguments, or labels or logits missing (as TensorFlow).
+        ValueError: another function.
     """
-    _check_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    return lifted(networks.nll_loss, called="xent", reduction="none")(softmax(logits), labels, name=name)
+    concrete = _concrete(fn, args, kwargs)
+    kind = concrete.function_type
+    bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
+    flat = kind.unpack_inputs(bound)
+    with tf.device("/CPU:0"):
+        found = _host(concrete, len(flat)).run(flat)
+    return kind.pack_output(found)
 
 
-def softmax_cross_entropy_with_logits(
-    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
-) -> Array:
-    """Cross entropy per row between label distributions and softmaxed logits.
-
-    Raises:
-        ValueError: positional arguments, or labels or logits missing (as TensorFlow).
-    """
-    _check_named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    return negative(reduce_sum(multiply(labels, log_softmax(logits)), -1), name=name or "xent")
+def program_of(fn: Any, *args: Any, **kwargs: Any) -> TracedProgram:
+    """The program that a ``tf.function``, or a concrete one, is for such arguments."""
+    concrete = _concrete(fn, args, kwargs)
+    kind = concrete.function_type
+    bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
+    return _host(concrete, len(kind.unpack_inputs(bound))).program
 
 
-def one_hot(indices: Any, depth: int, dtype: Any = FLOAT32) -> Array:
-    """1 at each class number, 0 elsewhere, along a new last axis of length ``depth``."""
-    array = convert(indices)
-    classes = convert(np.arange(depth), dtype=array.dtype, name="classes")
-    return cast(equal(expand_dims(array, -1), classes), dtype)
+def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if isinstance(fn, concrete_function.ConcreteFunction):
+        return fn
+    if isinstance(fn, polymorphic_function.Function):
+        with _not_intercepted():
+            return fn.get_concrete_function(*args, **kwargs)
+    raise ValueError(
+        "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
+        "consider calling strategy.run inside a tf.function."
+    )
 
 
-# -- constants ---------------------------------------------------------------------------------------------------------
+def _host(concrete: Any, arguments: int) -> ProgramHost:
+    """The host's side of the program of a concrete function."""
+    graph = concrete.graph
+    if graph not in _HOSTS:
+        graph._add_control_dependencies = True
+        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
+        _HOSTS[graph] = ProgramHost(TracedProgram(traced, graph.name))
+    return _HOSTS[graph]
 
 
-def constant(value: Any, dtype: Any = None, shape: Sequence[int] | None = None, name: str = "Const") -> Any:
-    """A constant: traced inside a program, host data outside; ``shape`` fills it with one value."""
-    data = host_array(value, dtype)
-    if shape is not None:
-        data = host_array(np.broadcast_to(data, tuple(shape)) if data.size == 1 else data.reshape(tuple(shape)))
-    return convert(np.asarray(data), name=name) if is_tracing() else data
+_call = polymorphic_function.Function.__call__
+_ACTIVE: list[Callable[..., Any] | None] = []
 
 
-def zeros(shape: Sequence[int], dtype: Any = FLOAT32) -> Any:
-    """Zeros."""
-    return constant(np.zeros(shape, as_dtype(dtype).numpy), dtype, name="zeros")
+def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What calling a ``tf.function`` does: one that is compiled runs on the IPU in the scope of a strategy."""
+    run = _ACTIVE[-1] if _ACTIVE else None
+    if run is not None and self._jit_compile and tf.executing_eagerly():
+        return run(self, args, kwargs)
+    try:
+        return _call(self, *args, **kwargs)
+    except tf.errors.OpError:
+        graphs = [found.graph for found in self._list_all_concrete_functions() if self._jit_compile]
+        if not any(is_marker(op) for graph in graphs for op in graph.get_operations()):
+            raise
+    raise RuntimeError(f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy, or by its run")
 
 
-def ones(shape: Sequence[int], dtype: Any = FLOAT32) -> Any:
-    """Ones."""
-    return constant(np.ones(shape, as_dtype(dtype).numpy), dtype, name="ones")
+polymorphic_function.Function.__call__ = _called
 
 
-def zeros_like(x: Any) -> Any:
-    """Zeros in the shape and type of ``x``."""
-    return zeros(x.shape, x.dtype)
+@contextmanager
+def intercepted(run: Callable[..., Any]) -> Iterator[None]:
+    """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``."""
+    _ACTIVE.append(run)
+    try:
+        yield
+    finally:
+        _ACTIVE.pop()
 
 
-def ones_like(x: Any) -> Any:
-    """Ones in the shape and type of ``x``."""
-    return ones(x.shape, x.dtype)
-
-
-# -- NumPy's names -----------------------------------------------------------------------------------------------------
-
-_SAME = """
-    add subtract multiply floor_divide negative maximum minimum exp log sqrt square reciprocal sin cos tanh floor ceil
-    sign equal not_equal greater greater_equal less less_equal logical_and logical_or logical_not"""
-_OTHER = {"remainder": "mod", "power": "pow", "absolute": "abs", "isfinite": "is_finite", "isnan": "is_nan"}
-UFUNCS.update({name: MATH[_OTHER.get(name, name)] for name in (*_SAME.split(), *_OTHER)})
-UFUNCS.update(divide=divide, true_divide=divide, matmul=matmul)
-
-NUMPY_FUNCTIONS.update(
-    matmul=matmul,
-    dot=matmul,
-    sum=MATH["reduce_sum"],
-    mean=MATH["reduce_mean"],
-    max=MATH["reduce_max"],
-    amax=MATH["reduce_max"],
-    min=MATH["reduce_min"],
-    amin=MATH["reduce_min"],
-    prod=MATH["reduce_prod"],
-    argmax=argmax,
-    argmin=argmin,
-    reshape=reshape,
-    transpose=transpose,
-    expand_dims=expand_dims,
-    squeeze=squeeze,
-    concatenate=concat,
-    stack=stack,
-    split=split,
-    where=where,
-    broadcast_to=broadcast_to,
-    zeros_like=zeros_like,
-    ones_like=ones_like,
-    shape=lambda a: a.shape,
-    ndim=lambda a: a.ndim,
-    size=lambda a: a.size,
-)
+@contextmanager
+def _not_intercepted() -> Iterator[None]:
+    _ACTIVE.append(None)
+    try:
+        yield
+    finally:
+        _ACTIVE.pop()

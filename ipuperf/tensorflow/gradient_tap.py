@@ -6,18 +6,47 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import tensorflow as tf
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, Op
 from ipuperf.ops.work import Work
 
-from .array import Array
+from .graph import Resource, resource_of, tensor_of
+from .program import TracedProgram
+from .tracer import TracedFunction
 from .tracing import Frame, use_frame
 
 
+class _MappingFrame(Frame):
+    """The place of a mapping in a gradient graph: variables are the stage's."""
+
+    def __init__(self, program: TracedProgram, builder: GradientBuilder, images: dict[Resource, Tensor]) -> None:
+        super().__init__(program, builder.graph)
+        self._forward = builder
+        self._stage = images
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
+    def read(self, resource: Resource) -> Tensor:
+        """A variable as the stage's forward has it.
+
+        Raises:
+            ValueError: the stage does not use it.
+        """
+        if resource not in self._stage:
+            raise ValueError(
+                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage "
+                "of the gradient does not use"
+            )
+        return self._forward.forward(self._stage[resource])
+
+
 class GradientTap(Op):
-    """Its operand, whose gradient goes through attribute ``mapping`` (``gradient, variable -> gradient``).
+    """Its operand, whose gradient goes through attribute ``mappings``, traced functions of it, one after the other.
 
     It is a name for the operand, not a computation: no work.
     """
@@ -25,8 +54,8 @@ class GradientTap(Op):
     type: ClassVar[str] = "GradientTap"
 
     program = Attribute(ANYTHING)
-    mapping = Attribute(ANYTHING)
-    variable = Attribute(ANYTHING)
+    mappings = Attribute(ANYTHING)
+    images = Attribute(ANYTHING)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -49,10 +78,18 @@ class GradientTap(Op):
         grad = grads[0]
         if grad is None:
             return [None]
-        frame = Frame(self.program, builder.graph)
+        frame = _MappingFrame(self.program, builder, self.images)
         with use_frame(frame):
-            mapped = self.mapping(Array(grad), self.variable)
-        return [frame.get(mapped.tensor)]
+            for mapping in self.mappings:
+                grad = tensor_of(_mapped(mapping, frame, grad), frame)
+        return [grad]
+
+
+def _mapped(mapping: TracedFunction, frame: Frame, grad: Tensor) -> object:
+    """A gradient through one function."""
+    captured = [resource_of(t) if not hasattr(t, "numpy") or t.dtype.name == "resource" else t.numpy()
+                for t in mapping.captured]  # fmt: skip
+    return mapping.build(frame, [grad], captured)[0]
 
 
 def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:

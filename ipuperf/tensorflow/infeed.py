@@ -1,35 +1,128 @@
-"""``IPUInfeedQueue``: feeds elements of a dataset to a program, one per iteration or micro-batch and replica."""
+"""``IPUInfeedQueue``: feeds elements of a ``tf.data`` dataset to a program, one per iteration (or micro-batch) and
+replica."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import script_ops
+
+from ipuperf.ir import Tensor
 from ipuperf.ops import HostLoad, Init
 
-from .array import Array
-from .data import Dataset
 from .effects import EFFECTS
-from .errors import OutOfRangeError
+from .graph import Importer, Value, marker
 from .program import Infeed
-from .state import state
-from .tracing import Frame, Operation, current_frame, is_tracing, leaves, map_structure
+from .tracing import Frame, device_dtype, narrowed
 
 
-class IPUInfeedQueue:
+class Feed:
+    """What feeds elements to programs: a queue, or an iterator of the host.
+
+    Attributes:
+        prefetch_depth: elements that the host prepares ahead of the device.
+    """
+
+    prefetch_depth = 1
+
+    def __init__(self, name: str, specs: Sequence[tf.TensorSpec]) -> None:
+        self._name = name
+        self._specs = list(specs)
+        self._dequeued = False
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next elements: an array ``(count, *shape)`` per tensor of an element."""
+        raise NotImplementedError
+
+    def _stacked(self, count: int, following: Callable[[], Sequence[tf.Tensor]]) -> list[np.ndarray]:
+        """``count`` elements that ``following`` gives one by one."""
+        arrays = [np.empty((count, *spec.shape), spec.dtype.as_numpy_dtype) for spec in self._specs]
+        with context.eager_mode(), tf.device("/CPU:0"):
+            for position in range(count):
+                for array, tensor in zip(arrays, following()):
+                    array[position] = tensor.numpy()
+        return [narrowed(array) for array in arrays]
+
+    def streams(self, frame: Frame, owner: object) -> Infeed:
+        """Streams for the queue in the frame's program, read once per execution of the frame.
+
+        Raises:
+            ValueError: something else reads it in this program, too.
+        """
+        program = frame.program
+        for feed in program.infeeds:
+            if feed.queue is self:
+                if feed.owner is not owner:
+                    raise ValueError(
+                        "An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use"
+                    )
+                feed.count += frame.executions
+                for stream in feed.streams:
+                    stream.transfers = feed.count
+                return feed
+        streams = [
+            program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "h2d", frame.executions)
+            for i, spec in enumerate(self._specs)
+        ]
+        feed = Infeed(self, owner, streams, frame.executions)
+        program.infeeds.append(feed)
+        self._dequeued = True
+        return feed
+
+    def load(self, frame: Frame, owner: object) -> list[Tensor]:
+        """Load an element here; its tensors."""
+        found = []
+        for stream in self.streams(frame, owner).streams:
+            target = frame.create(
+                Init, [], [f"{stream.name}_init"], shape=stream.shape, dtype=stream.dtype, init="undefined"
+            )
+            found.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
+        return found
+
+
+class IteratorFeed(Feed):
+    """An iterator of a ``tf.data`` dataset that a function takes as an argument or captures.
+
+    Attributes:
+        handle: the iterator's, of the run that comes.
+    """
+
+    def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
+        super().__init__("iterator", specs)
+        self.handle: tf.Tensor | None = None
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next elements.
+
+        Raises:
+            tf.errors.OutOfRangeError: there are too few.
+        """
+        types, shapes = [spec.dtype for spec in self._specs], [spec.shape for spec in self._specs]
+        return self._stacked(
+            count, lambda: tf.raw_ops.IteratorGetNext(iterator=self.handle, output_types=types, output_shapes=shapes)
+        )
+
+
+class IPUInfeedQueue(Feed):
     """A queue from a dataset to a program.
 
-    All elements must have the shapes and types of the first one.
-
     Args:
-        dataset: a :class:`~ipuperf.tensorflow.data.Dataset` or anything that can be iterated again and again.
+        dataset: a ``tf.data.Dataset`` whose elements have fixed shapes.
         prefetch_depth: elements that the host prepares ahead of the device (1 to 255, default 1); the largest one of a
             program's queues counts for all of them.
         feed_name: stem of the names of the streams.
         device_ordinal, replication_factor, data_to_prefetch, optimise_latency: without effect.
 
     Raises:
-        TypeError: no dataset; ValueError: an empty dataset, a prefetch depth out of range.
+        TypeError: no dataset. ValueError: its shapes are not fixed, a prefetch depth out of range.
     """
 
     def __init__(
@@ -41,130 +134,164 @@ class IPUInfeedQueue:
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
         optimise_latency: bool = False,
+        **kwargs: Any,
     ) -> None:
         if prefetch_depth is not None and not 1 <= prefetch_depth <= 255:
             raise ValueError(f"prefetch_depth must be between 1 and 255 (both included), it is {prefetch_depth}")
+        if kwargs:
+            raise TypeError(f"IPUInfeedQueue: unknown arguments {', '.join(kwargs)}")
+        if not isinstance(dataset, tf.data.Dataset):
+            raise TypeError(f"IPUInfeedQueue: a tf.data.Dataset is needed, not {dataset!r}")
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)", device_ordinal)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(optimise_latency)", optimise_latency)
-        self._name = feed_name or "infeed"
-        self._dataset = Dataset.of(dataset)
+        self._dataset = dataset
         self.prefetch_depth = 1 if prefetch_depth is None else prefetch_depth
-        first = next(iter(self._dataset), None)
-        if first is None:
-            raise ValueError("IPUInfeedQueue: the dataset has no elements")
-        self._structure = map_structure(lambda a: None, first)
-        self._shapes = [(leaf.shape, leaf.dtype) for leaf in leaves(first)]
+        self._structure = dataset.element_spec
+        super().__init__(feed_name or "infeed", tf.nest.flatten(self._structure))
+        for number, spec in enumerate(self._specs):
+            if not isinstance(spec, tf.TensorSpec):
+                raise TypeError(
+                    f"IPUInfeedQueue: tensor {number} of the dataset's elements is {spec}; dense tensors only"
+                )
+            if not spec.shape.is_fully_defined():
+                raise ValueError(
+                    f"IPUInfeedQueue: tensor {number} of the dataset's elements has shape {spec.shape}, but an IPU "
+                    "program has fixed shapes; batch with drop_remainder=True"
+                )
         self._iterator: Iterator[Any] | None = None
         self._taken = 0
-        self._dequeued = False
-        self.element = first
+        self._lock = threading.RLock()
 
     # -- host --------------------------------------------------------------------------------------------------------
 
     @property
-    def initializer(self) -> Operation:
-        """Starts the dataset at its first element: now in eager mode, otherwise when a session runs it.
+    def initializer(self) -> tf.Operation | None:
+        """Starts the dataset at its first element: now in eager mode, otherwise an operation for a session.
 
-        It starts by itself at the first use, too.
+        In eager mode it starts by itself at the first use, too.
         """
+        if tf.executing_eagerly():
+            self._start(self._dataset)
+            return None
 
-        def start() -> None:
-            self._iterator, self._taken = iter(self._dataset), 0
+        def start(variant: tf.Tensor) -> np.int32:
+            self._start(dataset_ops._VariantDataset(variant, self._structure))
+            return np.int32(0)
 
-        if state().eager:
-            start()
-        return Operation("infeed_initializer", start)
+        started = script_ops.eager_py_func(start, [self._dataset._variant_tensor], Tout=tf.int32, name="infeed_start")
+        return tf.group(started, name="infeed_initializer")
+
+    def _start(self, dataset: tf.data.Dataset) -> None:
+        with self._lock, context.eager_mode(), tf.device("/CPU:0"):
+            self._iterator, self._taken = iter(dataset), 0
+
+    def replace_dataset(self, dataset: tf.data.Dataset) -> None:
+        """Feed another dataset, from its first element on, to the programs made with this queue (not upstream).
+
+        Raises:
+            ValueError: its elements have another structure, other shapes or types.
+        """
+        if dataset.element_spec != self._structure:
+            raise ValueError(
+                f"IPUInfeedQueue: the new dataset's elements are {dataset.element_spec}, those of the queue are "
+                f"{self._structure}"
+            )
+        self._dataset = dataset
+        self._start(dataset)
 
     @property
-    def deleter(self) -> Operation:
-        """Forgets the place in the dataset."""
+    def deleter(self) -> tf.Operation | None:
+        """Forgets the place in the dataset: now in eager mode, otherwise an operation for a session."""
 
-        def forget() -> None:
+        def forget() -> np.int32:
             self._iterator = None
+            return np.int32(0)
 
-        return Operation("infeed_deleter", forget)
+        if tf.executing_eagerly():
+            forget()
+            return None
+        return tf.group(tf.numpy_function(forget, [], tf.int32), name="infeed_deleter")
 
     @property
     def number_of_tuple_elements(self) -> int:
         """How many arguments an element becomes."""
-        return len(self.element) if isinstance(self.element, (tuple, dict)) else 1
+        return len(self._structure) if isinstance(self._structure, (tuple, dict)) else 1
 
     @property
     def dequeued(self) -> bool:
         """Whether a program reads the queue."""
         return self._dequeued
 
-    def next_element(self) -> Any:
-        """The next element of the dataset.
+    @property
+    def element_spec(self) -> Any:
+        """Shapes and types of an element, in the dataset's structure."""
+        return self._structure
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next elements: an array ``(count, *shape)`` per tensor of an element.
 
         Raises:
-            OutOfRangeError: there is none; ValueError: its shapes or types differ from the first element's.
+            tf.errors.OutOfRangeError: there are too few. tf.errors.FailedPreconditionError: the initializer of a queue
+                of a graph has not been run.
         """
-        if self._iterator is None:
-            self._iterator, self._taken = iter(self._dataset), 0
+        with self._lock:
+            if self._iterator is None:
+                if isinstance(self._dataset._variant_tensor, ops.EagerTensor):
+                    self._start(self._dataset)
+                else:
+                    raise tf.errors.FailedPreconditionError(
+                        None, None, f"infeed queue {self._name!r} has not been initialized: run its `initializer` first"
+                    )
+            return self._stacked(count, lambda: tf.nest.flatten(self._next()))
+
+    def _next(self) -> Any:
+        assert self._iterator is not None
         try:
             element = next(self._iterator)
         except StopIteration:
-            raise OutOfRangeError(
+            raise tf.errors.OutOfRangeError(
+                None,
+                None,
                 f"End of sequence: the infeed's dataset has {self._taken} elements and the program wants more; "
-                "repeat() it, or run fewer iterations"
+                "repeat() it, or run fewer iterations",
             ) from None
-        self._check(element)
         self._taken += 1
         return element
 
-    def _check(self, element: Any) -> None:
-        found = [(leaf.shape, leaf.dtype) for leaf in leaves(element)]
-        if len(found) != len(self._shapes):
-            raise ValueError(
-                f"IPUInfeedQueue: element {self._taken} has {len(found)} tensors, element 0 has {len(self._shapes)}"
-            )
-        for index, ((shape, dtype), (first, wanted)) in enumerate(zip(found, self._shapes)):
-            if shape != first or dtype != wanted:
-                raise ValueError(
-                    f"IPUInfeedQueue: element {self._taken}, tensor {index}: shape {shape} {dtype}, but element 0 has "
-                    f"{first} {wanted}; an IPU program has fixed shapes (batch with drop_remainder=True)"
-                )
-
     # -- in a program ------------------------------------------------------------------------------------------------
 
-    def streams(self, frame: Frame) -> Infeed:
-        """Streams for the queue in the frame's program, read once per execution of the frame."""
-        program = frame.program
-        if any(feed.queue is self for feed in program.infeeds):
-            raise ValueError("An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use")
-        streams = [
-            program.stream(f"{self._name}_{i}", leaf.shape, leaf.dtype, "h2d", frame.executions)
-            for i, leaf in enumerate(leaves(self.element))
-        ]
-        feed = Infeed(self, streams, frame.executions)
-        program.infeeds.append(feed)
-        self._dequeued = True
-        return feed
+    def element(self) -> Any:
+        """The next element, in the default graph: tensors in the dataset's structure.
 
-    def load(self, frame: Frame) -> Any:
-        """Load an element here, in the dataset's structure."""
-        arrays = []
-        for stream in self.streams(frame).streams:
-            target = frame.create(
-                Init, [], [f"{stream.name}_init"], shape=stream.shape, dtype=stream.dtype, init="undefined"
+        Raises:
+            RuntimeError: outside of a program.
+        """
+        if not isinstance(ops.get_default_graph(), FuncGraph):
+            raise RuntimeError(
+                "an infeed queue is read inside of a program: by loops.repeat, pipeline or a tf.function"
             )
-            loaded = frame.create(HostLoad, target.outputs, [stream.name], stream=stream)
-            arrays.append(Array(loaded.outputs[0]))
-        return self.pack(arrays)
+        found = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
+        return tf.nest.pack_sequence_as(self._structure, found)
 
-    def pack(self, arrays: list[Any]) -> Any:
-        """``arrays``, one per tensor of an element, in the dataset's structure."""
-        rest = iter(arrays)
-        return map_structure(lambda _: next(rest), self._structure)
+
+class _Dequeue:
+    """An element of a queue where the op stands."""
+
+    def __init__(self, queue: IPUInfeedQueue) -> None:
+        self._queue = queue
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Load it."""
+        assert isinstance(importer.place, Frame)
+        return self._queue.load(importer.place, self)
 
 
 def as_arguments(element: Any) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments that an element becomes: a dictionary with names as keys is named arguments."""
     if isinstance(element, dict) and all(isinstance(key, str) for key in element):
-        return [], element
+        return [], dict(element)
     return (list(element) if isinstance(element, tuple) else [element]), {}
 
 
@@ -176,17 +303,27 @@ class IPUIterator:
 
     def __init__(self, dataset: Any = None, **options: Any) -> None:
         self._infeed_queue = IPUInfeedQueue(dataset, **options)
+        self._infeed_queue.initializer  # noqa: B018
 
     def __iter__(self) -> IPUIterator:
         return self
 
     def __next__(self) -> Any:
-        if is_tracing():
-            return self._infeed_queue.load(current_frame())
+        queue = self._infeed_queue
+        if isinstance(ops.get_default_graph(), FuncGraph):
+            return queue.element()
         try:
-            return self._infeed_queue.next_element()
-        except OutOfRangeError:
+            arrays = queue.take(1)
+        except tf.errors.OutOfRangeError:
             raise StopIteration from None
+        return tf.nest.pack_sequence_as(queue.element_spec, [tf.constant(array[0]) for array in arrays])
+
+    get_next = next = __next__
+
+    @property
+    def element_spec(self) -> Any:
+        """Shapes and types of an element."""
+        return self._infeed_queue.element_spec
 
 
 IPUOwnedIterator = IPUIterator

@@ -11,20 +11,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf.ir import Stream
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
 
-from .array import convert, is_traced
-from .dtypes import HostArray
 from .effects import EFFECTS
-from .state import state
-from .tracing import Operation, current_frame, leaves, map_structure
+from .graph import Importer, Value, marker, tensor_of
+from .tracing import Frame, device_dtype
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -69,15 +69,18 @@ class IPUOutfeedQueue:
 
     def __init__(
         self,
-        feed_name: str | None = None,
         outfeed_mode: IPUOutfeedMode | None = None,
         device_ordinal: int | None = None,
-        replication_factor: int | None = None,
         buffer_depth: int = 3,
         optimise_latency: bool = False,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+        outfeed_all: Any = None,
     ) -> None:
-        if isinstance(feed_name, IPUOutfeedMode):
-            feed_name, outfeed_mode = None, feed_name
+        if isinstance(outfeed_mode, str):  # older releases had the name of the feed first
+            feed_name, outfeed_mode = outfeed_mode, None
+        if outfeed_all is not None:
+            outfeed_mode = IPUOutfeedMode.ALL if outfeed_all else IPUOutfeedMode.LAST
         self._outfeed_mode = outfeed_mode or IPUOutfeedMode.ALL
         if not isinstance(self._outfeed_mode, IPUOutfeedMode):
             raise ValueError(
@@ -92,47 +95,71 @@ class IPUOutfeedQueue:
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(optimise_latency)", optimise_latency)
         self._name = feed_name or "outfeed"
         self._structure: Any = None
-        self._specs: list[tuple[tuple[int, ...], np.dtype]] = []
-        self._programs: list[TracedProgram] = []
+        self._specs: list[tf.TensorSpec] = []
+        self._graphs: list[Any] = []
+        self._programs: list[tuple[TracedProgram, object]] = []
         self._partial: list[deque[np.ndarray]] = []
         self._elements: list[list[np.ndarray]] = []
-        self._received = 0
         self._lock = threading.Condition()
         self._callbacks: list[Callable[[IPUOutfeedQueue], Any]] = []
 
     # -- in a program ------------------------------------------------------------------------------------------------
 
-    def enqueue(self, tensors: Any) -> Operation:
-        """Send an array, or a tuple, list or dictionary of arrays, where the call stands.
+    def enqueue(self, tensors: Any) -> tf.Operation:
+        """Send a tensor, or a tuple, list or dictionary of tensors, where the call stands.
 
         Raises:
-            ValueError: a second enqueue in the same program, or something other than arrays.
+            RuntimeError: outside of a program. ValueError: a second enqueue in the same program, or no tensors.
         """
-        frame = current_frame()
-        streams = self.declare(frame.program, tensors, frame.executions)
-        for index, (leaf, stream) in enumerate(zip(leaves(tensors), streams)):
-            frame.create(OutfeedStore, [convert(leaf).tensor], [], stream=stream, sink=self.sink(index))
-        return Operation("outfeed_enqueue")
+        graph = ops.get_default_graph()
+        if not isinstance(graph, FuncGraph):
+            raise RuntimeError("an outfeed queue is fed inside of a program: in a function that the IPU runs")
+        flat = self.described(tensors)
+        before = len(graph.get_operations())
+        marker("outfeed_enqueue", _Enqueue(self), flat, [])
+        return graph.get_operations()[-1] if len(graph.get_operations()) > before else None
 
-    def declare(self, program: TracedProgram, tensors: Any, executions: int) -> list[Stream]:
-        """Streams for ``tensors`` (arrays, in their structure) in a program that sends them ``executions`` times."""
-        if program in self._programs:
+    def described(self, tensors: Any) -> list[tf.Tensor]:
+        """The tensors of a structure that the default graph enqueues, which becomes that of the queue.
+
+        Raises:
+            ValueError: a second enqueue in the same graph, something other than tensors, keys that are no strings.
+        """
+        graph = ops.get_default_graph()
+        while isinstance(graph.outer_graph, FuncGraph):
+            graph = graph.outer_graph
+        if graph in self._graphs:
             raise ValueError("An outfeed can only be enqueued once.")
         if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
             raise ValueError("Expected all keys in the outfeed dictionary to be strings.")
-        found = leaves(tensors)
-        for leaf in found:
-            if not is_traced(leaf):
+        for leaf in tf.nest.flatten(tensors):
+            if not tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
                 raise ValueError(
-                    "IPUOutfeedQueue Enqueue input needs to be an array, or a tuple, list or dictionary of arrays; it "
+                    "IPUOutfeedQueue Enqueue input needs to be a tensor, or a tuple, list or dictionary of tensors; it "
                     f"holds {leaf!r}"
                 )
-        arrays = [convert(leaf) for leaf in found]
-        self._programs.append(program)
-        self._structure = map_structure(lambda _: None, tensors)
-        self._specs = [(a.shape, a.dtype.numpy) for a in arrays]
-        self._partial = [deque() for _ in arrays]
-        return [program.stream(f"{self._name}_{i}", a.shape, a.dtype, "d2h", executions) for i, a in enumerate(arrays)]
+        structure = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        flat = tf.nest.flatten(structure)
+        self._graphs.append(graph)
+        self._structure = tf.nest.map_structure(lambda _: None, structure)
+        self._specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
+        self._partial = [deque() for _ in flat]
+        return flat
+
+    def declare(self, program: TracedProgram, owner: object, executions: int) -> list[Stream]:
+        """Streams for the tensors of an element in a program that sends them ``executions`` times.
+
+        Raises:
+            ValueError: something else in the program sends to the queue, too.
+        """
+        for known, other in self._programs:
+            if known is program and other is not owner:
+                raise ValueError("An outfeed can only be enqueued once.")
+        self._programs.append((program, owner))
+        return [
+            program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "d2h", executions)
+            for i, spec in enumerate(self._specs)
+        ]
 
     def sink(self, index: int) -> Callable[[np.ndarray], None]:
         """What takes tensor ``index`` of each element, of shape ``(R, *shape)``."""
@@ -146,7 +173,6 @@ class IPUOutfeedQueue:
                 if self._outfeed_mode is IPUOutfeedMode.LAST:
                     self._elements.clear()
                 self._elements.append(element)
-                self._received += 1
                 self._lock.notify_all()
             for callback in self._callbacks:
                 callback(self)
@@ -158,7 +184,7 @@ class IPUOutfeedQueue:
     @property
     def enqueued(self) -> bool:
         """Whether a program has an enqueue."""
-        return bool(self._programs)
+        return bool(self._graphs)
 
     def on_enqueue(self, callback: Callable[[IPUOutfeedQueue], Any]) -> None:
         """Call ``callback(queue)`` after each element that arrives, in the middle of a run (not upstream)."""
@@ -168,8 +194,7 @@ class IPUOutfeedQueue:
         """The elements that have arrived, stacked along a new first axis, in the structure that was enqueued.
 
         Shapes are ``(elements, *shape)``, with several replicas ``(elements, replicas, *shape)``; in mode ``LAST`` the
-        first axis is missing. Without elements it is empty. In graph mode, or before any run, the result is a
-        :class:`Dequeue` that a session runs. ``wait_for_completion`` has no effect: a run has ended when it returns.
+        first axis is missing. Without elements it is empty. In graph mode these are tensors that a session fetches.
 
         Raises:
             ValueError: no program has an enqueue, or nothing has arrived in mode LAST.
@@ -177,56 +202,79 @@ class IPUOutfeedQueue:
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue.dequeue(wait_for_completion)", wait_for_completion)
         if not self.enqueued:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
-        if not state().eager or not self._received:
-            return Dequeue(self)
-        return self.take()
+        if tf.executing_eagerly():
+            found = [tf.constant(v, spec.dtype) for v, spec in zip(self.take(), self._specs)]
+        else:
+            found = tf.numpy_function(
+                self._fetched, [], [spec.dtype for spec in self._specs], stateful=True, name="outfeed_dequeue"
+            )
+            found = list(found) if isinstance(found, (list, tuple)) else [found]
+        return tf.nest.pack_sequence_as(self._structure, found)
 
-    def take(self) -> Any:
-        """:meth:`dequeue` now."""
+    def _fetched(self) -> list[np.ndarray]:
+        return [v.astype(spec.dtype.as_numpy_dtype) for v, spec in zip(self.take(), self._specs)]
+
+    def take(self) -> list[np.ndarray]:
+        """:meth:`dequeue` now: an array per tensor of an element."""
         with self._lock:
             elements = list(self._elements)
             if self._outfeed_mode is IPUOutfeedMode.ALL:
                 self._elements.clear()
-        replicas = self._programs[-1].ir.replication_factor
         if self._outfeed_mode is IPUOutfeedMode.LAST:
             if not elements:
                 raise ValueError("Trying to dequeue an outfeed in mode LAST before any element has arrived.")
-            values = [part if replicas > 1 else part[0] for part in elements[-1]]
-        else:
-            values = [self._stacked(i, [e[i] for e in elements], replicas) for i in range(len(self._specs))]
-        rest = iter(values)
-        return map_structure(lambda _: next(rest).view(HostArray), self._structure)
+            return [part if len(part) > 1 else part[0] for part in elements[-1]]
+        return [self._stacked(spec, [e[i] for e in elements]) for i, spec in enumerate(self._specs)]
 
-    def _stacked(self, index: int, parts: list[np.ndarray], replicas: int) -> np.ndarray:
-        shape, dtype = self._specs[index]
-        if not parts:
-            return np.empty((0, *((replicas,) if replicas > 1 else ()), *shape), dtype)
-        stacked = np.stack(parts)
-        return stacked if replicas > 1 else stacked[:, 0]
+    def _stacked(self, spec: tf.TensorSpec, parts: list[np.ndarray]) -> np.ndarray:
+        if parts:
+            stacked = np.stack(parts)
+            return stacked if stacked.shape[1] > 1 else stacked[:, 0]
+        replicas = self._programs[-1][0].ir.replication_factor if self._programs else 1
+        return np.empty((0, *((replicas,) if replicas > 1 else ()), *spec.shape), spec.dtype.as_numpy_dtype)
 
     def __iter__(self) -> Iterator[Any]:
-        """The elements that have arrived, one by one."""
-        result = self.take()
-        for number in range(min((len(leaf) for leaf in leaves(result)), default=0)):
-            yield map_structure(partial(_element, number), result)
+        """The elements that have arrived, one by one.
+
+        Raises:
+            RuntimeError: in graph mode.
+        """
+        if not tf.executing_eagerly():
+            raise RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode; use dequeue()")
+        stacked = self.take()
+        for number in range(min((len(leaf) for leaf in stacked), default=0)):
+            yield tf.nest.pack_sequence_as(
+                self._structure, [tf.constant(a[number], spec.dtype) for a, spec in zip(stacked, self._specs)]
+            )
 
     @property
-    def deleter(self) -> Operation:
-        """Forgets all elements."""
-        return Operation("outfeed_deleter", self._elements.clear)
+    def deleter(self) -> tf.Operation | None:
+        """Forgets all elements: now in eager mode, otherwise an operation for a session."""
+
+        def forget() -> np.int32:
+            self._elements.clear()
+            return np.int32(0)
+
+        if tf.executing_eagerly():
+            forget()
+            return None
+        return tf.group(tf.numpy_function(forget, [], tf.int32), name="outfeed_deleter")
 
 
-def _element(number: int, stacked: np.ndarray) -> Any:
-    """Element ``number`` of a stack: an array, or a number."""
-    return stacked[number].view(HostArray) if stacked.ndim > 1 else stacked[number]
-
-
-class Dequeue(Operation):
-    """A dequeue that a session (or :meth:`run`, or :meth:`numpy`) carries out."""
+class _Enqueue:
+    """An element sent where the op stands."""
 
     def __init__(self, queue: IPUOutfeedQueue) -> None:
-        super().__init__("outfeed_dequeue", queue.take)
+        self._queue = queue
 
-    def numpy(self) -> Any:
-        """The elements that have arrived."""
-        return map_structure(np.asarray, self.run())
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Store its tensors."""
+        frame = importer.place
+        assert isinstance(frame, Frame)
+        streams = self._queue.declare(frame.program, self, frame.executions)
+        for index, (value, stream) in enumerate(zip(inputs, streams)):
+            frame.create(OutfeedStore, [tensor_of(value, frame)], [], stream=stream, sink=self._queue.sink(index))
+        return []
+
+
+__all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "OutfeedStore"]

@@ -5,38 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .accumulation import GradientAccumulationOptimizerV2, MapGradientOptimizer, Wrapper, innermost, wrappers
-from .array import is_traced
+import tensorflow as tf
+
+from .accumulation import (
+    GradientAccumulationOptimizerV2,
+    IpuOptimizer,
+    MapGradientOptimizer,
+    Optimizer,
+    innermost,
+    wrappers,
+)
 from .devices import PLAN_OPTIONS
 from .effects import EFFECTS
-from .optimizer import Optimizer, check_gradient_options
 
 StageOptions = tuple[dict[str, Any], dict[str, Any]]
 """PopLibs options of matrix products and of convolutions."""
 
 _KNOWN_COMPUTE_GRADIENTS = (
     Optimizer.compute_gradients,
-    Wrapper.compute_gradients,
+    IpuOptimizer.compute_gradients,
     MapGradientOptimizer.compute_gradients,
 )
+_WITHOUT_DIFFERENCE = ("var_list", "gate_gradients", "aggregation_method", "colocate_gradients_with_ops")
+"""Arguments of ``compute_gradients``: the variables, and what gives the same gradients."""
 
 
 class OptimizerFunctionOutput:
     """What an ``optimizer_function`` returns.
 
     Args:
-        opt: the optimiser.
-        loss: an array of the last stage.
+        opt: the optimiser: of version 1 (``tf.compat.v1.train``) or Keras'.
+        loss: a tensor of the last stage.
         compute_gradients_kwargs: ``var_list`` chooses the variables.
         apply_gradients_args, apply_gradients_kwargs: further arguments of ``opt.apply_gradients``.
+        variables: the variables that a Keras optimiser trains; default: all trainable ones of the stages.
+        tape: no effect: stages are differentiated one by one.
 
     Raises:
-        TypeError: one of them has another type. NotImplementedError: Keras V2 and gradient capture options.
+        TypeError: one of them has another type. NotImplementedError: gradient capture, ``grad_loss``.
     """
 
     def __init__(
         self,
-        opt: Optimizer,
+        opt: Any,
         loss: Any,
         compute_gradients_args: tuple[Any, ...] | None = None,
         compute_gradients_kwargs: dict[str, Any] | None = None,
@@ -47,12 +58,12 @@ class OptimizerFunctionOutput:
         gradient_capture_context: Any = None,
         captured_gradient_outfeed: Any = None,
     ) -> None:
-        if not isinstance(opt, Optimizer):
+        if not isinstance(opt, Optimizer) and not callable(getattr(opt, "apply_gradients", None)):
             raise TypeError(
                 "OptimizerFunctionOutput.opt must be a TensorFlow Optimizer or Keras OptimizerV2 object, not "
                 f"{type(opt).__name__}."
             )
-        if not is_traced(loss):
+        if not tf.is_tensor(loss):
             raise TypeError(f"OptimizerFunctionOutput.loss must be a TensorFlow Tensor object, not {loss!r}.")
         for name, value, wanted in (
             ("compute_gradients_args", compute_gradients_args, tuple),
@@ -67,15 +78,33 @@ class OptimizerFunctionOutput:
         EFFECTS.given(
             "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)", captured_gradient_outfeed
         )
-        EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(variables)", variables)
-        check_gradient_options(**{k: v for k, v in (compute_gradients_kwargs or {}).items() if k != "var_list"})
-        check_gradient_options(*(compute_gradients_args or ())[1:])
+        _check_gradient_options(compute_gradients_args or (), compute_gradients_kwargs or {})
         self.opt = opt
         self.loss = loss
         self.compute_gradients_args = compute_gradients_args or ()
         self.compute_gradients_kwargs = compute_gradients_kwargs or {}
         self.apply_gradients_args = apply_gradients_args or ()
         self.apply_gradients_kwargs = apply_gradients_kwargs or {}
+        self.variables = list(variables or ())
+
+    @property
+    def var_list(self) -> list[Any] | None:
+        """The variables that are chosen; None: all trainable ones of the stages."""
+        chosen = self.compute_gradients_kwargs.get("var_list")
+        if chosen is None and self.compute_gradients_args:
+            chosen = self.compute_gradients_args[0]
+        return list(chosen) if chosen is not None else self.variables or None
+
+
+def _check_gradient_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """NotImplementedError for arguments of ``compute_gradients`` that would change the gradients."""
+    named = {**dict(zip((*_WITHOUT_DIFFERENCE, "grad_loss"), args)), **kwargs}
+    changing = [name for name, value in named.items() if name not in _WITHOUT_DIFFERENCE and value is not None]
+    if changing:
+        raise NotImplementedError(
+            f"OptimizerFunctionOutput: compute_gradients({', '.join(changing)}): stages are differentiated one by one; "
+            "multiply the loss instead"
+        )
 
 
 class PipelineStageOptions:
@@ -135,15 +164,15 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
             f"optimizer_function returned {output!r}; an instance of pipelining_ops.OptimizerFunctionOutput is needed"
         )
     for one in (*wrappers(output.opt), innermost(output.opt)):
-        if type(one).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS:
+        if isinstance(one, Optimizer) and type(one).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS:
             raise NotImplementedError(
-                f"optimizer {one.name!r} has a compute_gradients of its own, which pipelines cannot call: stages are "
-                "differentiated one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
+                f"optimizer {one.get_name()!r} has a compute_gradients of its own, which pipelines cannot call: stages "
+                "are differentiated one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
             )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):
             raise ValueError(
                 "Since pipelined models always implement gradient accumulation, no gradient accumulation optimizer "
-                f"should be used in combination with pipelining; {wrapper.name} wraps the optimizer here"
+                f"should be used in combination with pipelining; {wrapper.get_name()} wraps the optimizer here"
             )
     return output

@@ -1,87 +1,139 @@
-"""An optimiser as the update rule of a pipeline (:class:`ipuperf.pipelines.UpdateRule`)."""
+"""An optimiser as the update rule of a pipeline (:class:`ipuperf.pipelines.UpdateRule`): the parts of its traced
+``apply_gradients``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import tensorflow as tf
 
 from ipuperf import ir as _ir
+from ipuperf.ops import CopyVarUpdate
 
-from .accumulation import innermost
-from .array import Array
-from .optimizer import Hyper, Optimizer
-from .tracing import Frame, use_frame
+from .graph import Resource, Value, resource_of
+from .program import spec_of
+from .tracer import TracedFunction
+from .tracing import Frame, narrowed, use_frame
+from .update_slices import Slicer, UpdateSlice, elementwise
 
 if TYPE_CHECKING:
     from .program import TracedProgram
-    from .variables import Variable
 
 
-class BoundVariable:
-    """A variable as an optimiser sees it in the weight update: with sharded state it is the replica's shard."""
-
-    def __init__(self, handle: Variable, weight: _ir.Tensor) -> None:
-        self.name, self.op_name = handle.name, handle.op_name
-        self.trainable = handle.trainable
-        self.shape, self.dtype = weight.shape, weight.dtype
-        self._weight = weight
-
-    def as_array(self) -> Array:
-        """The value."""
-        return Array(self._weight)
-
-
-@dataclass
-class VariableUpdate:
-    """What an optimiser needs to update one variable.
+class UpdateFrame(Frame):
+    """The place of the update of one variable: variables are the tensors that the pipeline gives.
 
     Attributes:
-        variable: the weight in the update graph.
-        state: its state.
-        scalars: hyper-parameters by name.
-        used: whether the update has been made.
+        tensors: by variable.
+        written: variables that have been changed.
     """
 
-    variable: _ir.Tensor
-    state: Mapping[str, _ir.Tensor]
-    scalars: Mapping[str, _ir.Tensor]
-    used: bool = False
+    def __init__(self, program: TracedProgram, graph: _ir.Graph, tensors: Mapping[Resource, _ir.Tensor]) -> None:
+        super().__init__(program, graph)
+        self.tensors = tensors
+        self.written: set[Resource] = set()
+        self.reduced = True
 
-    def hyper(self, optimizer: Optimizer) -> dict[str, Hyper]:
-        """The optimiser's hyper-parameters."""
-        return {name: self.scalars[name] for name in optimizer.hyper_parameters()}
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
+    def read(self, resource: Resource) -> _ir.Tensor:
+        """The tensor of a variable."""
+        return self.tensors[resource]
+
+    def assign(self, resource: Resource, value: _ir.Tensor) -> None:
+        """Copy a value into the tensor of a variable."""
+        self.written.add(resource)
+        target = self.tensors[resource]
+        self.create(CopyVarUpdate, [target, value], [f"{target.name}_assigned"])
+
+    def in_place(self, resource: Resource) -> _ir.Tensor | None:
+        """The tensor of a variable, which is changed."""
+        self.written.add(resource)
+        return self.tensors[resource]
 
 
 class PipelineRule:
-    """The update rule of ``optimizer``.
+    """The update rule of an optimiser.
 
     Args:
-        values: functions that give the present value of each hyper-parameter.
-        arguments: further arguments of ``apply_gradients``.
+        update: its traced ``apply_gradients``.
+        variables: the trained variables.
+        name: the optimiser's, for errors.
+        values: functions that give the present value of tensors from outside, by their identity.
+        sharded: states are divided among the replicas.
     """
 
     def __init__(
         self,
         program: TracedProgram,
-        optimizer: Optimizer,
-        values: Mapping[str, Callable[[], float]],
-        arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {}),
+        update: TracedFunction,
+        variables: Sequence[Resource],
+        name: str,
+        values: Mapping[int, Callable[[], float]],
+        sharded: bool,
     ) -> None:
         self._program = program
-        self._optimizer = optimizer
+        self._traced = update
+        self._name = name
         self._values = values
-        self._arguments = arguments
+        self._slicer = Slicer(update, variables, name)
+        self._slices = {s.variable: s for s in self._slicer.slices}
+        if sharded:
+            self._check_elementwise()
+        self.keys: dict[str, Resource] = {}
+
+    def _check_elementwise(self) -> None:
+        """NotImplementedError for an update that a shard of a variable cannot make for itself."""
+        for part in self._slicer.slices:
+            found = elementwise(part, tuple(spec_of(part.variable).shape))
+            if found is not None:
+                raise NotImplementedError(
+                    f"replicated_optimizer_state_sharding: optimizer {self._name!r} has an op that needs the whole "
+                    f"variable ({found.name!r}, {found.type}), but each replica updates a shard"
+                )
+
+    def _key(self, resource: Resource) -> str:
+        """A name for a variable, by which :attr:`keys` finds it again."""
+        name = self._program.name_of(resource)
+        while self.keys.setdefault(name, resource) != resource:
+            name += "_"
+        return name
 
     def state(self, variable: _ir.Variable) -> Mapping[str, np.ndarray]:
-        """The optimiser's initial slots."""
-        return innermost(self._optimizer).slot_values(variable)
+        """The other variables that the update of a variable changes (their values come with each run)."""
+        part = self._slices[self._program.resource(variable)]
+        return {self._key(resource): _zeros(resource) for resource in part.state}
+
+    def _numbers(self, part: UpdateSlice) -> dict[str, tuple[tf.Tensor, Resource | None]]:
+        """Inputs of the update's graph that a part reads and nobody changes, by name."""
+        found: dict[str, tuple[tf.Tensor, Resource | None]] = {}
+        for inside in part.numbers.values():
+            outside = self._slicer.outside(inside)
+            if outside.dtype == tf.resource:
+                resource = resource_of(outside)
+                if resource != part.variable and resource not in part.state:
+                    found[self._key(resource)] = inside, resource
+            elif id(outside) in self._values:
+                found[f"number_{id(outside)}"] = inside, None
+        return found
 
     def scalars(self) -> Mapping[str, float]:
-        """The hyper-parameters' present values."""
-        return {name: value() for name, value in self._values.items()}
+        """Numbers that updates read: of variables (their values come with each run) and from outside."""
+        found: dict[str, float] = {}
+        for part in self._slicer.slices:
+            for name, (inside, resource) in self._numbers(part).items():
+                if resource is not None and spec_of(resource).shape.rank:
+                    raise NotImplementedError(
+                        f"pipeline: the update of optimizer {self._name!r} reads variable "
+                        f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its "
+                        "own state nor a number"
+                    )
+                found[name] = 0.0 if resource is not None else self._values[id(self._slicer.outside(inside))]()
+        return found
 
     def build(
         self,
@@ -96,11 +148,33 @@ class PipelineRule:
         Raises:
             ValueError: it does not update the variable.
         """
-        frame = Frame(self._program, weight.graph)
-        frame.update = VariableUpdate(weight, state, scalars)
-        variable = BoundVariable(self._program.handle(parameter), weight)
-        positional, named = self._arguments
+        part = self._slices[self._program.resource(parameter)]
+        numbers = self._numbers(part)
+        tensors = {part.variable: weight, **{self.keys[name]: tensor for name, tensor in state.items()}}
+        given: dict[int, _ir.Tensor] = {}
+        for name, (inside, resource) in numbers.items():
+            if resource is None:
+                given[id(inside)] = scalars[name]
+            else:
+                tensors[resource] = scalars[name]
+        frame = UpdateFrame(self._program, weight.graph, tensors)
+        captured: list[Value] = [
+            given.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
+        ]
         with use_frame(frame):
-            self._optimizer.apply_gradients([(Array(gradient), variable)], *positional, **named)
-        if not frame.update.used:
-            raise ValueError(f"optimizer {self._optimizer.name!r}: apply_gradients did not update {variable.name!r}")
+            self._traced.build(frame, [gradient] * len(self._traced.arguments), captured, [], part.operations)
+        if part.variable not in frame.written:
+            raise ValueError(
+                f"optimizer {self._name!r}: apply_gradients did not update {self._program.name_of(part.variable)!r}"
+            )
+
+    def _value(self, outside: tf.Tensor) -> Value:
+        """What the update captures and is not a number of the pipeline: handles, data."""
+        if outside.dtype == tf.resource:
+            return resource_of(outside)
+        return outside.numpy() if hasattr(outside, "numpy") else None
+
+
+def _zeros(resource: Resource) -> np.ndarray:
+    spec = spec_of(resource)
+    return narrowed(np.zeros(spec.shape, spec.dtype.as_numpy_dtype))

@@ -1,19 +1,22 @@
-"""A traced program: the Ir with its variables, arguments, queues and results, and its execution.
+"""A program: the Ir that a graph of TensorFlow becomes, its variables, arguments, queues and results, and its runs.
 
-A program is traced when it is compiled and completed at its first run, when the configuration is known: the number of
-replicas is the number of IPUs of the device over the number of shards, rounded up to a power of two
-(``docs/reference/pipelines.md`` 2.1). Simplifications: arguments and variables that the host has changed reach
-the device between runs, outside of the simulated time; results that a program returns are those of replica 0.
+The graph is imported at the first run, when the configuration is known: the number of replicas is the number of IPUs of
+the device over the number of shards, rounded up to a power of two (``docs/reference/pipelines.md`` 2.1).
+Simplifications: arguments and variables reach the device between runs, outside of the simulated time; results that a
+program returns, and variables that it changes, are those of replica 0.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
@@ -21,24 +24,30 @@ from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
 from . import devices
-from .array import Array, convert
-from .dtypes import HostArray, as_dtype, to_host
+from .graph import Resource, Value, resource_of, tensor_of
 from .state import state
-from .tracing import Frame, Operation, leaves, map_structure, use_frame
+from .tracer import TracedFunction
+from .tracing import Frame, narrowed, use_frame
 
 if TYPE_CHECKING:
     from ipuperf.pipelines import Pipeline
 
-    from .infeed import IPUInfeedQueue
-    from .variables import Variable
+    from .infeed import Feed, IteratorFeed
 
 
 @dataclass
 class Infeed:
-    """A queue that the program reads: its streams, how many elements per replica a run takes, and further sets of
-    streams that carry the same elements to other readers (concurrent pipeline stages)."""
+    """A queue that the program reads.
 
-    queue: IPUInfeedQueue
+    Attributes:
+        owner: what reads it.
+        streams: one per tensor of an element.
+        count: how many elements per replica a run takes.
+        copies: further sets of streams that carry the same elements to other readers (concurrent pipeline stages).
+    """
+
+    queue: Feed
+    owner: object
     streams: list[_ir.Stream]
     count: int
     copies: list[list[_ir.Stream]] = field(default_factory=list)
@@ -48,40 +57,34 @@ class Infeed:
         return [self.streams[index], *(copy[index] for copy in self.copies)]
 
 
-@dataclass
-class Result:
-    """Streams that come back with a run, in a structure whose leaves are indices (None where there was no array)."""
-
-    structure: Any = None
-    streams: list[_ir.Stream] = field(default_factory=list)
-
-
 class TracedProgram:
-    """A program under construction or complete.
+    """A program, not yet imported or complete.
 
     Args:
+        traced: the function's graph.
         name: name in reports.
 
     Attributes:
         ir: the program.
         main: frame of its main graph.
-        arguments: main-graph variables that hold the arguments of the traced function.
+        arguments: main-graph variables that hold the arguments of the function.
         deferred: what is built when the number of replicas is known.
         executable: None before the first run.
         pipeline: the built pipeline, if the program has one and has run.
+        iterators: those of the host that the program reads.
+        unreduced: names of variables that are updated by gradients of the replica alone.
     """
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, traced: TracedFunction, name: str | None = None) -> None:
         self.name = name or "program"
+        self.traced = traced
         self.ir = _ir.Ir()
         self.main = Frame(self, self.ir.main_graph)
         self.arguments: list[_ir.Variable] = []
         self.infeeds: list[Infeed] = []
         self.deferred: list[Callable[[], None]] = []
         self.before_run: list[Callable[[], None]] = []
-        self.result = Result()
         self.executable: Executable | None = None
-        self.changed: set[Variable] = set()
         self.unreduced: list[str] = []
         self.minimum_shards = 1
         self.pipeline_default_mapping = False
@@ -89,58 +92,74 @@ class TracedProgram:
         self.matmul_options: dict[str, Any] = {}
         self.convolution_options: dict[str, Any] = {}
         self.pipeline: Pipeline | None = None
-        self._variables: dict[Variable, _ir.Variable] = {}
-        self._seen: dict[Variable, int] = {}
+        self.seed_number = (traced.graph.seed or 0) + state().random_seed
+        self._results: list[_ir.Stream | np.ndarray] = []
+        self.iterators: dict[Resource, IteratorFeed] = {}
+        self._held: dict[Resource, list[_ir.Variable]] = {}
+        self._changed: dict[Resource, None] = {}
+        self._names: dict[Resource, str] = {}
         self._seeds: list[_ir.Variable] = []
+        self._replica_number: _ir.Variable | None = None
         self._random_keys = itertools.count()
+        self._running = threading.RLock()
 
-    # -- tracing -----------------------------------------------------------------------------------------------------
+    # -- what it uses ------------------------------------------------------------------------------------------------
 
-    def trace(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        """Trace ``function(*arguments)`` into the main graph; its arrays become results."""
-        with use_frame(self.main):
-            arrays = [self.argument(value, f"arg{i}") for i, value in enumerate(arguments)]
-            outputs = function(*arrays)
-            self._store_results(outputs)
+    @property
+    def feeds(self) -> list[tf.Tensor]:
+        """Tensors of the graph around the function that it uses and that are not known before a run."""
+        return [t for t in self.traced.captured if _known(t) is None and t.dtype != tf.resource]
 
-    def argument(self, value: Any, name: str) -> Any:
-        """A main-graph variable that holds an argument, which may change from run to run."""
-        from .variables import Variable
+    @property
+    def handles(self) -> list[tf.Tensor]:
+        """Handles of the variables and iterators that the function uses: those of outside, then those of arguments (in
+        the function's graph)."""
+        return [t for t in [*self.traced.captured, *self.traced.arguments] if t.dtype == tf.resource]
 
-        if isinstance(value, Variable):
-            return value
-        spec = getattr(value, "default", None)
-        data = to_host(value if spec is None else spec)
-        variable = self.data(name, data)
-        self.arguments.append(variable)
-        return Array(variable)
+    def know(self, variables: Sequence[Any]) -> None:
+        """Learn the names of TensorFlow's variables."""
+        self._names.update((resource_of(v.handle), v.name.rpartition(":")[0] or v.name) for v in variables)
+
+    def name_of(self, resource: Resource) -> str:
+        """A variable's name."""
+        if resource in self._names:
+            return self._names[resource]
+        return resource.handle.op.name if hasattr(resource.handle, "graph") else f"variable_{len(self._held)}"
+
+    def variable(self, resource: Resource, offload: bool = False) -> _ir.Variable:
+        """The main-graph variable of TensorFlow's variable; a new one lives in Streaming Memory if ``offload`` says so
+        and it is large enough."""
+        if resource not in self._held:
+            spec = spec_of(resource)
+            variable = self.data(self.name_of(resource), np.zeros(spec.shape, spec.dtype.as_numpy_dtype))
+            if offload and variable.spec.bytes >= devices.minimum_remote_bytes(state().config):
+                variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
+            if _ir.CONTEXT.ipus:
+                variable.ipu = _ir.CONTEXT.ipus[-1]
+            self._held[resource] = [variable]
+        return self._held[resource][0]
+
+    def resource(self, variable: _ir.Variable) -> Resource:
+        """TensorFlow's variable of a main-graph variable."""
+        return next(r for r, held in self._held.items() if variable in held)
+
+    def hold(self, resource: Resource, variable: _ir.Variable) -> None:
+        """A further main-graph variable that has the value of TensorFlow's variable."""
+        self._held.setdefault(resource, []).append(variable)
+
+    def changes(self, resource: Resource) -> None:
+        """The program gives TensorFlow's variable other values."""
+        self._changed[resource] = None
 
     def data(self, name: str, value: np.ndarray) -> _ir.Variable:
         """A new main-graph variable with the same value on all replicas."""
-        graph = self.ir.main_graph
-        spec = _ir.TensorSpec(tuple(value.shape), as_dtype(value.dtype))
+        graph, value = self.ir.main_graph, narrowed(value)
+        spec = _ir.TensorSpec(tuple(value.shape), _ir.dtype_of(value))
         with _ir.CONTEXT.detached():
             name = graph.tensor_id(name)
         variable = _ir.Variable(name, spec, graph, value.copy(), self.ir.grouping())
         graph.add(variable)
         return variable
-
-    def variable(self, handle: Variable, offload: bool = False) -> _ir.Variable:
-        """The main-graph variable of a user's variable; a new one lives in Streaming Memory if ``offload`` says so and
-        it is large enough."""
-        if handle not in self._variables:
-            variable = self.data(handle.op_name, handle.numpy())
-            if offload and variable.spec.bytes >= devices.minimum_remote_bytes(state().config):
-                variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
-            if _ir.CONTEXT.ipus:
-                variable.ipu = _ir.CONTEXT.ipus[-1]
-            self._variables[handle] = variable
-            self._seen[handle] = handle.version
-        return self._variables[handle]
-
-    def handle(self, variable: _ir.Variable) -> Variable:
-        """The user's variable of a main-graph variable."""
-        return next(h for h, v in self._variables.items() if v is variable)
 
     def seed(self, name: str) -> _ir.Variable:
         """A new seed: ``uint32`` of shape (2,), another one on each replica, kept from run to run."""
@@ -148,35 +167,31 @@ class TracedProgram:
         self._seeds.append(seed)
         return seed
 
+    def iterator(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> IteratorFeed:
+        """What feeds elements of an iterator of the host."""
+        from .infeed import IteratorFeed
+
+        return self.iterators.setdefault(resource, IteratorFeed(specs))
+
+    def replica_number(self) -> _ir.Variable:
+        """A variable that holds the number of the replica."""
+        if self._replica_number is None:
+            self._replica_number = self.data("replica", np.zeros((), np.int32))
+        return self._replica_number
+
     def random_key(self) -> int:
-        """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of tracing."""
+        """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of the import."""
         return next(self._random_keys)
 
-    def stream(self, name: str, shape: Sequence[int], dtype: Any, direction: str, count: int) -> _ir.Stream:
+    def stream(self, name: str, shape: Sequence[int], dtype: _ir.DType, direction: str, count: int) -> _ir.Stream:
         """A new host stream of which a run moves ``count`` slices."""
         graph = self.ir.main_graph
         with _ir.CONTEXT.detached():
             name = graph.tensor_id(name)
-        stream = _ir.Stream(name, _ir.TensorSpec(tuple(shape), as_dtype(dtype)), graph, direction)
+        stream = _ir.Stream(name, _ir.TensorSpec(tuple(int(n) for n in shape), dtype), graph, direction)
         stream.transfers = count
         graph.add(stream)
         return stream
-
-    def assign(self, frame: Frame, handle: Variable, value: Any) -> Operation:
-        """Set a variable where the frame is now.
-
-        Raises:
-            TypeError, ValueError: another type or shape.
-        """
-        array = convert(value, Array(self.variable(handle)))
-        if array.dtype != handle.dtype or array.shape != handle.shape:
-            raise ValueError(
-                f"variable {handle.name!r} is {handle.shape} {handle.dtype.name}; a value of {array.shape} "
-                f"{array.dtype.name} was assigned"
-            )
-        frame.create(_k.CopyVarUpdate, [self.variable(handle), array.tensor], [f"{handle.op_name}_assigned"])
-        self.changed.add(handle)
-        return Operation(f"{handle.op_name}/Assign")
 
     def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
         """Attributes of products and convolutions: the options of the active pipeline stage over those of the
@@ -188,29 +203,18 @@ class TracedProgram:
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
         return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
 
-    def _store_results(self, outputs: Any) -> None:
-        def store(value: Any) -> int | None:
-            if value is None or isinstance(value, Operation):
-                return None
-            array = convert(value)
-            stream = self.stream("result", array.shape, array.dtype, "d2h", 1)
-            with _ir.CONTEXT.detached():
-                self.main.create(_k.HostStore, [array.tensor], [], stream=stream)
-            self.result.streams.append(stream)
-            return len(self.result.streams) - 1
-
-        self.result.structure = map_structure(store, outputs)
-
-    # -- completion --------------------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> Executable:
-        """Complete the program for the configuration in force, once.
+        """Import and complete the program for the configuration in force, once.
 
         Raises:
-            ValueError: the shards do not divide the IPUs, or replicas are updated without a cross-replica optimiser.
+            GraphError: an op that the IPU does not have. ValueError: the shards do not divide the IPUs, or replicas are
+                updated without a cross-replica optimiser.
         """
         if self.executable is not None:
             return self.executable
+        self._import()
         shards = devices.power_of_two(max(self.minimum_shards, ipus_per_replica(self.ir)))
         replicas = devices.replicas(state().config, self.device, shards)
         if replicas > 1 and self.unreduced:
@@ -237,6 +241,47 @@ class TracedProgram:
         self.executable.evaluator.load_variables()
         return self.executable
 
+    def _import(self) -> None:
+        traced = self.traced
+        self.know(traced.variables)
+        with use_frame(self.main):
+            values = [self._argument(t, f"arg{i}") for i, t in enumerate(traced.arguments)]
+            captured = [self._capture(t) for t in traced.captured]
+            for value in traced.build(self.main, values, captured):
+                self._results.append(self._result(value))
+
+    def _argument(self, tensor: tf.Tensor, name: str) -> Value:
+        """A main-graph variable that holds an argument, which may change from run to run; a variable or an iterator.
+
+        Raises:
+            ValueError: its shape is not fixed.
+        """
+        if tensor.dtype == tf.resource:
+            return resource_of(tensor)
+        if not tensor.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape"
+            )
+        variable = self.data(name, np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype))
+        self.arguments.append(variable)
+        return variable
+
+    def _capture(self, tensor: tf.Tensor) -> Value:
+        """What the function uses of outside: a variable, data, or a tensor of the graph around it: an argument."""
+        if tensor.dtype == tf.resource:
+            return resource_of(tensor)
+        known = _known(tensor)
+        return self._argument(tensor, tensor.op.name) if known is None else known
+
+    def _result(self, value: Value) -> _ir.Stream | np.ndarray:
+        if isinstance(value, np.ndarray):
+            return value
+        tensor = tensor_of(value, self.main)
+        stream = self.stream("result", tensor.shape, tensor.dtype, "d2h", 1)
+        with _ir.CONTEXT.detached():
+            self.main.create(_k.HostStore, [tensor], [], stream=stream)
+        return stream
+
     def _set_io_tiles_aside(self) -> None:
         """Tiles set aside for I/O do not compute; nothing is placed on them."""
         config = state().config
@@ -260,78 +305,67 @@ class TracedProgram:
                     op.attributes["group"] = group
         for number, seed in enumerate(self._seeds):
             seed.grouping = self.ir.grouping(1, 1)
-            words = np.random.SeedSequence([state().seed, number]).generate_state(2 * replicas).reshape(replicas, 2)
-            seed.data = words if replicas > 1 else words[0]
+            words = np.random.SeedSequence([self.seed_number, number]).generate_state(2 * replicas)
+            seed.data = words.reshape(replicas, 2) if replicas > 1 else words
+        if self._replica_number is not None and replicas > 1:
+            self._replica_number.grouping = self.ir.grouping(1, 1)
+            self._replica_number.data = np.arange(replicas, dtype=np.int32)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def run(self, arguments: Sequence[Any] | None = None) -> Any:
-        """Execute the program once; what the traced function returned, as host arrays.
+    def run(
+        self, arguments: Sequence[Any], variables: Sequence[Any], number: Callable[[Resource], int]
+    ) -> tuple[list[np.ndarray], dict[Resource, np.ndarray]]:
+        """Execute the program once.
+
+        Args:
+            arguments: values of the function's arguments (handles left out), then of the tensors of outside that are
+                arguments.
+            variables: present values of the variables that it uses.
+            number: which of ``variables`` is that of a resource.
+
+        Returns:
+            The values of the results, and those of the variables that it has changed.
 
         Raises:
             ValueError: arguments of another number, shape or type.
-            OutOfRangeError: an infeed's dataset has too few elements.
+            tf.errors.OutOfRangeError: an infeed's dataset has too few elements.
         """
-        executable = self.finish()
-        if arguments is not None:
-            self._set_arguments(arguments)
-        for action in self.before_run:
-            action()
-        self._load_changes()
-        inputs = self._take_inputs()
-        for handle in self.changed:
-            handle._owner = self
-        outputs = executable.run(inputs)
+        with self._running:
+            executable = self.finish()
+            inputs = self._take_inputs()
+            self._load(arguments, variables, number)
+            for action in self.before_run:
+                action()
+            outputs = executable.run(inputs)
+            results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
+            return results, self._changes()
 
-        def fetch(index: int | None) -> HostArray | None:
-            return None if index is None else np.asarray(outputs[self.result.streams[index]][0, 0]).view(HostArray)
-
-        return map_structure(fetch, self.result.structure)
-
-    def _set_arguments(self, values: Sequence[Any]) -> None:
-        if len(values) != len(self.arguments):
-            raise ValueError(f"{self.name}: {len(values)} arguments given, the program takes {len(self.arguments)}")
-        for variable, value in zip(self.arguments, values):
-            self.write(variable, to_host(value, variable.dtype))
-
-    def write(self, variable: _ir.Variable, value: np.ndarray) -> None:
-        """Set a main-graph variable on host and device.
-
-        Raises:
-            ValueError: another shape.
-        """
-        if value.shape != variable.shape:
-            raise ValueError(f"{self.name}: {variable.id!r} has shape {variable.shape}, got {value.shape}")
-        variable.data[...] = value
-        if self.executable is not None:
-            self.executable.evaluator.variables[variable][...] = value
-
-    def _load_changes(self) -> None:
-        """Bring variables that the host or another program has changed to the device."""
+    def _load(self, arguments: Sequence[Any], variables: Sequence[Any], number: Callable[[Resource], int]) -> None:
+        """Bring arguments and variables to the device."""
+        if len(arguments) != len(self.arguments):
+            raise ValueError(f"{self.name}: {len(arguments)} arguments given, the program takes {len(self.arguments)}")
+        loaded = []
+        for variable, value in zip(self.arguments, arguments):
+            loaded.append(self._set(variable, np.asarray(value)))
+        for resource, held in self._held.items():
+            value = np.asarray(variables[number(resource)])
+            loaded += [self._set(variable, value) for variable in held]
         assert self.executable is not None
-        for handle, variable in self._variables.items():
-            if handle._owner is not None and handle._owner is not self:
-                handle._owner.store_variables()
-            if handle.version != self._seen[handle] and handle._owner is None:
-                variable.data = handle._value.copy()
-                if variable.remote is None:
-                    np.copyto(self.executable.evaluator.variables[variable], handle._value)
-                else:
-                    self.executable.evaluator.store_variables(v for v in self.ir.variables() if v is not variable)
-                    self.executable.evaluator.load_variables()
-                self._seen[handle] = handle.version
+        self.executable.evaluator.load_variables(loaded)
 
-    def store_variables(self) -> None:
-        """Bring the variables that the program changes to the host."""
-        if self.executable is None:
-            return
-        stale = [h for h in self.changed if h._owner is self]
-        self.executable.evaluator.store_variables([self._variables[h] for h in stale])
-        for handle in stale:
-            handle._value = self._variables[handle].data.copy()
-            handle._owner = None
-            handle.version += 1
-            self._seen[handle] = handle.version
+    def _set(self, variable: _ir.Variable, value: np.ndarray) -> _ir.Variable:
+        if value.shape != variable.data.shape:
+            raise ValueError(f"{self.name}: {variable.id!r} has shape {variable.data.shape}, got {value.shape}")
+        np.copyto(variable.data, value, casting="unsafe")
+        return variable
+
+    def _changes(self) -> dict[Resource, np.ndarray]:
+        """Values of the variables that the program changes."""
+        assert self.executable is not None
+        first = {resource: self._held[resource][0] for resource in self._changed}
+        self.executable.evaluator.store_variables(first.values())
+        return {resource: variable.data for resource, variable in first.items()}
 
     def _take_inputs(self) -> dict[_ir.Stream, np.ndarray]:
         """Elements of the infeeds for one run: element ``t * R + r`` goes to step t of replica r."""
@@ -340,14 +374,32 @@ class TracedProgram:
         wanted = set(self.executable.evaluator.required_inputs())
         inputs: dict[_ir.Stream, np.ndarray] = {}
         for feed in self.infeeds:
-            elements = [leaves(feed.queue.next_element()) for _ in range(feed.count * replicas)]
+            arrays = feed.queue.take(feed.count * replicas)
             for index, first in enumerate(feed.streams):
                 readers = [stream for stream in feed.streams_of(index) if stream in wanted]
                 if not readers:
                     continue
-                flat = np.empty((len(elements), *first.shape), first.dtype.numpy)
-                for position, element in enumerate(elements):
-                    flat[position] = element[index]
-                array = flat.reshape(feed.count, replicas, *first.shape)
+                array = np.asarray(arrays[index], first.dtype.numpy).reshape(feed.count, replicas, *first.shape)
                 inputs.update((stream, array) for stream in readers)
         return inputs
+
+
+def _known(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a tensor that is known before a run."""
+    if tensor.dtype == tf.resource:
+        return None
+    found = tensor.numpy() if hasattr(tensor, "numpy") else tf.get_static_value(tensor)
+    return None if found is None else np.asarray(found)
+
+
+def spec_of(resource: Resource) -> tf.TensorSpec:
+    """Shape and type of a variable.
+
+    Raises:
+        ValueError: its shape is not fixed.
+    """
+    data = resource_variable_ops.get_eager_safe_handle_data(resource.handle).shape_and_type[0]
+    shape = tf.TensorShape(data.shape)
+    if not shape.is_fully_defined():
+        raise ValueError(f"a variable of an IPU program needs a fixed shape, not {shape}")
+    return tf.TensorSpec(shape, tf.as_dtype(data.dtype))

@@ -1,4 +1,5 @@
-"""Tracing the stages of a pipeline into the stage graphs that :mod:`ipuperf.pipelines` takes.
+"""The stages of a pipeline: traced into graphs of TensorFlow, then imported into the stage graphs of
+:mod:`ipuperf.pipelines`.
 
 What a stage passes on unchanged is connected to where it comes from, so no stage keeps what it only hands through; it
 is still copied from IPU to IPU in every step, as upstream.
@@ -6,18 +7,21 @@ is still copied from IPU to IPU in every step, as upstream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from ipuperf.ir import UINT32, Constant, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
-from .array import Array, convert
-from .infeed import IPUInfeedQueue, as_arguments
+from .graph import GraphError, Resource, Value, tensor_of
+from .infeed import IPUInfeedQueue
 from .pipeline_model import StageOptions
 from .program import Infeed
-from .tracing import Frame, Operation, leaves, map_structure, use_frame
+from .tracer import TracedFunction
+from .tracing import Frame, use_frame
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -32,17 +36,21 @@ class StageLink:
 
 
 class StageFrame(Frame):
-    """A stage's graph: variables come in as data, everything else only as an argument.
+    """A stage's graph: variables come in as data, everything else only as an argument; nothing changes in place.
 
     Attributes:
         sources: where each graph input comes from.
         checkpoints: tensors given to ``recomputation_checkpoint``.
+        assigned: the values that the stage gives to variables.
     """
+
+    differentiated = True
 
     def __init__(self, program: TracedProgram, number: int, executions: int) -> None:
         super().__init__(program, program.ir.create_graph(f"stage_{number}"), None, executions)
         self.sources: dict[Tensor, Source | StageLink] = {}
         self.checkpoints: list[Tensor] = []
+        self.assigned: dict[Resource, Tensor] = {}
 
     def add_argument(self, spec: TensorSpec, name: str, source: Source | StageLink) -> Tensor:
         """A new graph input."""
@@ -59,11 +67,26 @@ class StageFrame(Frame):
         if isinstance(tensor, Constant):
             return super().capture(tensor)
         if not isinstance(tensor, Variable) or tensor in self.program.arguments:
-            raise ValueError(
-                f"Trying to capture the tensor {tensor.id} which is not a resource. This tensor needs to be passed as "
-                "either part of the `input` or `infeed_queue` of the pipeline."
-            )
+            raise ValueError(not_a_resource(tensor.id))
         return self.add_argument(tensor.spec, tensor.name.replace("/", "_"), Data(tensor))
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
+    def read(self, resource: Resource) -> Tensor:
+        """The variable, or the value that the stage has given to it."""
+        return self.assigned[resource] if resource in self.assigned else super().read(resource)
+
+    def assign(self, resource: Resource, value: Tensor) -> None:
+        """The variable's value after the stage."""
+        self.program.variable(resource)
+        self.program.changes(resource)
+        self.assigned[resource] = value
+
+    def in_place(self, resource: Resource) -> Tensor | None:
+        """Nothing changes in place."""
+        return None
 
     def seed(self) -> Tensor:
         """The stage's random seed."""
@@ -72,136 +95,148 @@ class StageFrame(Frame):
         return self._seed
 
 
+def not_a_resource(name: str) -> str:
+    """The message for a tensor from outside that a stage uses."""
+    return (
+        f"Trying to capture the tensor {name} which is not a resource. This tensor needs to be passed as "
+        "either part of the `input` or `infeed_queue` of the pipeline."
+    )
+
+
 @dataclass
-class StagePart:
-    """A traced stage function.
+class TracedStage:
+    """One function of a stage in a graph of TensorFlow.
 
     Attributes:
         stage, device: its place.
-        outputs: the arrays that it returned, in their structure.
+        wanted: tensors of its graph that are needed besides its results.
+    """
+
+    traced: TracedFunction
+    stage: int
+    device: int
+    wanted: list[tf.Tensor] = field(default_factory=list)
+
+
+@dataclass
+class StagePart:
+    """An imported stage function.
+
+    Attributes:
+        values: by the identity of TensorFlow's tensors.
+        results: what it returned.
     """
 
     frame: StageFrame
     stage: int
     device: int
-    outputs: Any = None
+    values: dict[int, Tensor]
+    results: list[Tensor]
 
 
-class StageTracer:
-    """Traces the stages of one pipeline in order.
+class StageImporter:
+    """Imports the stages of one pipeline in order.
 
     Args:
         program: the program.
         executions: micro-batches in a run.
+        outside: values of what the stages capture, by the identity of TensorFlow's tensors.
     """
 
-    def __init__(self, program: TracedProgram, executions: int) -> None:
+    def __init__(self, program: TracedProgram, executions: int, outside: dict[int, Value]) -> None:
         self.program = program
         self.executions = executions
         self.parts: list[StagePart] = []
+        self._outside = outside
 
     def first(
         self,
-        functions: Sequence[Callable[..., Any]],
-        devices: Sequence[int],
-        inputs: Sequence[Array],
+        stages: Sequence[TracedStage],
+        inputs: Sequence[Value],
         infeed_queue: IPUInfeedQueue | None,
+        owner: object,
         options: StageOptions,
     ) -> list[StagePart]:
         """Stage 0: arguments are ``inputs`` and an element of the queue; concurrent functions all get them."""
-        made = []
+        made: list[StagePart] = []
         feed: Infeed | None = None
-        for function, device in zip(functions, devices):
-            part = self._open(0, device)
-            arguments = [self._fixed(part, array, i) for i, array in enumerate(inputs)]
-            positional, named = list[Any](), dict[str, Any]()
+        for stage in stages:
+            frame = StageFrame(self.program, stage.stage, self.executions)
+            arguments = [self._fixed(frame, value, i) for i, value in enumerate(inputs)]
             if infeed_queue is not None:
                 if feed is None:
-                    feed = infeed_queue.streams(part.frame)
+                    feed = infeed_queue.streams(frame, owner)
                     streams = feed.streams
                 else:
                     streams = [
                         self.program.stream(s.name, s.shape, s.dtype, "h2d", self.executions) for s in feed.streams
                     ]
                     feed.copies.append(streams)
-                loaded = [Array(part.frame.add_argument(s.spec, s.name, HostInput(s))) for s in streams]
-                positional, named = as_arguments(infeed_queue.pack(loaded))
-            self._trace(part, function, [*arguments, *positional], named, options)
-            made.append(part)
+                arguments += [frame.add_argument(s.spec, s.name, HostInput(s)) for s in streams]
+            made.append(self._import(stage, frame, arguments, options))
         return made
 
     def following(
-        self,
-        stage: int,
-        functions: Sequence[Callable[..., Any]],
-        devices: Sequence[int],
-        links: Sequence[StageLink],
-        options: StageOptions,
+        self, stages: Sequence[TracedStage], links: Sequence[StageLink], options: StageOptions
     ) -> list[StagePart]:
         """A later stage: arguments are the results of the stage before."""
         made = []
-        for function, device in zip(functions, devices):
-            part = self._open(stage, device)
-            arguments = [self._received(part, link, i) for i, link in enumerate(links)]
-            self._trace(part, function, arguments, {}, options)
-            made.append(part)
+        for stage in stages:
+            frame = StageFrame(self.program, stage.stage, self.executions)
+            arguments = [self._received(frame, link, i) for i, link in enumerate(links)]
+            made.append(self._import(stage, frame, arguments, options))
         return made
 
-    def _open(self, stage: int, device: int) -> StagePart:
-        part = StagePart(StageFrame(self.program, stage, self.executions), stage, device)
-        self.parts.append(part)
-        return part
-
-    def _fixed(self, part: StagePart, array: Array, index: int) -> Array:
+    def _fixed(self, frame: StageFrame, value: Value, index: int) -> Value:
         """An argument of the pipeline: a constant or an argument of the program."""
-        tensor = array.tensor
-        if isinstance(tensor, Constant):
-            return Array(part.frame.graph.constant(tensor.data, tensor.dtype, tensor.name))
-        if not isinstance(tensor, Variable):
+        if not isinstance(value, Tensor) or isinstance(value, Constant):
+            return value
+        if not isinstance(value, Variable):
             raise NotImplementedError(
-                f"pipeline: input {index} ({tensor.id}) is computed before the pipeline; inputs can be host data, "
+                f"pipeline: input {index} ({value.id}) is computed before the pipeline; inputs can be host data, "
                 "arguments of the compiled function, or variables"
             )
-        return Array(part.frame.add_argument(tensor.spec, tensor.name.replace("/", "_"), Data(tensor)))
+        return frame.add_argument(value.spec, value.name.replace("/", "_"), Data(value))
 
-    def _received(self, part: StagePart, link: StageLink, index: int) -> Array:
+    def _received(self, frame: StageFrame, link: StageLink, index: int) -> Tensor:
         tensor = link.tensor
         if isinstance(tensor, Constant):
-            return Array(part.frame.graph.constant(tensor.data, tensor.dtype, tensor.name))
-        return Array(part.frame.add_argument(tensor.spec, f"input_{index}", link))
+            return frame.graph.constant(tensor.data, tensor.dtype, tensor.name)
+        return frame.add_argument(tensor.spec, f"input_{index}", link)
 
-    def _trace(
-        self,
-        part: StagePart,
-        function: Callable[..., Any],
-        positional: Sequence[Any],
-        named: dict[str, Any],
-        options: StageOptions,
-    ) -> None:
-        program = self.program
+    def _import(
+        self, stage: TracedStage, frame: StageFrame, arguments: Sequence[Value], options: StageOptions
+    ) -> StagePart:
+        program, traced = self.program, stage.traced
+        program.know(traced.variables)
         kept = program.matmul_options, program.convolution_options
         program.matmul_options, program.convolution_options = options
+        wanted = [*traced.tensors, *stage.wanted]
         try:
-            with use_frame(part.frame):
-                part.outputs = _arrays(part.frame, function(*positional, **named))
+            with use_frame(frame):
+                captured = [self._outside[id(t)] for t in traced.captured]
+                found = traced.build(frame, list(arguments), captured, wanted)
+                tensors = [tensor_of(value, frame) for value in found]
+        except ValueError as error:
+            raise GraphError(f"stage {stage.stage}: {error}") from error
         finally:
             program.matmul_options, program.convolution_options = kept
+        values = {id(t): tensor for t, tensor in zip(wanted, tensors)}
+        self.parts.append(StagePart(frame, stage.stage, stage.device, values, tensors[: len(traced.tensors)]))
+        return self.parts[-1]
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
     def links(self, parts: Sequence[StagePart]) -> list[StageLink]:
-        """Results of a stage, those of concurrent functions one after the other.
+        """Results of a stage, those of concurrent functions one after the other."""
+        return [StageLink(self.parts.index(part), tensor) for part in parts for tensor in part.results]
 
-        Raises:
-            TypeError: a dictionary, which the next stage could not take as arguments.
-        """
-        found = []
-        for part in parts:
-            if isinstance(part.outputs, dict):
-                raise TypeError(f"stage {part.stage} returns a dictionary; only the last stage of an inference may")
-            number = self.parts.index(part)
-            found += [StageLink(number, array.tensor) for array in leaves(part.outputs)]
-        return found
+    def part_of(self, tensor: tf.Tensor) -> tuple[int, Tensor] | None:
+        """Number of the part that has a tensor of TensorFlow's among its values, and the value."""
+        for number, part in enumerate(self.parts):
+            if id(tensor) in part.values:
+                return number, part.values[id(tensor)]
+        return None
 
     def origin(self, link: StageLink) -> StageLink:
         """Where a value that stages only pass on comes from."""
@@ -218,8 +253,10 @@ class StageTracer:
     def connect(self) -> dict[Tensor, Source]:
         """Sources of all graph inputs, with links as activations; last stage first: only what is used counts."""
         resolved: dict[Tensor, Source] = {}
-        for part in reversed(self.parts):
+        for number, part in reversed(list(enumerate(self.parts))):
             graph = part.frame.graph
+            for value in part.frame.assigned.values():
+                self.output(StageLink(number, value))
             used = {t for op in graph.ops for t in op.inputs} | set(graph.outputs)
             for tensor in list(graph.inputs):
                 source = part.frame.sources[tensor]
@@ -240,16 +277,11 @@ class StageTracer:
                 part.stage,
                 order[part.device],
                 [resolved[t] for t in part.frame.graph.inputs],
+                updates={
+                    part.frame.graph.outputs.index(value): self.program.variable(resource)
+                    for resource, value in part.frame.assigned.items()
+                },
                 checkpoints=tuple(part.frame.checkpoints) if checkpoints else (),
             )
             for part in self.parts
         ]
-
-
-def _arrays(frame: StageFrame, outputs: Any) -> Any:
-    """What a stage returned, as arrays of its graph: one, a list, or a dictionary; operations are left out."""
-    if outputs is None or isinstance(outputs, Operation):
-        return []
-    if isinstance(outputs, (list, tuple)):
-        outputs = [o for o in outputs if o is not None and not isinstance(o, Operation)]
-    return map_structure(lambda value: Array(frame.get(convert(value).tensor)), outputs)

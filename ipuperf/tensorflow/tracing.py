@@ -1,28 +1,40 @@
-"""Where a traced function's ops go: frames (graphs under construction) and the stack of them.
+"""Where imported ops go: frames, the graphs of a program under construction.
 
 A :class:`Frame` is the main graph of a program, the body of a loop, a pipeline stage or a weight update. Ops of a frame
-are ordered as they are written. A frame that uses a tensor of a frame around it captures it as a graph input: variables
+are ordered as they are made. A frame that uses a tensor of a frame around it captures it as a graph input: variables
 by reference, everything else by value; constants are copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.ir import CONTEXT, Builder, Constant, DType, Graph, Op, Tensor, Variable
-from ipuperf.ir.builder import OpT
-from ipuperf.ops import IncrementModInplace, IpuCopy, Loop
+import numpy as np
+import tensorflow as tf
 
-from .dtypes import to_host
+from ipuperf.ir import CONTEXT, Constant, DType, Graph, Op, Tensor, Variable
+from ipuperf.ir.builder import OpT
+from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
+from ipuperf.pipelines.remote import remote_load, remote_store
+
+from .attributes import phase_of, shard_of
+from .collectives import reduces
+from .graph import Place, Resource, Value
+from .graph.values import DTYPES
 
 if TYPE_CHECKING:
     from .program import TracedProgram
 
 
-class Frame(Builder):
-    """The op maker of a graph that is traced: its ops run as they are written.
+_CHANGES = ("Assign", "Resource")
+"""How the types of ops begin that change a variable, or read one where it is."""
+_UPDATES = ("ResourceApply", "ResourceSparseApply")
+
+
+class Frame(Place):
+    """The op maker of a graph that is built: its ops run as they are written.
 
     Attributes:
         program: the program that it belongs to.
@@ -31,9 +43,10 @@ class Frame(Builder):
         executions: how often it runs in one run of the program.
         captured: tensors of outer frames that became inputs, in order of these inputs.
         accumulation: gradient accumulation of the optimisers in a loop body (see ``accumulation.py``), or None.
-        update: in the weight update of a pipeline, the state and hyper-parameters of the variable being updated.
-        reduced: whether gradients have been reduced over the replicas.
         offload: optimiser state that is first used here lives in Streaming Memory.
+        reduced: gradients that come in have been reduced over the replicas.
+        reduced_before: accumulated gradients were reduced before they were added up.
+        loaded: what has been loaded of variables in Streaming Memory.
     """
 
     def __init__(self, program: TracedProgram, graph: Graph, outer: Frame | None = None, executions: int = 1) -> None:
@@ -45,9 +58,10 @@ class Frame(Builder):
         self.images: dict[Tensor, Tensor] = {}
         self.last: Op | None = None
         self.accumulation: Any = None
-        self.update: Any = None
-        self.reduced = False
         self.offload = False
+        self.reduced = False
+        self.reduced_before = False
+        self.loaded: dict[Resource, Tensor] = {}
         self._seed: Tensor | None = None
 
     def get(self, tensor: Tensor) -> Tensor:
@@ -101,7 +115,7 @@ class Frame(Builder):
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
         """A constant of a type that the IPU has."""
-        return self.graph.constant(to_host(value, dtype), name=name)
+        return self.graph.constant(narrowed(np.asarray(value), dtype), name=name)
 
     def bring(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the IPU of the active shard: itself, or a copy between IPUs."""
@@ -118,78 +132,110 @@ class Frame(Builder):
                 self.graph.constrain(self.last, op)
             self.last = op
 
+    # -- what the importer asks (:class:`.graph.Place`) ----------------------------------------------------------------
+
+    @contextmanager
+    def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> Iterator[None]:
+        """Shard and phase of an op while it is imported; what changes a variable is where the variable is."""
+        phase, handles = phase_of(op), [value for value in operands if isinstance(value, Resource)]
+        shard = self.shard(op, handles if op.type.startswith(_CHANGES) else [])
+        if op.type.startswith(_UPDATES) and not self._reduces(op):
+            self.program.unreduced.append(self.program.name_of(handles[0]))
+        with ExitStack() as stack:
+            if shard is not None:
+                stack.enter_context(CONTEXT.on_ipu(shard))
+            if phase is not None:
+                stack.enter_context(CONTEXT.phase(phase))
+            yield
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """The shard of an op: that of the variable that it changes, or the one that it was made on."""
+        return (self.program.variable(changed[0], self.offload).ipu or 0) if changed else shard_of(op)
+
+    def _reduces(self, op: tf.Operation) -> bool:
+        """Whether the gradient of an update has been reduced over the replicas."""
+        return self.reduced or self.reduced_before or any(reduces(tensor) for tensor in op.inputs)
+
+    def read(self, resource: Resource) -> Tensor:
+        """The variable's tensor; of one in Streaming Memory what has been loaded."""
+        variable = self.program.variable(resource, self.offload)
+        if variable.remote is None:
+            return self.get(variable)
+        if resource not in self.loaded:
+            with CONTEXT.on_ipu(variable.ipu or 0):
+                self.loaded[resource] = remote_load(*variable.remote, variable.name.rpartition("/")[2])
+        return self.loaded[resource]
+
+    def assign(self, resource: Resource, value: Tensor) -> None:
+        """Copy a value into the variable."""
+        self.program.changes(resource)
+        target, variable = self.read(resource), self.program.variable(resource)
+        with CONTEXT.on_ipu(variable.ipu or 0):
+            found = self.create(CopyVarUpdate, [target, value], [f"{variable.name}_assigned"]).outputs[0]
+            if variable.remote is not None and not self.offload:
+                remote_store(*variable.remote, found)
+
+    def in_place(self, resource: Resource) -> Tensor | None:
+        """The variable's tensor, which is changed; None for one in Streaming Memory outside of a weight update."""
+        self.program.changes(resource)
+        found = self.read(resource)
+        return found if self.offload or self.program.variable(resource).remote is None else None
+
+    def store_loaded(self) -> None:
+        """Bring what has been loaded from Streaming Memory back there."""
+        for resource, tensor in self.loaded.items():
+            variable = self.program.variable(resource)
+            assert variable.remote is not None
+            with CONTEXT.on_ipu(variable.ipu or 0):
+                remote_store(*variable.remote, tensor)
+        self.loaded = {}
+
+    def next_element(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> Sequence[Tensor]:
+        """The next element of an iterator of the host, loaded here."""
+        feed = self.program.iterator(resource, specs)
+        return feed.load(self, feed)
+
     def seed(self) -> Tensor:
         """A random seed (``uint32``, shape (2,)) that is another one in each execution of the frame and replica."""
         if self._seed is None:
             variable = self.program.seed(f"{self.graph.name or 'main'}_seed")
-            op = self.create(IncrementModInplace, [variable], ["seed"], increment=1, modulus=(1 << 32) - 1)
+            with CONTEXT.on_ipu(0):
+                op = self.create(IncrementModInplace, [variable], ["seed"], increment=1, modulus=(1 << 32) - 1)
             self._seed = op.outputs[0]
         return self._seed
 
+    def random_key(self) -> int:
+        """A number that tells random ops of the program apart."""
+        return self.program.random_key()
+
     def inner(self, stem: str, executions: int) -> Frame:
-        """A new graph that this frame will execute."""
+        """A new graph that this frame will execute, so often in a run of the program."""
         return Frame(self.program, self.program.ir.create_graph(stem), self, executions)
-
-
-def is_tracing() -> bool:
-    """Whether a function is being traced."""
-    return bool(CONTEXT.builders) and isinstance(CONTEXT.builder, Frame)
-
-
-def current_frame() -> Frame:
-    """The innermost frame.
-
-    Raises:
-        RuntimeError: nothing is being traced.
-    """
-    frame = CONTEXT.builder if CONTEXT.builders else None
-    if not isinstance(frame, Frame):
-        raise RuntimeError(
-            "no IPU program is being traced: call this inside a function that is given to ipu_compiler.compile, "
-            "IPUStrategy.run, loops.repeat or pipelining_ops.pipeline"
-        )
-    return frame
 
 
 @contextmanager
 def use_frame(frame: Frame) -> Iterator[Frame]:
-    """Make ``frame`` the innermost one."""
+    """Make ``frame`` the active builder."""
     with CONTEXT.building(frame):
         yield frame
 
 
-def map_structure(function: Callable[[Any], Any], value: Any) -> Any:
-    """``function`` of each leaf of nested tuples, lists and dicts, in the same structure."""
-    if isinstance(value, dict):
-        return {k: map_structure(function, v) for k, v in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_structure(function, v) for v in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(map_structure(function, v) for v in value)
-    return function(value)
+def narrowed(value: np.ndarray, dtype: DType | None = None) -> np.ndarray:
+    """Host data in a type that the IPU has: of 64-bit types the 32-bit one, or ``dtype``."""
+    if dtype is not None:
+        return np.asarray(value, dtype.numpy)
+    return value.astype(_NARROWED[value.dtype.name]) if value.dtype.name in _NARROWED else value
 
 
-def leaves(value: Any) -> list[Any]:
-    """The leaves of nested tuples, lists and dicts, in order."""
-    found: list[Any] = []
-    map_structure(found.append, value)
-    return found
+def device_dtype(dtype: tf.DType) -> DType:
+    """The IPU's type for one of TensorFlow's.
 
-
-class Operation:
-    """What has no value but an effect: an enqueue, a weight update, a pipeline, an initialiser.
-
-    Effects of traced code happen where the code stands, so an operation need not be returned to take place. ``run`` is
-    what a session does with it.
+    Raises:
+        TypeError: there is none.
     """
+    if dtype not in DTYPES:
+        raise TypeError(f"Unsupported data type {dtype.name}: the IPU has {', '.join(d.name for d in DTYPES)}")
+    return DTYPES[dtype]
 
-    def __init__(self, name: str, action: Callable[[], Any] | None = None) -> None:
-        self.name = name
-        self._action = action
 
-    def run(self) -> Any:
-        """Do what the operation does on the host; nothing for operations inside a program."""
-        return None if self._action is None else self._action()
-
-    def __repr__(self) -> str:
-        return f"<Operation {self.name!r}>"
+_NARROWED = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32}

@@ -244,7 +244,7 @@ def tables() -> dict[str, dict[str, Effect]]:
 
 def _with_default(name: str, row: Effect) -> Effect:
     """A row of ``IPUConfig`` with the attribute's default among the values that ask for nothing else."""
-    from ipuperf.tensorflow.python.ipu.config import IPUConfig
+    from ipuperf.tensorflow.config import IPUConfig
 
     defaults = IPUConfig().to_dict()
     attribute = name.removeprefix("ipu.config.IPUConfig.")

@@ -1,21 +1,15 @@
-"""``docs/adding-an-optimiser.md``, followed to the letter: its optimiser trains, in PopTorch and in TensorFlow."""
+"""``docs/adding-an-optimiser.md``, followed to the letter: its optimiser trains in PopTorch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import ipuperf.tensorflow as tf
 from ipuperf.functions import updates
-from ipuperf.tensorflow.optimizer import Optimizer
-from ipuperf.tensorflow.python import ipu
-from ipuperf.tensorflow.python.ipu import loops
-from ipuperf.tensorflow.state import isolated
 
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```",
@@ -70,29 +64,3 @@ def test_it_trains_a_model_of_poptorch(names: dict[str, Any], monkeypatch: pytes
     for x in X:
         training(torch.from_numpy(x))
     np.testing.assert_allclose(module.w.detach().numpy(), expected(), rtol=1e-5, atol=1e-6)
-
-
-def test_it_trains_a_loop_of_tensorflow(names: dict[str, Any]) -> None:
-    class Signum(Optimizer):
-        name = "Signum"
-
-        def hyper_parameters(self) -> Mapping[str, Any]:
-            return {"learning_rate": RATE, "momentum": MOMENTUM}
-
-        def slot_values(self, variable: Any) -> dict[str, np.ndarray]:
-            return {"momentum": np.zeros(variable.shape, np.float32)}
-
-        def rule(self) -> Any:
-            return names["SignMomentum"]()
-
-    with isolated():
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices((X,)).repeat())
-        made = []
-
-        def body(x: Any) -> None:
-            w = tf.get_variable("w", initializer=W)
-            made.append(w)
-            Signum().minimize(tf.reduce_sum(tf.square(tf.matmul(x, w))) * 0.5)
-
-        ipu.ipu_compiler.compile(lambda: loops.repeat(STEPS, body, [], infeed)).run()
-        np.testing.assert_allclose(made[0].numpy(), expected(), rtol=1e-5, atol=1e-6)

@@ -36,6 +36,13 @@ def test_tables_are_up_to_date(name: str, tables: ModuleType) -> None:
     assert tables.updated(text) == text, "python docs/tables.py --write"
 
 
+def test_the_table_of_tensorflows_operations_is_up_to_date(tables: ModuleType) -> None:
+    pytest.importorskip("tensorflow")
+    text = (DOCS / "tensorflow-operations.md").read_text(encoding="utf-8")
+    assert tables.needs_tensorflow(text)
+    assert tables.updated(text) == text, "python docs/tables.py --write"
+
+
 def test_every_op_module_with_costs_of_low_confidence_is_named() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in (DOCS.parent / "ipuperf" / "ops").glob("*.py")}
     flag = re.compile(r"low_confidence=(?!low_confidence)|_seeds\(.*True\)")

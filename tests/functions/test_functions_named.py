@@ -9,12 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ipuperf
 from ipuperf.functions.naming import names_in
-from ipuperf.tensorflow import library
 
 ROOM = Path(ipuperf.__file__).parent
 
@@ -49,22 +47,20 @@ from .making import make, many
 from .naming import named
 
 
-@named(aten="logsumexp", tensorflow="reduce_logsumexp(input_tensor)")
+@named(aten="logsumexp")
 def logsumexp(t: "Tensor", axis=None, keepdims: bool = False) -> "Tensor":
     """Logarithm of the sum of exponentials."""
     return make(ReduceLogSumExp, t, axes=many(axis), keepdims=keepdims)
 '''
 
 LACKED = """
-import ipuperf.popxl.ops, ipuperf.tensorflow as tf
+import ipuperf.popxl.ops
 assert "logsumexp" not in ipuperf.popxl.ops.__all__
-assert not hasattr(tf.math, "reduce_logsumexp")
 """
 
 PROGRAM = """
 import numpy as np
-from ipuperf import popxl, tensorflow as tf
-from ipuperf.tensorflow.python import ipu
+from ipuperf import popxl
 
 X = np.linspace(-3, 200, 12, dtype=np.float32).reshape(3, 4)
 TOTAL = np.logaddexp.reduce(X, 1)
@@ -88,17 +84,6 @@ with popxl.Session(ir, "ipu_hw") as session:
     found = session.run()
 near(found[streams[0]], TOTAL), near(found[streams[1]], SHARE)
 
-
-def slopes(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        total = tf.reduce_logsumexp(x, 1)
-    return total, tape.gradient(total, x)
-
-
-total, slope = ipu.ipu_compiler.compile(slopes, [X]).run()
-near(total, TOTAL), near(slope, SHARE)
-assert tf.math.reduce_logsumexp is tf.reduce_logsumexp
 """
 
 TORCH = """
@@ -155,11 +140,11 @@ def extended(lacking: Path) -> Path:
     return lacking
 
 
-def test_logsumexp_is_in_popxl_and_tensorflow_with_its_gradient() -> None:
+def test_logsumexp_is_in_popxl_with_its_gradient() -> None:
     runs("EXPECTED = {'ReduceLogSumExp'}" + PROGRAM)
 
 
-def test_a_new_op_in_two_files_is_in_popxl_and_tensorflow(extended: Path) -> None:
+def test_a_new_op_in_two_files_is_in_popxl(extended: Path) -> None:
     runs("EXPECTED = {'ReduceLogSumExp'}" + PROGRAM, extended)
 
 
@@ -183,16 +168,3 @@ def test_aten_names_are_pytorchs_and_declared_once() -> None:
     families = (aten.aten_elementwise, aten.aten_reduce, aten.aten_shape, aten.aten_products, aten.aten_norms)
     for family in families:
         assert not family.HANDLERS.keys() & set(names), "a name that a function declares stands in a table too"
-
-
-def test_tensorflow_names_are_declared_once() -> None:
-    texts = [text for text, _ in names_in("tensorflow")]
-    names = [text.partition("(")[0].rpartition(".")[2] for text in texts]
-    assert len(names) == len(set(names)) > 40
-    assert library.MATH.keys() | library.NN.keys() == set(names)
-
-
-def test_a_declaration_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "names_in", lambda vocabulary: [("keras.swish(x)", np.exp)])
-    with pytest.raises(ValueError, match=r"exp: 'keras.swish\(x\)' is no declaration; allowed: \[math.\|nn.\]name"):
-        library._declared()

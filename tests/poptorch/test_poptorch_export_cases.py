@@ -114,6 +114,22 @@ def test_several_losses_may_end_in_one(stages: Any) -> None:
     check_against_torch(stages, model, exported, list(loss_arguments()), model(*loss_arguments()))
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x, y: F.cross_entropy(x, y) + x.mean(), "aten::add"),
+        (lambda x, y: F.cross_entropy(x, y, reduction="none").mean(), "aten::mean"),
+        (lambda x, y: (F.cross_entropy(x, y), x.mean()), ""),
+        (lambda x, y: poptorch.identity_loss(F.cross_entropy(x, y) + x.mean(), "none"), ""),
+    ],
+)
+def test_what_is_computed_after_a_loss_is_told(function: Any, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    export_model(Loss(function), loss_arguments(), training=True)
+    found = [record.getMessage() for record in caplog.records if "is not trained" in record.getMessage()]
+    assert len(found) == bool(said)
+    assert all(f"({said})" in message for message in found)
+
+
 def test_a_loss_that_is_no_result_is_still_the_loss() -> None:
     def function(x: Any, y: Any) -> Any:
         F.cross_entropy(x, y).mul(2)

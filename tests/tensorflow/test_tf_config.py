@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
-import ipuperf.tensorflow as tf
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
 from ipuperf.tensorflow import devices
-from ipuperf.tensorflow.errors import InvalidArgumentError, OutOfRangeError
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu.config import IPUConfig, SelectionOrder
 
@@ -132,50 +134,12 @@ def test_replicas(ipus, shards, replicas):
     assert devices.replicas(config, 0, shards) == replicas
 
 
-# -- datasets ----------------------------------------------------------------------------------------------------------
-
-
-def values(dataset):
-    return [np.asarray(e).tolist() for e in dataset]
-
-
-def test_dataset_transformations():
-    numbers = Dataset.from_tensor_slices(np.arange(5, dtype=np.float32))
-    assert values(numbers.map(lambda x: x * 2).batch(2)) == [[0, 2], [4, 6], [8]]
-    assert values(numbers.batch(2, drop_remainder=True).repeat(2)) == [[0, 1], [2, 3]] * 2
-    assert values(numbers.skip(1).take(2)) == [1, 2]
-    assert values(numbers.filter(lambda x: x > 2).prefetch(3).cache()) == [3, 4]
-    assert len(numbers.batch(2)) == 3
-    assert numbers.repeat().cardinality() == -1
-    pairs = list(Dataset.zip((numbers, numbers.map(lambda x: -x))))
-    assert [float(a + b) for a, b in pairs] == [0] * 5
-    assert values(numbers) == values(numbers)
-
-
-def test_shuffle_is_replayable_and_changes_by_iteration():
-    numbers = Dataset.range(20)
-    shuffled, again = numbers.shuffle(20, seed=3), numbers.shuffle(20, seed=3)
-    first, second = values(shuffled), values(shuffled)
-    assert sorted(first) == list(range(20))
-    assert first != list(range(20))
-    assert first != second
-    assert [first, second] == [values(again), values(again)]
-    fixed = numbers.shuffle(4, seed=1, reshuffle_each_iteration=False)
-    assert values(fixed) == values(fixed)
-
-
-def test_dataset_errors():
-    with pytest.raises(ValueError, match="need a first axis of one common length"):
-        Dataset.from_tensor_slices((np.zeros(2), np.zeros(3)))
-    with pytest.raises(ValueError, match="different shapes"):
-        list(Dataset.of([np.zeros(2), np.zeros(3)]).batch(2))
-    with pytest.raises(TypeError, match="not an element type"):
-        list(Dataset.of(["text"]))
+# -- the dataset benchmark ---------------------------------------------------------------------------------------------
 
 
 def test_benchmark_keys_and_counts():
     dataset = Dataset.from_tensors((np.zeros((10, 3), np.float32), np.int32(1))).repeat()
-    (text,) = ipu.dataset_benchmark.dataset_benchmark(dataset, 3, 4, print_stats=False)
+    (text,) = ipu.dataset_benchmark.dataset_benchmark(dataset, 3, 4, print_stats=False).numpy()
     epochs = json.loads(text)["epochs"]
     assert len(epochs) == 3
     for epoch in epochs:
@@ -191,8 +155,7 @@ def test_benchmark_keys_and_counts():
         assert epoch["elements_per_second"] == pytest.approx(4 / epoch["time_elapsed"])
         assert epoch["bandwidth"] == pytest.approx(4 * 124 / 1e9 / epoch["time_elapsed"])
     queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
-    with tf.Session() as session:
-        result = session.run(ipu.dataset_benchmark.infeed_benchmark(queue, 1, 2, print_stats=False))
+    result = ipu.dataset_benchmark.infeed_benchmark(queue, 1, 2, print_stats=False).numpy()
     assert json.loads(result[0])["epochs"][0]["elements_processed"] == 2
 
 
@@ -206,9 +169,9 @@ def test_benchmark_raises():
         benchmark([1], 1, 1)
     with pytest.raises(TypeError, match="Expected `infeed_queue` argument"):
         ipu.dataset_benchmark.infeed_benchmark(Dataset.range(3), 1, 1)
-    with pytest.raises(OutOfRangeError, match="ended after 3"):
+    with pytest.raises(tf.errors.OutOfRangeError, match="ended after 3"):
         benchmark(Dataset.range(3), 1, 4, print_stats=False)
-    with pytest.raises(InvalidArgumentError, match="an axis of length 0"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an axis of length 0"):
         benchmark(Dataset.from_tensors(np.zeros((2, 0))), 1, 1)
 
 

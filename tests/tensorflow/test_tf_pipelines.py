@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-import ipuperf.tensorflow as tf
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf2
+from sessions import Compiled, dequeued, graphs, value
+from tensorflow.python.eager import context
+
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.python.ipu.pipelining_ops import (
@@ -13,12 +18,19 @@ from ipuperf.tensorflow.python.ipu.pipelining_ops import (
     RecomputationMode,
 )
 
-Dataset = tf.data.Dataset
+tf = tf2.compat.v1
+Dataset = tf2.data.Dataset
 rng = np.random.default_rng(0)
 COUNT = 24
 X = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
 Y = rng.integers(0, 5, (COUNT, 4)).astype(np.int32)
 WEIGHTS = [rng.normal(size=s).astype(np.float32) * 0.4 for s in ((8, 6), (6, 6), (6, 5))]
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with graphs() as made:
+        yield made
 
 
 # -- the oracle: a perceptron in plain NumPy -------------------------------------------------------------------------
@@ -114,11 +126,14 @@ def compiled(stages=STAGES, count=12, rate=0.1, **options):
     def model(lr):
         return pipelining_ops.pipeline(stages, count, inputs=[lr], **options)
 
-    return ipu.ipu_compiler.compile(model, [np.float32(rate)]), options["outfeed_queue"]
+    queues = (
+        [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
+    )
+    return Compiled(model, [np.float32(rate)], queues), options["outfeed_queue"]
 
 
 def trained_weights():
-    return [v.numpy() for v in sorted(tf.trainable_variables(), key=lambda v: v.name)]
+    return [value(v) for v in sorted(tf.trainable_variables(), key=lambda v: v.name)]
 
 
 def check_weights(expected, tolerance=2e-4):
@@ -136,7 +151,7 @@ def test_schedules_train_like_plain_accumulation(schedule, recompute, reduction)
     program, outfeed = compiled(pipeline_schedule=schedule, repeat_count=2, reduction_method=reduction)
     assert program.run() is None
     losses, weights = train(WEIGHTS, X, Y, micro_batches=12, reduction=reduction)
-    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    np.testing.assert_allclose(dequeued(outfeed), losses, rtol=1e-4)
     check_weights(weights)
     timetable = program.program.pipeline.timetable
     assert len(timetable.steps) == {"grouped": 12 + 5, "interleaved": 2 * 14, "sequential": 72}[timetable.name]
@@ -150,7 +165,7 @@ def test_runs_continue_and_the_learning_rate_may_change():
     check_weights(after_one)
     before = trained_weights()
     program(np.float32(0))
-    outfeed.dequeue()
+    dequeued(outfeed)
     for found, wanted in zip(trained_weights(), before):
         np.testing.assert_array_equal(found, wanted)
 
@@ -166,7 +181,7 @@ def test_replicas_and_sharded_offloaded_state():
     program.run()
     assert program.program.ir.replication_factor == 2  # 3 shards count as 4
     losses, weights = train(WEIGHTS, X, Y, micro_batches=6, replicas=2)
-    np.testing.assert_allclose(outfeed.dequeue(), losses.reshape(12, 2), rtol=1e-4)
+    np.testing.assert_allclose(dequeued(outfeed), losses.reshape(12, 2), rtol=1e-4)
     check_weights(weights)
     state = program.program.pipeline.state.values()
     assert all(v.remote is not None and v.shard_over == 2 for v in state)
@@ -182,7 +197,7 @@ def test_replicas_without_cross_replica_optimizer_are_refused():
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_optimiser_state_is_offloaded_where_the_machine_can(supported):
+def test_optimiser_state_is_offloaded_where_the_machine_can(supported, graph):
     from ipuperf.runtime.settings import RunSettings, use_settings
 
     config = ipu.config.IPUConfig()
@@ -195,7 +210,7 @@ def test_optimiser_state_is_offloaded_where_the_machine_can(supported):
         program.run()
         assert all((v.remote is not None) == supported for v in program.program.pipeline.state.values())
     if not supported:
-        tf.reset_default_graph()
+        graph.fresh()
         with use_settings(RunSettings(machine=machine)):
             program, _ = compiled(device_mapping=[0, 0, 0], offload_weight_update_variables=True)
             with pytest.raises(ValueError, match="no Streaming Memory"):
@@ -206,24 +221,24 @@ def test_activations_and_accumulators_in_streaming_memory():
     program, outfeed = compiled(offload_activations=True, offload_gradient_accumulation_buffers=True)
     program.run()
     losses, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
-    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    np.testing.assert_allclose(dequeued(outfeed), losses, rtol=1e-4)
     check_weights(weights)
 
 
-def test_results_masked_accumulated_and_in_another_type():
+def test_results_masked_accumulated_and_in_another_type(graph):
     program, outfeed = compiled(outfeed_loss=False, outfeed_mask=[True, False])
     program.run()
     losses, _ = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
-    (found,) = outfeed.dequeue()
+    (found,) = dequeued(outfeed)
     np.testing.assert_allclose(found, losses, rtol=1e-4)
-    tf.reset_default_graph()
+    graph.fresh()
     program, outfeed = compiled(accumulate_outfeed=True)
     program.run()
-    np.testing.assert_allclose(outfeed.dequeue(), [losses.sum()], rtol=1e-4)
-    tf.reset_default_graph()
+    np.testing.assert_allclose(dequeued(outfeed), [losses.sum()], rtol=1e-4)
+    graph.fresh()
     program, outfeed = compiled(outfeed_loss=False)
     program.run()
-    rates, found = outfeed.dequeue()
+    rates, found = dequeued(outfeed)
     np.testing.assert_allclose(rates, np.full(12, 0.1), rtol=1e-6)
     np.testing.assert_allclose(found, losses, rtol=1e-4)
 
@@ -234,7 +249,7 @@ def test_inference_returns_the_structure_of_the_last_stage():
 
     program, outfeed = compiled([stage0, stage1, last], count=6, optimizer_function=None, repeat_count=2)
     program.run()
-    result = outfeed.dequeue()
+    result = dequeued(outfeed)
     assert result["logits"].shape == (12, 4, 5)
     np.testing.assert_array_equal(result["labels"], Y[:12])
     expected = [np.tanh(np.maximum(x @ WEIGHTS[0], 0) @ WEIGHTS[1]) @ WEIGHTS[2] for x in X[:12]]
@@ -264,7 +279,7 @@ def test_concurrent_stages_share_the_feed_and_concatenate_results():
     )
     program.run()
     losses, weights = train(WEIGHTS, X, Y, micro_batches=12)
-    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-4)
+    np.testing.assert_allclose(dequeued(outfeed), losses, rtol=1e-4)
     check_weights(weights)
     assert program.program.pipeline.timetable.stages == 3
 
@@ -289,12 +304,11 @@ class CastingOptimizer(tf.train.GradientDescentOptimizer):
         return super().apply_gradients([(tf.cast(g, v.dtype), v) for g, v in grads_and_vars], global_step, name)
 
 
-def test_accumulators_of_another_type():
-    program, _ = compiled(gradient_accumulation_dtype=tf.float16)
+def test_accumulators_of_another_type(graph):
     with pytest.raises(TypeError, match="is float16, the variable is float32; cast it"):
-        program.run()
+        compiled(gradient_accumulation_dtype=tf.float16)
     for choice in (tf.float16, lambda variable: tf.float16):
-        tf.reset_default_graph()
+        graph.fresh()
         program, _ = compiled(
             gradient_accumulation_dtype=choice,
             optimizer_function=lambda rate, loss: OptimizerFunctionOutput(CastingOptimizer(rate), loss),
@@ -308,7 +322,7 @@ def test_var_list_and_stage_options():
     options = [PipelineStageOptions(matmul_options={"availableMemoryProportion": 0.1 * (i + 1)}) for i in range(3)]
 
     def only_last(rate, loss):
-        chosen = [v for v in tf.trainable_variables() if v.op_name == "w2"]
+        chosen = [v for v in tf.trainable_variables() if v.op.name == "w2"]
         return OptimizerFunctionOutput(
             tf.train.GradientDescentOptimizer(rate), loss, compute_gradients_kwargs={"var_list": chosen}
         )
@@ -322,7 +336,7 @@ def test_var_list_and_stage_options():
     assert [op.attributes["available_memory_proportion"] for op in stage.ops if op.type == "MatMul"] == [0.2]
 
 
-def test_checkpoints_are_passed_on_for_interleaved_recomputation():
+def test_checkpoints_are_passed_on_for_interleaved_recomputation(graph):
     def checkpointed(rate, hidden, labels):
         product = pipelining_ops.recomputation_checkpoint(tf.matmul(hidden, weight(1)))
         return rate, tf.tanh(product), labels
@@ -334,7 +348,7 @@ def test_checkpoints_are_passed_on_for_interleaved_recomputation():
         (RecomputationMode.RecomputeAndBackpropagateInterleaved, 1),
         (RecomputationMode.RecomputeThenBackpropagate, 0),
     ):
-        tf.reset_default_graph()
+        graph.fresh()
         program, _ = compiled([stage0, checkpointed, stage2], recomputation_mode=mode)
         program.run()
         assert len(program.program.pipeline.stages[1].description.checkpoints) == count
@@ -342,21 +356,21 @@ def test_checkpoints_are_passed_on_for_interleaved_recomputation():
         check_weights(weights)
 
 
-def test_default_mapping_snakes_and_two_stages_may_share_an_ipu():
+def test_default_mapping_snakes_and_two_stages_may_share_an_ipu(graph):
     def four(rate, hidden, labels):
         return rate, hidden * 1.0, labels
 
     program, _ = compiled([stage0, four, stage1, stage2], count=8)
     program.run()
     assert [s.description.ipu for s in program.program.pipeline.stages] == [0, 1, 3, 2]
-    tf.reset_default_graph()
+    graph.fresh()
     program, _ = compiled(device_mapping=[0, 1, 0])
     program.run()
     _, weights = train(WEIGHTS, X[:12], Y[:12], micro_batches=12)
     check_weights(weights)
 
 
-def test_time_is_simulated_and_schedules_differ():
+def test_time_is_simulated_and_schedules_differ(graph):
     def wide(number):
         def stage(rate, x, labels):
             w = tf.get_variable(f"wide{number}", (512, 512))
@@ -370,7 +384,7 @@ def test_time_is_simulated_and_schedules_differ():
     data = Dataset.from_tensors((np.ones((64, 512), np.float32), np.zeros(4, np.int32))).repeat()
     cycles = {}
     for schedule in (PipelineSchedule.Grouped, PipelineSchedule.Sequential):
-        tf.reset_default_graph()
+        graph.fresh()
         program, _ = compiled(
             [wide(0), wide(1), last],
             count=12,
@@ -494,11 +508,11 @@ def test_a_stage_cannot_use_values_from_outside():
             outfeed_loss=True,
         )
 
-    with pytest.raises(ValueError, match="Trying to capture the tensor arg0 which is not a resource"):
+    with pytest.raises(ValueError, match="Trying to capture the tensor arg0:0 which is not a resource"):
         ipu.ipu_compiler.compile(model, [np.float32(0.1)])
 
 
-def test_variables_of_two_ipus_and_computed_rates_are_refused():
+def test_variables_of_two_ipus_and_computed_rates_are_refused(graph):
     def again(rate, hidden, labels):
         with tf.variable_scope("", reuse=True):
             return rate, hidden + tf.reduce_sum(tf.get_variable("w0")), labels
@@ -506,9 +520,87 @@ def test_variables_of_two_ipus_and_computed_rates_are_refused():
     program, _ = compiled([stage0, again, stage2])
     with pytest.raises(Exception, match="all stages that use a variable have to be on one IPU"):
         program.run()
-    tf.reset_default_graph()
-    with pytest.raises(NotImplementedError, match="learning_rate of the optimizer .* is computed in a stage"):
-        compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+    graph.fresh()
+    program, _ = compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"
+    ):
+        program.run()
+
+
+def test_an_update_that_mixes_gradients_is_refused():
+    class Clipped(tf.train.GradientDescentOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            grads, variables = zip(*grads_and_vars)
+            return super().apply_gradients(list(zip(tf2.clip_by_global_norm(grads, 1.0)[0], variables)))
+
+    program, _ = compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Clipped(rate), loss))
+    with pytest.raises(NotImplementedError, match="from the gradients of several .*as clipping by a global norm does"):
+        program.run()
+
+
+def test_a_stage_on_an_ipu_that_is_not_there():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    program, _ = compiled()
+    with pytest.raises(ValueError, match="an IPU device with 2 IPUs and 4 shards"):
+        program.run()
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "KerasAdam"])
+def test_optimizers_equal_tensorflow(name, replicas):
+    """A pipeline, and TensorFlow on the CPU with the mean over the replicas of the sums over the micro-batches."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4 * replicas
+    config.configure_ipu_system()
+
+    def make():
+        return {
+            "SGD": lambda: tf.train.GradientDescentOptimizer(0.05),
+            "Momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+            "Adam": lambda: tf.train.AdamOptimizer(0.01),
+            "KerasAdam": lambda: tf2.keras.optimizers.Adam(0.01),
+        }[name]()
+
+    class Averaged:
+        """A Keras optimizer with the mean over the replicas, as IPUStrategy would have its sum."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def apply_gradients(self, pairs):
+            mean = ipu.cross_replica_ops.cross_replica_mean
+            return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
+
+    def optimizer_function(rate, loss):
+        wrap = Averaged if name == "KerasAdam" else ipu.optimizers.CrossReplicaOptimizer
+        return OptimizerFunctionOutput(wrap(make()), loss)
+
+    program, _ = compiled(count=6, optimizer_function=optimizer_function)
+    program.run()
+    program.run()
+    found = trained_weights()
+
+    with context.eager_mode():
+        variables = [tf2.Variable(w) for w in WEIGHTS]
+        optimizer = make()
+
+        @tf2.function
+        def step(x, y):
+            with tf2.GradientTape() as tape:
+                hidden = tf.tanh(tf.nn.relu(x @ variables[0]) @ variables[1])
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=hidden @ variables[2])
+                loss = tf.reduce_sum(tf.reduce_mean(losses, axis=1)) / replicas
+            optimizer.apply_gradients(list(zip(tape.gradient(loss, variables), variables)))
+
+        for run in range(2):
+            taken = [(run * 6 * replicas + i) % COUNT for i in range(6 * replicas)]
+            step(tf2.constant(X[taken]), tf2.constant(Y[taken]))
+        wanted = [v.numpy() for v in variables]
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_gradient_accumulation_optimizers_have_no_place_in_pipelines():
@@ -550,7 +642,7 @@ def test_the_oracle_itself():
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
-def test_a_recomputed_stage_drops_the_same_elements(schedule):
+def test_a_recomputed_stage_drops_the_same_elements(schedule, graph):
     """The gradient of sum(dropout(w)) is the mask that the outfeed shows."""
 
     def masked(x):
@@ -562,12 +654,12 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule):
 
     found = []
     for recompute in (False, True):
-        tf.reset_default_graph()
+        graph.fresh()
         config = ipu.config.IPUConfig()
         config.allow_recompute = recompute
         config.configure_ipu_system()
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4)).repeat())
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4, np.float32)).repeat())
 
         def model(infeed=infeed, outfeed=outfeed):
             return pipelining_ops.pipeline(
@@ -582,8 +674,8 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule):
                 pipeline_schedule=schedule,
             )
 
-        ipu.ipu_compiler.compile(model).run()
-        (masks,) = outfeed.dequeue()
+        Compiled(model, [], [infeed]).run()
+        (masks,) = dequeued(outfeed)
         assert len({m.tobytes() for m in masks}) == 4
         (w,) = trained_weights()
         np.testing.assert_allclose(w, 1 - masks.sum(0), rtol=1e-5)

@@ -1,8 +1,14 @@
 """Programs under the upstream names, as ``ipuperf run`` executes them."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tensorflow")
 
 from ipuperf.runtime.script import run_script
 from ipuperf.runtime.settings import RunSettings, use_settings
@@ -71,7 +77,7 @@ strategy = ipu_strategy.IPUStrategy()
 with strategy.scope():
     infeed.initializer
     count = strategy.experimental_run_v2(net)
-    print(count, outfeed.dequeue().numpy().shape)
+    print(int(count), outfeed.dequeue().numpy().shape)
 """
 
 PIPELINE = """
@@ -143,25 +149,17 @@ from threading import Thread
 from tensorflow.python.ipu.config import IPUConfig
 from tensorflow.python.ipu import ipu_outfeed_queue
 from tensorflow.python.ipu import ipu_strategy
+from tensorflow import keras
 import tensorflow as tf
 
 outfeed_queue = ipu_outfeed_queue.IPUOutfeedQueue()
 
 
-class Model:
-    def __init__(self):
-        self.trainable_variables = [tf.get_variable("w1", (20, 16)), tf.get_variable("w2", (16, 10))]
-
-    def __call__(self, features, training):
-        w1, w2 = self.trainable_variables
-        return tf.matmul(tf.nn.relu(tf.matmul(features, w1)), w2)
-
-
-@tf.function
+@tf.function(jit_compile=True)
 def training_step(features, labels, in_model, optimizer):
     with tf.GradientTape() as tape:
-        logits = in_model(features, training=True)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        predictions = in_model(features, training=True)
+        loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, predictions))
         grads = tape.gradient(loss, in_model.trainable_variables)
         optimizer.apply_gradients(zip(grads, in_model.trainable_variables))
     outfeed_queue.enqueue(loss)
@@ -173,8 +171,9 @@ cfg.configure_ipu_system()
 strategy = ipu_strategy.IPUStrategyV1()
 with strategy.scope():
     dataset = tf.data.Dataset.from_tensors((tf.constant(1.0, shape=[2, 20]), tf.constant(1, shape=[2]))).repeat()
-    model = Model()
-    opt = tf.train.GradientDescentOptimizer(0.01)
+    model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(10, activation="softmax")])
+    model.build((2, 20))
+    opt = keras.optimizers.SGD(0.01)
     NUM_ITERATIONS = 10
     losses = []
 
@@ -194,6 +193,105 @@ with strategy.scope():
 print(len(losses), losses == sorted(losses, reverse=True), losses[0] > losses[-1] + 0.1)
 """
 
+CONCURRENT = """
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu.ops import pipelining_ops
+
+tf.disable_v2_behavior()
+infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant([1.0, 2.0])).repeat())
+outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def stage0(x):
+    return x + 1.0
+
+
+def stage1a(x):
+    return x * 2.0, x * 3.0
+
+
+def stage1b(x):
+    return x * 5.0
+
+
+def stage2(a0, a1, b0):
+    return a0 + a1 + b0
+
+
+def stage3(x):
+    return x - 1.0
+
+
+def net():
+    return pipelining_ops.pipeline(
+        computational_stages=[stage0, [stage1a, stage1b], stage2, stage3],
+        gradient_accumulation_count=4,
+        infeed_queue=infeed,
+        outfeed_queue=outfeed,
+        device_mapping=[0, [1, 2], 2, 3],
+    )
+
+
+with ipu.scopes.ipu_scope("/device:IPU:0"):
+    run = ipu.ipu_compiler.compile(net)
+results = outfeed.dequeue()
+with tf.Session() as session:
+    session.run(infeed.initializer)
+    session.run(run)
+    print(session.run(results).tolist())
+"""
+
+CASTING = """
+import tensorflow as tf
+from tensorflow.python import ipu
+
+
+class CastGradientsSGD(tf.keras.optimizers.SGD):
+    def apply_gradients(self, grads_and_vars, name=None):
+        cast_grads_and_vars = [(tf.cast(g, v.dtype), v) for (g, v) in grads_and_vars]
+        return super().apply_gradients(cast_grads_and_vars, name)
+
+
+weight = tf.Variable([1.0, 2.0])
+infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant([0.5, 1.5])).repeat())
+outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+optimizer = CastGradientsSGD(0.25)
+
+
+@tf.function(jit_compile=True)
+def net():
+    ipu.pipelining_ops.pipeline(
+        [lambda x: x * weight, lambda y: tf.reduce_sum(y)],
+        4,
+        gradient_accumulation_dtype=tf.float16,
+        infeed_queue=infeed,
+        outfeed_queue=outfeed,
+        optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+    )
+
+
+strategy = ipu.ipu_strategy.IPUStrategy()
+with strategy.scope():
+    strategy.run(net)
+print(weight.numpy().tolist(), outfeed.dequeue()[0].numpy().tolist())
+"""
+
+BENCHMARK = """
+import json
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+
+tf.disable_v2_behavior()
+dataset = tf.data.Dataset.from_tensors(tf.constant([1.0, 2.0])).repeat()
+benchmark_op = ipu.dataset_benchmark.dataset_benchmark(dataset, 10, 512)
+with tf.Session() as sess:
+    json_string = sess.run(benchmark_op)
+    json_object = json.loads(json_string[0])
+print(len(json_object["epochs"]), json_object["epochs"][0]["total_bytes_processed"])
+"""
+
 IMPORTS = """
 from tensorflow.python import ipu
 from tensorflow.python.ipu.ops import pipelining_ops
@@ -202,12 +300,21 @@ from tensorflow.python.ipu import cross_replica_optimizer, gradient_accumulation
 import tensorflow.python.ipu.ipu_compiler
 import tensorflow as tf
 assert ipu.pipelining_ops.pipeline is pipelining_ops.pipeline
-assert tf.compat.v1.train.MomentumOptimizer is tf.train.MomentumOptimizer
-try:
-    tf.keras
-except AttributeError as error:
-    print(error)
+print(tf.keras.__name__, tf.__version__.split(".")[0])
 """
+
+
+@contextmanager
+def version_2() -> Iterator[None]:
+    """What a program switches off is on again after it, and its graph is gone."""
+    import tensorflow as tf
+
+    tf.constant(0)  # TensorFlow remembers in which mode it began
+    try:
+        yield
+    finally:
+        tf.compat.v1.reset_default_graph()
+        tf.compat.v1.enable_v2_behavior()
 
 
 @pytest.mark.parametrize(
@@ -215,15 +322,18 @@ except AttributeError as error:
     [
         (TRAINING_LOOP, "['d1', 'd2'] (10, 800) (10, 800) 2.0"),
         (EAGER, "4 (4, 8)"),
-        (PIPELINE, "(80, 2) float16 True"),
         (OUTFEED_EXAMPLE, "10 True True"),
-        (IMPORTS, "tensorflow.keras is not provided by ipuperf"),
+        (IMPORTS, "tf_keras.api._v2.keras 2"),
+        (CONCURRENT, "[[19.0, 29.0], [19.0, 29.0], [19.0, 29.0], [19.0, 29.0]]"),
+        (CASTING, "[0.5, 0.5] [3.5, 3.5, 3.5, 3.5]"),
+        (BENCHMARK, "10 4096"),
     ],
 )
 def test_programs(text, expected, tmp_path: Path, capsys):
     script = tmp_path / "program.py"
     script.write_text(text)
-    result = run_script(script, (), names=("tensorflow",))
+    with version_2():
+        result = run_script(script, (), names=("tensorflow",))
     printed = capsys.readouterr()
     assert result.exit_code == 0, printed.err
     assert expected in printed.out
@@ -240,8 +350,29 @@ def test_io_tiles_do_not_compute(tmp_path, capsys, place):
     script = tmp_path / "io_tiles.py"
     script.write_text(IO_TILES.replace("PLACE", f"config.io_tiles.place_ops_on_io_tiles = {place}"))
     with use_settings(RunSettings()) as settings:
-        result = run_script(script, (), names=("tensorflow",))
+        with version_2():
+            result = run_script(script, (), names=("tensorflow",))
         tiles = [executable.device_program.io_tiles for executable in settings.executables]
     message = "io_tiles.place_ops_on_io_tiles = True is not supported: host I/O of TensorFlow programs is not placed on"
     assert (message in capsys.readouterr().err) is place
     assert (result.exit_code, tiles) == ((1, []) if place else (0, [128]))
+
+
+def test_without_tensorflow_the_line_to_install_it_is_said(tmp_path, capsys, monkeypatch):
+    script = tmp_path / "program.py"
+    script.write_text("import tensorflow\n")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    result = run_script(script, (), names=("tensorflow",))
+    assert result.exit_code == 1
+    assert "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'" in capsys.readouterr().err
+
+
+def test_a_program_of_version_1_as_the_command_runs_it(tmp_path):
+    """In a process of its own: TensorFlow does not forget in which mode it began."""
+    script = tmp_path / "program.py"
+    script.write_text(PIPELINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "ipuperf.cli", "run", str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(80, 2) float16 True" in done.stdout

@@ -93,13 +93,17 @@ def test_a_poptorch_executor_is_a_program(tmp_path: Path) -> None:
     fixture(tmp_path).check(executor)
 
 
-def test_a_compiled_tensorflow_function_is_a_program(tmp_path: Path) -> None:
-    from ipuperf.tensorflow.python import ipu
+def test_a_function_of_tensorflow_is_a_program(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    from ipuperf.tensorflow.functions import call, program_of
+    from ipuperf.tensorflow.python import ipu  # noqa: F401
     from ipuperf.tensorflow.state import isolated
 
     with isolated():
-        function = ipu.ipu_compiler.compile(lambda x: x * 2, [np.ones((3, 4), np.float32)])
+        function = tf.function(lambda x: x * 2)
+        value = tf.ones((3, 4))
+        program = program_of(function, value)
         with pytest.raises(ValueError, match="is not compiled yet"):
-            trace_of(function)
-        function.run()
-        assert trace_of(function) is function.program.executable.trace
+            trace_of(program)
+        call(function, [value], {})
+        assert trace_of(program) is program.executable.trace

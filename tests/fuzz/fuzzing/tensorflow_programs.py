@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf2
 
-import ipuperf.tensorflow as tf
+from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.state import isolated
@@ -21,6 +22,7 @@ from ipuperf.tensorflow.state import isolated
 from .invariants import trace_problems
 from .outcome import Outcome
 
+tf = tf2.compat.v1
 CLASSES = 5
 
 
@@ -167,13 +169,13 @@ def _optimiser(program: Program) -> Callable[..., Any]:
 def _by_tensorflow(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[np.ndarray, Weights, Any]:
     """Losses in the order of the feed, weights, the executable."""
     weights = _weights(program)
-    with isolated():
+    with isolated(), use_settings(RunSettings()) as settings, tf2.Graph().as_default(), tf.Session() as session:
         config = ipu.config.IPUConfig()
         config.auto_select_ipus = (2 if len(weights) == 2 else 4) * program.replicas
         config.allow_recompute = program.recompute
         config.optimizations.minimum_remote_tensor_size = 4
         config.configure_ipu_system()
-        feed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices((xs, ys)).repeat())
+        feed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf2.data.Dataset.from_tensor_slices((xs, ys)).repeat())
         results = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def model(rate: Any) -> Any:
@@ -192,13 +194,14 @@ def _by_tensorflow(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[np
                 replicated_optimizer_state_sharding=program.sharded_state,
             )
 
-        run = ipu.ipu_compiler.compile(model, [np.float32(program.rate)])
+        run = ipu.ipu_compiler.compile(model, [tf.constant(program.rate, tf.float32)])
+        session.run([tf.global_variables_initializer(), feed.initializer])
         for _ in range(program.runs):
-            run.run()
-        losses = np.asarray(results.dequeue())
-        found = {v.op_name: v.numpy() for v in tf.trainable_variables()}
+            session.run(run)
+        losses = session.run(results.dequeue())
+        found = {v.op.name: session.run(v) for v in tf.trainable_variables()}
     trained = [[found[f"{n}{i}"] for n in "wbs"] for i in range(len(weights))]
-    return losses, trained, run.program.executable
+    return np.asarray(losses), trained, settings.executables[-1]
 
 
 def _by_numpy(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[list[float], Weights]:

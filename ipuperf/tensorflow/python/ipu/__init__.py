@@ -1,37 +1,138 @@
-"""``tensorflow.python.ipu``: the IPU interface of TensorFlow 1 and 2."""
+"""``tensorflow.python.ipu``: what TensorFlow's port for the IPU adds to TensorFlow.
+
+Raises (when imported):
+    ModuleNotFoundError: without TensorFlow.
+"""
+
+try:
+    from tensorflow.python.autograph.core import config as _autograph
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ModuleNotFoundError(
+        "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'", name="tensorflow"
+    ) from None
 
 from . import (
+    autoshard,
     config,
     dataset_benchmark,
+    dataset_extractor,
+    distributed,
     gradient_accumulation,
+    horovod,
     ipu_compiler,
     ipu_infeed_queue,
+    ipu_multi_worker_strategy,
     ipu_outfeed_queue,
+    ipu_session_run_hooks,
     ipu_strategy,
     loops,
     ops,
     optimizers,
-    pipelining_ops,
     scopes,
+    serving,
+    sharding,
     utils,
+    vertex_edsl,
 )
-from .optimizers import cross_replica_optimizer, gradient_accumulation_optimizer, map_gradient_optimizer
+from .ops import (
+    all_to_all_op,
+    application_compile_op,
+    control_flow_ops,
+    cross_replica_ops,
+    custom_ops,
+    embedded_runtime,
+    embedding_ops,
+    f8_ops,
+    functional_ops,
+    image_ops,
+    internal_ops,
+    math_ops,
+    nn_ops,
+    normalization_ops,
+    pipelining_ops,
+    rand_ops,
+    reduce_scatter_op,
+    replication_ops,
+    rnn_ops,
+    slicing_ops,
+    statistics_ops,
+    summary_ops,
+    within_replica_ops,
+)
+from .ops.functional_ops import outlined_function
+from .optimizers import (
+    cross_replica_optimizer,
+    gradient_accumulation_optimizer,
+    ipu_optimizer,
+    map_gradient_optimizer,
+    sharded_optimizer,
+)
+
+# What is called inside a tf.function is not rewritten by AutoGraph, as nothing of TensorFlow is.
+_autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
 
 __all__ = [
+    "all_to_all_op",
+    "application_compile_op",
+    "autoshard",
     "config",
+    "control_flow_ops",
+    "cross_replica_ops",
     "cross_replica_optimizer",
+    "custom_ops",
     "dataset_benchmark",
+    "dataset_extractor",
+    "distributed",
+    "embedded_runtime",
+    "embedding_ops",
+    "f8_ops",
+    "functional_ops",
     "gradient_accumulation",
     "gradient_accumulation_optimizer",
+    "horovod",
+    "image_ops",
+    "internal_ops",
     "ipu_compiler",
     "ipu_infeed_queue",
+    "ipu_multi_worker_strategy",
+    "ipu_optimizer",
     "ipu_outfeed_queue",
+    "ipu_session_run_hooks",
     "ipu_strategy",
     "loops",
     "map_gradient_optimizer",
+    "math_ops",
+    "nn_ops",
+    "normalization_ops",
     "ops",
     "optimizers",
+    "outlined_function",
     "pipelining_ops",
+    "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "rnn_ops",
     "scopes",
+    "serving",
+    "sharded_optimizer",
+    "sharding",
+    "slicing_ops",
+    "statistics_ops",
+    "summary_ops",
     "utils",
+    "vertex_edsl",
+    "within_replica_ops",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What imports Keras is imported on first use: ``keras`` and the names of estimators."""
+    import importlib
+
+    if name == "keras":
+        return importlib.import_module("ipuperf.tensorflow.keras")
+    if name in ("ipu_estimator", "ipu_pipeline_estimator"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipuperf.ir import TensorSpec
-from ipuperf.ops import Loop
+import tensorflow as tf
 
-from ...array import Array, convert
 from ...effects import EFFECTS
 from ...infeed import IPUInfeedQueue, as_arguments
-from ...tracing import Frame, Operation, current_frame, use_frame
+from ...looping import repeated
+from ...tracer import trace
 
 
 def repeat(
@@ -42,30 +41,22 @@ def repeat(
             gradient accumulation inside.
     """
     EFFECTS.given("ipu.loops.repeat(use_while_v1)", use_while_v1)
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise ValueError(f"loops.repeat: the number of iterations has to be an integer of at least 0, not {n!r}")
+    known = tf.get_static_value(n) if tf.is_tensor(n) else n
+    if known is None:
+        raise NotImplementedError("loops.repeat: the number of iterations has to be known when the program is compiled")
+    if isinstance(known, (bool, float)) or known < 0:
+        raise ValueError(f"loops.repeat: the number of iterations has to be an integer of at least 0, not {known!r}")
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     _check_arguments(body, values, infeed_queue)
-    outer = current_frame()
-    carried = [convert(value) for value in values]
-    frame = outer.inner("loop", outer.executions * n)
-    with use_frame(frame):
-        arguments = [
-            Array(frame.graph.add_input(TensorSpec(a.shape, a.dtype), f"carried_{i}")) for i, a in enumerate(carried)
-        ]
-        positional, named = as_arguments(infeed_queue.load(frame)) if infeed_queue is not None else ([], {})
-        tensors = _results(body(*arguments, *positional, **named), arguments)
-        for tensor in tensors:
-            frame.graph.add_output(_own(frame, tensor))
-    operands = [a.tensor for a in carried]
-    results = _close(outer, frame, operands, n)
-    if not carried:
-        return Operation("repeat")
-    return results[0] if len(results) == 1 else results
+    carried = [tf.convert_to_tensor(value) for value in values]
+    positional, named = as_arguments(infeed_queue.element_spec) if infeed_queue is not None else ([], {})
+    traced = trace("loop", body, [*carried, *positional], named)
+    traced.tensors = _results(traced.structure, carried)
+    return repeated(traced, int(known), carried, infeed_queue)
 
 
 def _check_arguments(body: Callable[..., Any], values: Sequence[Any], infeed_queue: IPUInfeedQueue | None) -> None:
-    positional, named = as_arguments(infeed_queue.element) if infeed_queue is not None else ([], {})
+    positional, named = as_arguments(infeed_queue.element_spec) if infeed_queue is not None else ([], {})
     try:
         inspect.signature(body).bind(*values, *positional, **named)
     except TypeError as error:
@@ -80,54 +71,23 @@ def _check_arguments(body: Callable[..., Any], values: Sequence[Any], infeed_que
         return
 
 
-def _results(outputs: Any, arguments: Sequence[Array]) -> list[Array]:
-    """The arrays that ``body`` returned, checked against its arguments."""
+def _results(outputs: Any, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The tensors that ``body`` returned, checked against its arguments."""
     listed = [] if outputs is None else list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    while listed and (isinstance(listed[-1], Operation) or listed[-1] is None):
+    while listed and (isinstance(listed[-1], tf.Operation) or listed[-1] is None):
         listed.pop()
-    if any(isinstance(o, Operation) or o is None for o in listed):
+    if any(not isinstance(o, tf.Tensor) for o in listed):
         raise ValueError("IPU loop body must return zero or more Tensor values followed by zero or more Operations.")
-    arrays = [convert(o, arguments[i] if i < len(arguments) else None) for i, o in enumerate(listed)]
-    given, found = [a.dtype.name for a in arguments], [a.dtype.name for a in arrays]
+    given, found = [t.dtype.name for t in carried], [t.dtype.name for t in listed]
     if given != found:
         raise TypeError(f"Mismatch between input types and output types for loop body: {given} vs {found}.")
-    for index, (argument, array) in enumerate(zip(arguments, arrays)):
-        if argument.shape != array.shape:
+    for index, (before, after) in enumerate(zip(carried, listed)):
+        if not before.shape.is_compatible_with(after.shape):
             raise ValueError(
-                f"loop body: value {index} has shape {argument.shape} at the start of an iteration and {array.shape} "
+                f"loop body: value {index} has shape {before.shape} at the start of an iteration and {after.shape} "
                 "at its end; they must be the same"
             )
-    return arrays
-
-
-def _own(frame: Frame, array: Array) -> Any:
-    """The tensor as an output of the frame: inputs and captured values are outputs of the graph itself."""
-    return frame.get(array.tensor)
-
-
-def _close(outer: Frame, frame: Frame, carried: list[Any], n: int) -> list[Array]:
-    """The loop op in ``outer``; with gradient accumulation a loop of updates around the loop of micro-batches."""
-    accumulation = frame.accumulation
-    if accumulation is not None:
-        if n % accumulation.count:
-            raise ValueError(
-                f"Detected a gradient accumulation operation with {accumulation.count} number of mini batches inside a "
-                f"loop with {n} iterations: the number of iterations has to be a multiple of it"
-            )
-        middle = outer.inner("weight_update", outer.executions * (n // accumulation.count))
-        inner_carried = [middle.graph.add_input(t.spec, f"carried_{i}") for i, t in enumerate(carried)]
-        results = _loop(middle, frame, inner_carried, accumulation.count)
-        accumulation.update(middle)
-        for tensor in results:
-            middle.graph.add_output(tensor)
-        frame, n = middle, n // accumulation.count
-    return [Array(t) for t in _loop(outer, frame, carried, n)]
-
-
-def _loop(outer: Frame, frame: Frame, carried: list[Any], n: int) -> list[Any]:
-    operands = [*carried, *frame.captured]
-    names = [t.name for t in frame.graph.outputs]
-    return outer.create(Loop, operands, names, callee=frame.graph, trip_count=n).outputs
+    return listed
 
 
 def while_loop(
@@ -145,13 +105,16 @@ def while_loop(
     """
     EFFECTS.given("ipu.loops.while_loop(use_while_v1)", use_while_v1)
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    with use_frame(current_frame().inner("condition", 0)):
-        holds = condition(*(convert(v) for v in values))
-    if not isinstance(holds, bool):
+    found = trace("condition", condition, [tf.convert_to_tensor(v) for v in values])
+    holds = tf.get_static_value(found.tensors[0]) if len(found.tensors) == 1 else None
+    if holds is None:
         raise NotImplementedError(
             "loops.while_loop: a condition on values of the loop makes the number of iterations depend on data, which "
             "programs here cannot express; use loops.repeat with a fixed number"
         )
     if maximum_iterations is None and holds:
         raise NotImplementedError("loops.while_loop: a constant condition needs maximum_iterations, or it never ends")
-    return repeat(maximum_iterations or 0 if holds else 0, body, inputs, infeed_queue)
+    return repeat((maximum_iterations or 0) if holds else 0, body, inputs, infeed_queue)
+
+
+__all__ = ["repeat", "while_loop"]

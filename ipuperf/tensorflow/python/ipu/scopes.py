@@ -7,27 +7,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipuperf.ir import CONTEXT
+import tensorflow as tf
 
+from ...attributes import SHARD, written
 from ...state import state
+from ...tracer import resource_variables
 
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[str]:
-    """Programs compiled in the block are for ``/device:IPU:<n>``.
+    """Programs compiled in the block are for ``/device:IPU:<n>``; variables are resource variables.
 
     Raises:
         ValueError: another device name.
     """
-    found = re.fullmatch(r".*device:IPU:(\d+)", device, re.IGNORECASE)
-    if found is None:
-        raise ValueError(f"ipu_scope({device!r}): a device such as '/device:IPU:0' is needed")
-    kept = state().device
-    state().device = int(found[1])
+    kept, chosen = state().device, ordinal_of(device)
+    state().device = chosen
     try:
-        yield device
+        with (
+            resource_variables(),
+            tf.compat.v1.variable_scope(
+                tf.compat.v1.get_variable_scope(), use_resource=True, auxiliary_name_scope=False
+            ),
+        ):
+            yield device
     finally:
         state().device = kept
+
+
+def ordinal_of(device: str) -> int:
+    """The number of a device such as ``/device:IPU:0``.
+
+    Raises:
+        ValueError: another device name.
+    """
+    found = re.fullmatch(r".*device:IPU:(\d+)", str(device), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"ipu_scope({device!r}): a device such as '/device:IPU:0' is needed")
+    return int(found[1])
 
 
 @contextmanager
@@ -41,8 +58,28 @@ def ipu_shard(index: Any) -> Iterator[None]:
         raise NotImplementedError(f"ipu_shard({index!r}): one op on several IPUs is not supported; give one index")
     if isinstance(index, bool) or not isinstance(index, int) or index < 0:
         raise ValueError(f"ipu_shard({index!r}): the number of a shard is needed, 0 or larger")
-    with CONTEXT.on_ipu(index):
+    with written(SHARD, index):
         yield
+
+
+@contextmanager
+def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
+    """An attribute for the Poplar compiler: it is written on the ops of the block, which run as without it."""
+    from ...effects import EFFECTS
+
+    EFFECTS.given("ipu.scopes.frontend_attribute(attribute_value)", attribute_value)
+    EFFECTS.given("ipu.scopes.frontend_attribute(restore_to)", restore_to)
+    with written(f"_ipu_frontend_{attribute_name}", attribute_value):
+        yield
+
+
+@contextmanager
+def stochastic_rounding(override: Any) -> Iterator[None]:
+    """Whether float16 results of the block are rounded stochastically: they are rounded to the nearest value."""
+    from ...effects import EFFECTS
+
+    EFFECTS.given("ipu.scopes.stochastic_rounding(override)", override)
+    yield
 
 
 @contextmanager
@@ -52,3 +89,12 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
         f"outside_compilation_scope({name!r}): programs here cannot call the host in the middle of a run"
     )
     yield
+
+
+__all__ = [
+    "frontend_attribute",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+    "stochastic_rounding",
+]

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from ...devices import num_ipus
+from ...effects import EFFECTS
+from ...refusals import refused
+from ...state import state
 from .config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -14,12 +23,48 @@ from .config import (
 )
 
 
+def reset_ipu_seed(
+    seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
+) -> None:
+    """Seed of the random numbers of programs that run for the first time later."""
+    EFFECTS.given("ipu.utils.reset_ipu_seed(device)", device)
+    EFFECTS.given("ipu.utils.reset_ipu_seed(cpu_device)", cpu_device)
+    EFFECTS.given("ipu.utils.reset_ipu_seed(experimental_identical_replicas)", experimental_identical_replicas)
+    state().random_seed = int(seed)
+
+
+def move_variable_initialization_to_cpu(graph: Any = None) -> None:
+    """Nothing: variables are initialised on the host.
+
+    Raises:
+        TypeError: ``graph`` is no graph.
+    """
+    if graph is not None and not isinstance(graph, tf.Graph):
+        raise TypeError(f"move_variable_initialization_to_cpu: {graph!r} is no graph")
+
+
+def running_on_ipu_model() -> bool:
+    """Whether ``TF_POPLAR_FLAGS`` asks for the IPU Model; the machine is the simulated one either way."""
+    return "--use_ipu_model" in os.environ.get("TF_POPLAR_FLAGS", "")
+
+
+_REPORTS = "run the program by `ipuperf run --report DIR`"
+_FILES = "use tf.train.Checkpoint, tf.compat.v1.train.Saver or tf.data's Dataset.save"
+_OLD = "older than IPUConfig; use ipu.config.IPUConfig"
+create_ipu_config = refused("utils.create_ipu_config", _OLD)
+set_ipu_connection_type = refused("utils.set_ipu_connection_type", _OLD)
+auto_select_ipus = refused("utils.auto_select_ipus", _OLD)
+select_ipus = refused("utils.select_ipus", _OLD)
+export_dataset_to_file = refused("utils.export_dataset_to_file", _FILES)
+export_inputs_to_file = refused("utils.export_inputs_to_file", _FILES)
+extract_all_events = refused("utils.extract_all_events", _REPORTS)
+extract_all_strings_from_event_trace = refused("utils.extract_all_strings_from_event_trace", _REPORTS)
+extract_compile_reports = refused("utils.extract_compile_reports", _REPORTS)
+extract_execute_reports = refused("utils.extract_execute_reports", _REPORTS)
+
+
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """IPUs of a device such as ``/device:IPU:0``; 1 when the configuration does not say."""
-    from ...devices import num_ipus
-    from ...effects import EFFECTS
-    from ...state import state
-
     EFFECTS.given("ipu.utils.get_num_of_ipus_in_device(device)", device)
     return num_ipus(state().config, int(ipu_device.rpartition(":")[2])) or 1
 
@@ -30,8 +75,21 @@ __all__ = [
     "IPUConfig",
     "MergeRemoteBuffersBehaviour",
     "SelectionOrder",
+    "auto_select_ipus",
     "configure_ipu_system",
+    "create_ipu_config",
+    "export_dataset_to_file",
+    "export_inputs_to_file",
+    "extract_all_events",
+    "extract_all_strings_from_event_trace",
+    "extract_compile_reports",
+    "extract_execute_reports",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
     "reset_ipu_configuration",
+    "reset_ipu_seed",
+    "running_on_ipu_model",
+    "select_ipus",
+    "set_ipu_connection_type",
 ]

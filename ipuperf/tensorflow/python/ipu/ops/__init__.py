@@ -1,1 +1,1 @@
-"""``tensorflow.python.ipu.ops``."""
+"""``tensorflow.python.ipu.ops``: operations of the IPU."""

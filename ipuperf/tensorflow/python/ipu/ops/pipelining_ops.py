@@ -11,16 +11,20 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
+
 from ipuperf.schedules import RecomputationMode
 
-from ....array import Array, convert, is_traced
 from ....effects import EFFECTS
+from ....graph import Importer, Value, marker, tensor_of
 from ....infeed import IPUInfeedQueue
 from ....outfeed import IPUOutfeedMode, IPUOutfeedQueue
-from ....pipeline_build import PipelineRequest, request
+from ....pipeline_build import PipelineMeaning
 from ....pipeline_model import OptimizerFunctionOutput, PipelineStageOptions, StageFunctions, StageOptions
+from ....pipeline_trace import PipelineRequest, trace_pipeline
 from ....reduction import GradientAccumulationReductionMethod
-from ....tracing import Operation, current_frame, map_structure
 
 
 class PipelineSchedule(IntEnum):
@@ -65,7 +69,7 @@ def pipeline(
     outfeed_mask: Sequence[bool] | None = None,
     reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     name: str | None = None,
-) -> Operation:
+) -> tf.Operation:
     """Build a pipeline in the program being traced; it runs when the program runs.
 
     Args:
@@ -122,15 +126,19 @@ def pipeline(
     micro_batches = _micro_batches(gradient_accumulation_count, schedule, len(stages), training)
     _check_repeats(repeat_count, batch_serialization_iterations, accumulate_outfeed)
     listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    request(
+    if not isinstance(ops.get_default_graph(), FuncGraph):
+        raise RuntimeError(
+            "pipeline: no IPU program is being traced: call it in a function that is given to ipu_compiler.compile or "
+            "IPUStrategy.run"
+        )
+    traced = trace_pipeline(
         PipelineRequest(
-            program=current_frame().program,
             stages=stages,
             default_mapping=device_mapping is None
             or [stage.devices for stage in stages] == [[i] for i in range(len(stages))],
             micro_batches=micro_batches,
             repeats=repeat_count,
-            inputs=[convert(value) for value in listed],
+            inputs=[tf.convert_to_tensor(value) for value in tf.nest.flatten(listed)],
             infeed_queue=infeed_queue,
             outfeed_queue=outfeed_queue,
             optimizer_function=optimizer_function,
@@ -150,7 +158,8 @@ def pipeline(
             name=name or "pipeline",
         )
     )
-    return Operation(name or "pipeline")
+    marker(name or "pipeline", PipelineMeaning(traced), [*traced.asked.inputs, *traced.outside], [])
+    return ops.get_default_graph().get_operations()[-1]
 
 
 def _check_count(count: Any, serialization: int, method: GradientAccumulationReductionMethod) -> None:
@@ -318,11 +327,14 @@ def _check_outfeed(queue: Any, optimizer_function: Any, loss: bool, mask: Any, a
 
 def _micro_batches(count: Any, schedule: PipelineSchedule, stages: int, training: bool) -> int:
     """The number of micro-batches, checked against the schedule (``pipeline_visitor.cc:588-650``)."""
-    if isinstance(count, Array) or is_traced(count):
-        raise NotImplementedError(
-            "pipeline: gradient_accumulation_count as a tensor: the number of micro-batches has to be known when the "
-            "program is built"
-        )
+    if tf.is_tensor(count) or isinstance(count, tf.Variable):
+        known = tf.get_static_value(count) if tf.is_tensor(count) else None
+        if known is None:
+            raise NotImplementedError(
+                "pipeline: gradient_accumulation_count as a tensor: the number of micro-batches has to be known when "
+                "the program is built"
+            )
+        count = int(known)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"gradient_accumulation_count has to be an integer of at least 1, not {count!r}")
     if schedule is PipelineSchedule.Sequential:
@@ -337,21 +349,31 @@ def _micro_batches(count: Any, schedule: PipelineSchedule, stages: int, training
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Keep ``tensors`` (an array or a structure of arrays) when the stage is recomputed.
+    """Keep ``tensors`` (a tensor or a structure of tensors) when the stage is recomputed.
 
-    It has an effect with ``RecomputationMode.RecomputeAndBackpropagateInterleaved``; returns the arrays themselves.
+    It has an effect with ``RecomputationMode.RecomputeAndBackpropagateInterleaved``; returns equal tensors.
     """
-    EFFECTS.given("ipu.pipelining_ops.recomputation_checkpoint(name)", name)
-    frame = current_frame()
 
-    def keep(value: Any) -> Any:
-        array = convert(value)
-        checkpoints = getattr(frame, "checkpoints", None)
+    def keep(value: Any) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(value)
+        if not isinstance(ops.get_default_graph(), FuncGraph):
+            return tf.identity(tensor, name=name)
+        spec = tf.TensorSpec(tensor.shape, tensor.dtype)
+        stem = name or "recomputation_checkpoint"
+        return marker(stem, _Checkpoint(), [tensor], [spec], effect=False, gradient=lambda op, grad: grad)[0]
+
+    return tf.nest.map_structure(keep, tensors)
+
+
+class _Checkpoint:
+    """A tensor that is kept when its stage is recomputed."""
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Note the tensor."""
+        checkpoints = getattr(importer.place, "checkpoints", None)
         if checkpoints is not None:
-            checkpoints.append(frame.get(array.tensor))
-        return array
-
-    return map_structure(keep, tensors)
+            checkpoints.append(tensor_of(inputs[0], importer.place))
+        return list(inputs)
 
 
 __all__ = [

@@ -1,5 +1,0 @@
-"""``tensorflow.compat``."""
-
-from . import v1
-
-__all__ = ["v1"]

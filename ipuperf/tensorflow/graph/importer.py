@@ -1,0 +1,219 @@
+"""The import of TensorFlow graphs: each op of a ``FuncGraph`` becomes ops of the IR.
+
+How a front end calls it::
+
+    graph = func_graph_from_py_func(name, function, args, kwargs)   # or a ConcreteFunction's .graph
+    with CONTEXT.building(place):                                   # place: a Place (a frame of the front end)
+        arguments = [..., *captured_values(graph)]                  # one value for each of graph.inputs
+        values = import_graph(graph, arguments, place)              # one value for each of graph.outputs
+
+``captured_values`` gives what an outermost graph captures: a :class:`Resource` for the handle of a variable (the place
+says what it is: :meth:`Place.read`, :meth:`Place.assign`), an array for an eager tensor. Values are NumPy arrays where
+they are known when the program is compiled, and tensors of the IR otherwise (:mod:`.values`); :meth:`Node.tensor` and
+:func:`tensor_of` make a tensor of either.
+
+Only what outputs and effects need is imported, in the graph's order. Ops without a counterpart, dynamic shapes and
+callbacks of the host are one :class:`GraphError` with the op's name, type and the user's line. What only an IPU has
+stands in a graph as a marker (:mod:`.markers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
+
+from ipuperf.ir import DType, IrError, Tensor
+
+from .arranged import Values, plain
+from .errors import GraphError
+from .folding import fold
+from .hints import hint
+from .lines import user_line
+from .needed import SideEffects, needed_operations
+from .node import Node
+from .operations import OPERATIONS
+from .place import Place
+from .reads import reads_to_copy
+from .values import Resource, Value, resource_of
+
+_EFFECTS = SideEffects(OPERATIONS.has_effect)
+
+
+class Importer:
+    """The import of one graph into one place.
+
+    Attributes:
+        place: where new ops go.
+        graph: TensorFlow's.
+        values: by the identity of TensorFlow's tensors.
+        called: another graph calls this one, where its ops go.
+        first: by the identity of the numbers that a ``Unique`` op gives: which of them are not repetitions.
+        copied: identities of ops that read a variable whose value is used after the variable has changed.
+    """
+
+    def __init__(self, graph: tf.Graph, place: Place, *, called: bool = False) -> None:
+        self.graph = graph
+        self.called = called
+        self.place = place
+        self.values = Values()
+        self.first: dict[int, Tensor] = {}
+        self.copied: set[int] = set()
+        self._constants: dict[tuple[Any, ...], Tensor] = {}
+
+    def run(
+        self,
+        inputs: Sequence[tf.Tensor],
+        arguments: Sequence[Value],
+        outputs: Sequence[tf.Tensor],
+        targets: Sequence[Any],
+        alone: bool = False,
+    ) -> list[Value]:
+        """Import what ``outputs`` and the effects among ``targets`` need; the values of ``outputs``."""
+        if len(inputs) != len(arguments):
+            raise ValueError(f"graph {self.graph!r} has {len(inputs)} inputs, {len(arguments)} values were given")
+        self.values.update((id(t), value) for t, value in zip(inputs, arguments))
+        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone)
+        self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
+        kept = self.place.naming, self.place.location
+        try:
+            for op in operations:
+                if not op.outputs or id(op.outputs[0]) not in self.values:
+                    self._import(op)
+        finally:
+            self.place.naming, self.place.location = kept
+        look_up = self.values.arranged if self.called else self.values.__getitem__
+        return [look_up(id(t)) for t in outputs]
+
+    def _import(self, op: tf.Operation) -> None:
+        operands = [self.values.arranged(id(t)) for t in op.inputs]
+        node = Node(self, op)
+        kind = op.type
+        if operands and OPERATIONS.folds(kind) and all(type(v) is np.ndarray for v in operands):
+            results = fold(op, operands)
+        else:
+            handler = OPERATIONS[kind]
+            if handler is None:
+                raise _unknown(node)
+            self.place.naming, self.place.location = op.name, user_line(op)
+            if not OPERATIONS.takes_arranged(kind):
+                operands = [plain(v) for v in operands]
+            with self.place.surroundings(op, operands):
+                results = _made(node, handler, operands)
+        if len(results) != len(op.outputs):
+            raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
+        self.values.update((id(t), value) for t, value in zip(op.outputs, results))
+
+    def constant(self, value: np.ndarray, dtype: DType) -> Tensor:
+        """An array as a constant of the place's graph; equal small ones are made once."""
+        if value.size > 64:
+            return self.place.graph.constant(np.asarray(value, dtype.numpy), dtype, "constant")
+        array = np.array(value, dtype.numpy)
+        key = (dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.place.graph.constant(array, dtype, "constant")
+        return self._constants[key]
+
+    def inside(self, place: Place) -> Importer:
+        """An importer of the same graph's calls into a place inside of this one."""
+        return Importer(self.graph, place, called=self.called)
+
+    def uses(self, graph: FuncGraph, index: int, results: Sequence[int]) -> bool:
+        """Whether the results of these numbers, or effects, of a function use its input ``index``."""
+        outputs = [graph.outputs[i] for i in results]
+        needed = needed_operations(graph, outputs, graph.control_outputs, _EFFECTS)
+        given = graph.inputs[index]
+        return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
+
+    def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
+        """Import the body of a function where its call stands; the values that it returns."""
+        inner = Importer(graph, self.place, called=True)
+        inner._constants = self._constants
+        return inner.run(graph.inputs, arguments, graph.outputs, graph.control_outputs)
+
+
+def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
+    try:
+        found = handler(node, *operands)
+    except GraphError:
+        raise
+    except (IrError, NotImplementedError) as error:
+        raise node.error(str(error)) from error
+    if found is None:
+        return []
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def _unknown(node: Node) -> GraphError:
+    return node.error(
+        f"this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); "
+        f"{hint(node.op.type)}"
+    )
+
+
+def import_graph(
+    graph: FuncGraph,
+    arguments: Sequence[Value],
+    place: Place,
+    outputs: Sequence[tf.Tensor] | None = None,
+    targets: Sequence[tf.Operation] | None = None,
+    *,
+    alone: bool = False,
+) -> list[Value]:
+    """Import a graph.
+
+    Args:
+        graph: TensorFlow's.
+        arguments: values of ``graph.inputs``, of which the last are those of its captures (:func:`captured_values`).
+        place: where its ops go; the caller has made it the active builder.
+        outputs: what is wanted; default: what the graph returns.
+        targets: ops whose effects, and those of the ops that they wait for, are wanted; default: those that the graph
+            returns.
+        alone: without the ops that ``targets`` only wait for.
+
+    Returns:
+        The values of ``outputs``.
+
+    Raises:
+        GraphError: an op without counterpart, a dynamic shape, a callback of the host.
+    """
+    wanted = graph.outputs if outputs is None else outputs
+    effects = graph.control_outputs if targets is None else targets
+    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects), alone)
+
+
+def captured_values(graph: FuncGraph) -> list[Value]:
+    """Values of what an outermost graph captures, in the order of its captures.
+
+    Raises:
+        GraphError: it captures a tensor of another graph, which is an argument then.
+    """
+    found: list[Value] = []
+    for outside, inside in graph.captures:
+        if outside.dtype == tf.resource:
+            found.append(resource_of(outside))
+        elif hasattr(outside, "numpy"):
+            found.append(np.asarray(outside.numpy()))
+        else:
+            raise GraphError(
+                f"graph {graph.name!r} uses tensor {outside.name!r} of a graph around it ({inside.name!r}): pass it as "
+                "an argument"
+            )
+    return found
+
+
+def tensor_of(value: Value, place: Place) -> Tensor:
+    """A value as a tensor of the place's graph.
+
+    Raises:
+        GraphError: it is the handle of a variable or a list.
+    """
+    value = plain(value)
+    if isinstance(value, Tensor):
+        return place.get(value)
+    if isinstance(value, np.ndarray):
+        return place.constant(value, None)
+    raise GraphError(f"{'a variable' if isinstance(value, Resource) else value!r} is no tensor of numbers")

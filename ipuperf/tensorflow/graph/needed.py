@@ -1,0 +1,115 @@
+"""Which ops of a graph an import needs, and in which order.
+
+Ops are needed whose outputs are used by others that are, by what the graph returns, or that are there for what they do.
+An op that is only a control input of others is not imported; what it waits for is looked at all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
+
+
+def function_of(op: tf.Operation, attribute: str) -> FuncGraph:
+    """The graph of the function that an op names in an attribute (``f``, ``body``, ``then_branch``)."""
+    return named_function(op, op.get_attr(attribute).name)
+
+
+def named_function(op: tf.Operation, name: str) -> FuncGraph:
+    """The graph of the function of this name that an op calls."""
+    graph: Any = op.graph
+    while graph is not None:
+        found = graph._functions.get(name) if hasattr(graph, "_functions") else None
+        found = found or graph._get_function(name)
+        if found is not None:
+            return found.graph
+        graph = getattr(graph, "outer_graph", None)
+    raise LookupError(f"{op.name}: the graph has no function {name!r}")
+
+
+def functions_of(op: tf.Operation) -> list[FuncGraph]:
+    """The graphs of all functions that an op calls."""
+    names: list[str] = []
+    for value in op.node_def.attr.values():
+        if value.HasField("func"):
+            names.append(value.func.name)
+        elif value.HasField("list"):
+            names += [f.name for f in value.list.func]
+    return [named_function(op, name) for name in names]
+
+
+class SideEffects:
+    """Whether ops do something besides giving their outputs; functions are looked at once."""
+
+    def __init__(self, has_effect: Callable[[str], bool]) -> None:
+        self._has_effect = has_effect
+        self._graphs: dict[int, bool] = {}
+
+    def of(self, op: tf.Operation) -> bool:
+        """Whether ``op`` is there for what it does."""
+        kind = op.type
+        if self._has_effect(kind):
+            return True
+        calls = kind in ("StatefulPartitionedCall", "PartitionedCall", "While", "If", "Case")
+        return calls and any(self.of_graph(graph) for graph in functions_of(op))
+
+    def of_graph(self, graph: FuncGraph) -> bool:
+        """Whether an op of a function's graph, or of what it calls, is there for what it does."""
+        key = id(graph)
+        if key not in self._graphs:
+            self._graphs[key] = any(self.of(op) for op in graph.get_operations())
+        return self._graphs[key]
+
+
+def needed_operations(
+    graph: tf.Graph,
+    outputs: Iterable[tf.Tensor],
+    targets: Sequence[tf.Operation],
+    effects: SideEffects,
+    *,
+    alone: bool = False,
+) -> list[tf.Operation]:
+    """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
+    appends operands to a loop when it differentiates it, so the graph's order alone does not do.)
+
+    ``alone``: without those that others only wait for.
+    """
+    needed: set[int] = set()
+    seen: set[int] = set()
+    waiting = [(t.op, True) for t in outputs] + [(op, False) for op in targets]
+    while waiting:
+        op, used = waiting.pop()
+        key = id(op)
+        if key in needed or (key in seen and not used):
+            continue
+        seen.add(key)
+        used = used or effects.of(op)
+        if used:
+            needed.add(key)
+        waiting += [(t.op, used) for t in op.inputs]
+        waiting += [] if alone else [(other, False) for other in op.control_inputs]
+    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen])
+    return [op for op in ordered if id(op) in needed]
+
+
+def _sorted(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """Ops with what they wait for before them, otherwise in their order."""
+    done: set[int] = set()
+    found: list[tf.Operation] = []
+    for first in operations:
+        stack = [first]
+        while stack:
+            op = stack[-1]
+            waits = [t.op for t in op.inputs if id(t.op) not in done]
+            waits += [other for other in op.control_inputs if id(other) not in done]
+            if waits:
+                stack += reversed(waits)
+                continue
+            stack.pop()
+            if id(op) not in done:
+                done.add(id(op))
+                found.append(op)
+    return found

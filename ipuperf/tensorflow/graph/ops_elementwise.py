@@ -1,0 +1,241 @@
+"""Element-wise ops of one, two and three operands, and the gradients that TensorFlow makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipuperf.functions import activations, arithmetic, elementary, make
+from ipuperf.ir import Tensor
+from ipuperf.ops import ReluGrad
+
+from .arranged import Arranged, together
+from .node import Node
+from .table import Family
+from .values import Value
+
+FAMILY = Family("Element-wise")
+op = FAMILY.op
+
+
+def _relu(t: Tensor) -> Tensor:
+    """``max(t, 0)``."""
+    return arithmetic.relu(t) if t.dtype.is_floating_point else arithmetic.maximum(t, 0)
+
+
+def _relu_grad(grad: Tensor, features: Tensor) -> Tensor:
+    """The gradient where the feature is above 0."""
+    return make(ReluGrad, grad, features)
+
+
+#: Functions of one tensor by op type.
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    "Abs": arithmetic.abs,
+    "Acos": arithmetic.acos,
+    "Acosh": arithmetic.acosh,
+    "Asin": arithmetic.asin,
+    "Asinh": arithmetic.asinh,
+    "Atan": arithmetic.atan,
+    "Atanh": arithmetic.atanh,
+    "Ceil": arithmetic.ceil,
+    "Cos": arithmetic.cos,
+    "Cosh": arithmetic.cosh,
+    "Erf": arithmetic.erf,
+    "Erfc": elementary.erfc,
+    "Exp": arithmetic.exp,
+    "Expm1": arithmetic.expm1,
+    "Floor": arithmetic.floor,
+    "Inv": arithmetic.reciprocal,
+    "Invert": arithmetic.bitwise_not,
+    "IsFinite": arithmetic.isfinite,
+    "IsInf": arithmetic.isinf,
+    "IsNan": arithmetic.isnan,
+    "Log": arithmetic.log,
+    "Log1p": arithmetic.log1p,
+    "LogicalNot": arithmetic.logical_not,
+    "Neg": arithmetic.negate,
+    "Reciprocal": arithmetic.reciprocal,
+    "Relu": _relu,
+    "Relu6": activations.relu6,
+    "Elu": activations.elu,
+    "Selu": activations.selu,
+    "Rint": arithmetic.round,
+    "Round": arithmetic.round,
+    "Rsqrt": arithmetic.rsqrt,
+    "Sigmoid": arithmetic.sigmoid,
+    "Sign": arithmetic.sign,
+    "Sin": arithmetic.sin,
+    "Sinh": arithmetic.sinh,
+    "Softplus": arithmetic.softplus,
+    "Softsign": activations.softsign,
+    "Sqrt": arithmetic.sqrt,
+    "Square": arithmetic.square,
+    "Tan": elementary.tan,
+    "Tanh": arithmetic.tanh,
+}
+
+#: Functions of two tensors by op type.
+BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
+    "Add": arithmetic.add,
+    "AddV2": arithmetic.add,
+    "BitwiseAnd": arithmetic.bitwise_and,
+    "BitwiseOr": arithmetic.bitwise_or,
+    "BitwiseXor": arithmetic.bitwise_xor,
+    "Div": arithmetic.div,
+    "Equal": arithmetic.equal,
+    "FloorDiv": arithmetic.floor_div,
+    "FloorMod": arithmetic.mod,
+    "Greater": arithmetic.greater,
+    "GreaterEqual": arithmetic.greater_equal,
+    "LeftShift": arithmetic.shift_left,
+    "Less": arithmetic.less,
+    "LessEqual": arithmetic.less_equal,
+    "LogicalAnd": arithmetic.logical_and,
+    "LogicalOr": arithmetic.logical_or,
+    "Maximum": arithmetic.maximum,
+    "Minimum": arithmetic.minimum,
+    "Mod": arithmetic.fmod,
+    "Mul": arithmetic.mul,
+    "NotEqual": arithmetic.not_equal,
+    "RealDiv": arithmetic.true_div,
+    "ReluGrad": _relu_grad,
+    "RightShift": arithmetic.shift_right,
+    "Sub": arithmetic.sub,
+    "TruncateDiv": arithmetic.div,
+    "TruncateMod": arithmetic.fmod,
+}
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Value]:
+    """What imports an op whose operands are those of a function of the library."""
+
+    def handler(node: Node, *values: Value) -> Value:
+        found = together(node, values)
+        if found is not None:
+            return Arranged(function(*found[0]), found[1])
+        return function(*node.tensors(values))
+
+    handler.__doc__ = function.__doc__
+    return handler
+
+
+def _declare() -> None:
+    functions: dict[str, Callable[..., Tensor]] = {**UNARY, **BINARY}
+    for name, function in functions.items():
+        op(name, arranged=True)(_elementwise(function))
+
+
+_declare()
+
+
+@op("Cast")
+def cast(node: Node, value: Value) -> Value:
+    """Another type."""
+    tensor, dtype = node.tensor(value), node.dtype()
+    return tensor if tensor.dtype == dtype else arithmetic.cast(tensor, dtype)
+
+
+@op("SquaredDifference")
+def squared_difference(node: Node, left: Value, right: Value) -> Tensor:
+    """``(x - y)^2``."""
+    return arithmetic.square(arithmetic.sub(node.tensor(left), node.tensor(right)))
+
+
+@op("DivNoNan")
+def div_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+    """``x / y``, 0 where y is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    none = arithmetic.equal(y, 0)
+    return arithmetic.where(none, 0.0, x / arithmetic.where(none, 1.0, y))
+
+
+@op("MulNoNan")
+def mul_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+    """``x y``, 0 where y is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    return arithmetic.where(arithmetic.equal(y, 0), 0.0, x * y)
+
+
+@op("Xlogy", "Xlog1py", "Xdivy")
+def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
+    """``x log y``, ``x log(1 + y)`` or ``x / y``, 0 where x is 0."""
+    x, y = node.tensor(left), node.tensor(right)
+    none = arithmetic.equal(x, 0)
+    safe = arithmetic.where(none, 1.0, y)
+    if node.op.type == "Xdivy":
+        return arithmetic.where(none, 0.0, x / safe)
+    return arithmetic.where(none, 0.0, x * (arithmetic.log1p if node.op.type == "Xlog1py" else arithmetic.log)(safe))
+
+
+@op("Pow")
+def power(node: Node, base: Value, exponent: Value) -> Tensor:
+    """``x ** y``; small known exponents are products and roots."""
+    x, known = node.tensor(base), known_number(exponent)
+    if known is not None and x.dtype.is_floating_point and np.ndim(exponent) <= len(x.shape):
+        return elementary.number_power(x, known)
+    return arithmetic.pow(x, node.tensor(exponent))
+
+
+@op("Atan2")
+def atan2(node: Node, left: Value, right: Value) -> Tensor:
+    """The angle of the point (x, y), from -pi to pi."""
+    y, x = node.tensor(left), node.tensor(right)
+    flat = arithmetic.equal(x, 0)
+    angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
+    turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)
+    upright = arithmetic.sign(y) * (math.pi / 2)
+    return arithmetic.where(flat, upright, arithmetic.where(arithmetic.less(x, 0), turned, angle))
+
+
+@op("ApproximateEqual")
+def approximately_equal(node: Node, left: Value, right: Value) -> Tensor:
+    """Whether two tensors differ by less than the tolerance."""
+    return arithmetic.less(abs(node.tensor(left) - node.tensor(right)), node.attr("tolerance"))
+
+
+#: Giles, "Approximating the erfinv function" (2010), table 5: single precision, |x| below and above 0.9966.
+_CENTRE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+    0.246640727, 1.50140941,
+)  # fmt: skip
+_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
+    1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def erf_inverse(x: Tensor) -> Tensor:
+    """The inverse of the error function between -1 and 1."""
+
+    def polynomial(w: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        total = w * coefficients[0] + coefficients[1]
+        for c in coefficients[2:]:
+            total = total * w + c
+        return total
+
+    w = -arithmetic.log((1.0 - x) * (x + 1.0))
+    near = polynomial(w - 2.5, _CENTRE)
+    far = polynomial(arithmetic.sqrt(w) - 3.0, _TAIL)
+    return arithmetic.where(arithmetic.less(w, 5.0), near, far) * x
+
+
+@op("Erfinv")
+def erfinv(node: Node, value: Value) -> Tensor:
+    """The inverse of the error function."""
+    return erf_inverse(node.tensor(value))
+
+
+@op("Ndtri")
+def ndtri(node: Node, value: Value) -> Tensor:
+    """The inverse of the normal distribution."""
+    return erf_inverse(node.tensor(value) * 2.0 - 1.0) * math.sqrt(2)
+
+
+def known_number(value: Value) -> float | None:
+    """The number that a static operand consists of, None for others."""
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "fiu":
+        return float(value.reshape(()))
+    return None

@@ -1,0 +1,203 @@
+"""Normalisation, softmax and losses, activations, with the gradients that TensorFlow makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipuperf.functions import arithmetic, constant, make, make_all, networks, reductions
+from ipuperf.functions.arranging import broadcast
+from ipuperf.ir import INT32, Tensor
+from ipuperf.ops import (
+    BatchNormalization,
+    BatchNormalizationGrad,
+    LeakyReluGrad,
+    NlllWithSoftmaxGradDirect,
+    SigmoidGrad,
+    SoftplusGrad,
+    TanhGrad,
+)
+
+from .layouts import ImageLayout
+from .node import Node
+from .table import Family
+from .values import Value
+
+FAMILY = Family("Networks")
+op = FAMILY.op
+
+# -- batch norm --------------------------------------------------------------------------------------------------------
+
+
+def _layout(node: Node, images: Value) -> ImageLayout:
+    return ImageLayout(node.attr("data_format").startswith("NC"), len(images.shape) - 2)
+
+
+def _used(node: Node, index: int) -> bool:
+    return index < len(node.op.outputs) and bool(node.op.outputs[index].consumers())
+
+
+@op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", arranged=True)
+def batch_norm(node: Node, value: Value, scale: Value, offset: Value, mean: Value, variance: Value) -> list[Value]:
+    """Normalised images and their statistics; the reserved outputs are mean and inverse standard deviation in training,
+    mean and variance otherwise."""
+    layout = _layout(node, value)
+    x = layout.inner(node, 0, value)
+    weight, bias, epsilon = node.tensor(scale), node.tensor(offset), node.attr("epsilon")
+    more = [node.op.outputs[i] for i in range(5, len(node.op.outputs))]
+    rest: list[Value] = [np.zeros(0, t.dtype.as_numpy_dtype) for t in more]
+    if not node.attr("is_training"):
+        old = [node.tensor(mean), node.tensor(variance)]
+        y = networks.batch_norm_inference(x, _like(weight, x), _like(bias, x), old[0], old[1], epsilon)
+        return [layout.outer(y), *old, *old, *rest]
+    factor = float(node.attr("exponential_avg_factor")) if "exponential_avg_factor" in node.op.node_def.attr else 1.0
+    if factor == 1.0:
+        zeros = np.zeros(x.shape[1], np.float32)
+        old = [constant(zeros, weight.dtype)] * 2
+    else:
+        old = [node.tensor(mean), node.tensor(variance)]
+    operands = [x, _like(weight, x), _like(bias, x), *old]
+    names = [f"{node.op.name}{part}" for part in ("", "/mean", "/variance", "/saved_mean", "/saved_deviation")]
+    found = make_all(BatchNormalization, operands, names, epsilon=epsilon, momentum=factor)
+    return [layout.outer(found[0]), *found[1:], *rest]
+
+
+def _like(tensor: Tensor, other: Tensor) -> Tensor:
+    return tensor if tensor.dtype == other.dtype else arithmetic.cast(tensor, other.dtype)
+
+
+@op("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3", arranged=True)
+def batch_norm_grad(
+    node: Node, grad: Value, value: Value, scale: Value, mean: Value, spread: Value, *_rest: Value
+) -> list[Value]:
+    """Gradients of images, scale and offset."""
+    layout, weight = _layout(node, value), node.tensor(scale)
+    dy, x = layout.inner(node, 0, grad), layout.inner(node, 1, value)
+    training = node.attr("is_training")
+    inverse = node.tensor(spread)
+    if not training:
+        inverse = 1.0 / arithmetic.sqrt(inverse + node.attr("epsilon"))
+    operands = [x, _like(weight, x), node.tensor(mean), inverse, _like(dy, x)]
+    names = [f"{node.op.name}{part}" for part in ("", "/scale", "/offset")]
+    found = make_all(BatchNormalizationGrad, operands, names, frozen=not training)
+    parts = [_like(t, weight) for t in found[1:]]
+    empty = [np.zeros(0, t.dtype.as_numpy_dtype) for t in node.op.outputs[3:]]
+    return [layout.outer(found[0]), *parts, *empty]
+
+
+# -- softmax and losses ------------------------------------------------------------------------------------------------
+
+
+@op("Softmax")
+def softmax(node: Node, logits: Value) -> Tensor:
+    """Softmax of the last axis."""
+    return networks.softmax(node.tensor(logits), -1)
+
+
+@op("LogSoftmax")
+def log_softmax(node: Node, logits: Value) -> Tensor:
+    """Logarithm of the softmax of the last axis."""
+    return networks.log_softmax(node.tensor(logits), -1)
+
+
+@op("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_cross_entropy(node: Node, logits: Value, labels: Value) -> list[Value]:
+    """The loss of each row, and its gradient for the logits."""
+    probabilities = networks.softmax(node.tensor(logits), -1)
+    classes = node.tensor(labels, INT32)
+    if not _used(node, 1):
+        loss = networks.nll_loss(probabilities, classes, reduction="none")
+        return [loss, None]
+    one = constant(np.ones(probabilities.shape[:-1]), probabilities.dtype)
+    names = [node.op.name, f"{node.op.name}/logits_grad"]
+    return make_all(NlllWithSoftmaxGradDirect, [probabilities, classes, one], names, reduction="none")
+
+
+@op("SoftmaxCrossEntropyWithLogits")
+def cross_entropy(node: Node, logits: Value, labels: Value) -> list[Value]:
+    """The loss of each row for probabilities of the classes, and its gradient for the logits."""
+    shape = node.shape(1)
+    scores, wanted = (broadcast(node.tensor(v), shape) for v in (logits, labels))
+    logs = networks.log_softmax(scores, -1)
+    loss = -reductions.sum(wanted * logs, -1)
+    return [loss, arithmetic.exp(logs) - wanted if _used(node, 1) else None]
+
+
+# -- activations -------------------------------------------------------------------------------------------------------
+
+
+@op("LeakyRelu")
+def leaky_relu(node: Node, value: Value) -> Tensor:
+    """``x`` above 0, ``alpha x`` below."""
+    return arithmetic.leaky_relu(node.tensor(value), node.attr("alpha"))
+
+
+@op("LeakyReluGrad")
+def leaky_relu_grad(node: Node, grad: Value, value: Value) -> Tensor:
+    """The gradient of :func:`leaky_relu`."""
+    return make(LeakyReluGrad, node.tensor(grad), node.tensor(value), alpha=node.attr("alpha"))
+
+
+@op("Relu6Grad")
+def relu6_grad(node: Node, grad: Value, value: Value) -> Tensor:
+    """The gradient between 0 and 6."""
+    dy, x = node.tensor(grad), node.tensor(value)
+    inside = arithmetic.logical_and(arithmetic.greater(x, 0), arithmetic.less(x, 6))
+    return arithmetic.where(inside, dy, 0)
+
+
+@op("EluGrad")
+def elu_grad(node: Node, grad: Value, result: Value) -> Tensor:
+    """From the result: the gradient, times the result plus 1 below 0."""
+    dy, y = node.tensor(grad), node.tensor(result)
+    return arithmetic.where(arithmetic.less(y, 0), dy * (y + 1.0), dy)
+
+
+@op("SeluGrad")
+def selu_grad(node: Node, grad: Value, result: Value) -> Tensor:
+    """From the result: the gradient of the scaled ELU."""
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    dy, y = node.tensor(grad), node.tensor(result)
+    return arithmetic.where(arithmetic.less(y, 0), dy * (y + scale * alpha), dy * scale)
+
+
+@op("SigmoidGrad")
+def sigmoid_grad(node: Node, result: Value, grad: Value) -> Tensor:
+    """``dy y (1 - y)`` from the result."""
+    return make(SigmoidGrad, node.tensor(grad), node.tensor(result))
+
+
+@op("TanhGrad")
+def tanh_grad(node: Node, result: Value, grad: Value) -> Tensor:
+    """``dy (1 - y^2)`` from the result."""
+    return make(TanhGrad, node.tensor(grad), node.tensor(result))
+
+
+@op("SoftplusGrad")
+def softplus_grad(node: Node, grad: Value, value: Value) -> Tensor:
+    """``dy sigmoid(x)``."""
+    return make(SoftplusGrad, node.tensor(grad), node.tensor(value))
+
+
+@op("SoftsignGrad")
+def softsign_grad(node: Node, grad: Value, value: Value) -> Tensor:
+    """``dy / (1 + |x|)^2``."""
+    return node.tensor(grad) / arithmetic.square(abs(node.tensor(value)) + 1.0)
+
+
+@op("InvGrad", "ReciprocalGrad")
+def reciprocal_grad(node: Node, result: Value, grad: Value) -> Tensor:
+    """``-dy y^2`` from the result."""
+    return -(node.tensor(grad) * arithmetic.square(node.tensor(result)))
+
+
+@op("SqrtGrad")
+def sqrt_grad(node: Node, result: Value, grad: Value) -> Tensor:
+    """``dy / (2 y)`` from the result."""
+    return node.tensor(grad) * 0.5 / node.tensor(result)
+
+
+@op("RsqrtGrad")
+def rsqrt_grad(node: Node, result: Value, grad: Value) -> Tensor:
+    """``-dy y^3 / 2`` from the result."""
+    y = node.tensor(result)
+    return node.tensor(grad) * -0.5 * y * y * y

@@ -1,0 +1,246 @@
+"""Random numbers, keyed as all of ipuperf's (:mod:`ipuperf.ops.randomness`): they are not TensorFlow's numbers.
+
+A stateful op draws others in each execution, iteration, micro-batch, replica and run; its seeds, where the program
+gives any, tell ops apart. A stateless op is a function of its seed. What a generator keeps in a variable is replaced by
+the program's own seed: the variable does not change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipuperf.functions import arithmetic, constant, make, reductions, selection
+from ipuperf.functions.arranging import reshaped
+from ipuperf.ir import FLOAT32, UINT32, Op, Tensor
+from ipuperf.ops import RandomInteger, RandomNormal, RandomUniform
+
+from .node import Node
+from .ops_elementwise import erf_inverse
+from .table import Family
+from .values import Value
+
+FAMILY = Family("Random numbers")
+op = FAMILY.op
+
+
+@dataclass(frozen=True)
+class RandomSource:
+    """Where random numbers come from: the key and counter of TensorFlow's generators.
+
+    Attributes:
+        seed: ``uint32``, shape (2,).
+        key: tells draws with the same seed apart.
+    """
+
+    seed: Tensor
+    key: int
+
+
+def stateful(node: Node) -> RandomSource:
+    """The source of an op that draws others each time."""
+    first, second = node.attr("seed") & 0xFFFFFFFF, node.attr("seed2") & 0xFFFFFFFF
+    key = first << 32 | second
+    return RandomSource(node.place.seed(), key or node.place.random_key())
+
+
+def of_seed(node: Node, seed: Value) -> RandomSource:
+    """The source that a seed of two whole numbers is."""
+    if isinstance(seed, np.ndarray):
+        return RandomSource(constant(seed.astype(np.int64).astype(np.uint32), UINT32), 1)
+    return RandomSource(arithmetic.cast(node.tensor(seed), UINT32), 1)
+
+
+def draw(node: Node, op_class: type[Op], source: RandomSource, shape: Value, **attributes: Any) -> Tensor:
+    """New numbers of the op's shape and type."""
+    wanted = node.integers(shape, "the shape")
+    return make(op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes)
+
+
+def _truncated(node: Node, source: RandomSource, shape: Value) -> Tensor:
+    """Normal numbers within two standard deviations: the inverse distribution of uniform ones."""
+    edge = math.erf(2 / math.sqrt(2))
+    wanted = node.integers(shape, "the shape")
+    drawn = make(
+        RandomUniform, node.place.get(source.seed), shape=wanted, dtype=FLOAT32, key=source.key, low=-edge, high=edge
+    )
+    found, dtype = erf_inverse(drawn) * math.sqrt(2), node.dtype()
+    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+
+
+def _integers(node: Node, source: RandomSource, shape: Value, low: Value, high: Value) -> Tensor:
+    limits = (node.integer(low, "minval"), node.integer(high, "maxval"))
+    return draw(node, RandomInteger, source, shape, low=limits[0], high=limits[1])
+
+
+# -- stateful ----------------------------------------------------------------------------------------------------------
+
+
+@op("RandomUniform", folds=False)
+def random_uniform(node: Node, shape: Value) -> Tensor:
+    """Uniform numbers from 0 to 1."""
+    return draw(node, RandomUniform, stateful(node), shape)
+
+
+@op("RandomStandardNormal", folds=False)
+def random_normal(node: Node, shape: Value) -> Tensor:
+    """Normal numbers."""
+    return draw(node, RandomNormal, stateful(node), shape)
+
+
+@op("TruncatedNormal", folds=False)
+def truncated_normal(node: Node, shape: Value) -> Tensor:
+    """Normal numbers within two standard deviations."""
+    return _truncated(node, stateful(node), shape)
+
+
+@op("RandomUniformInt", folds=False)
+def random_integers(node: Node, shape: Value, low: Value, high: Value) -> Tensor:
+    """Whole numbers from low to below high."""
+    return _integers(node, stateful(node), shape, low, high)
+
+
+@op("RandomShuffle", folds=False)
+def random_shuffle(node: Node, value: Value) -> Tensor:
+    """The rows in a random order: that of random numbers."""
+    tensor, source = node.tensor(value), stateful(node)
+    rows = tensor.shape[0]
+    drawn = make(RandomUniform, source.seed, shape=(rows,), dtype=FLOAT32, key=source.key)
+    return selection.gather(tensor, selection.topk(drawn, rows)[1], 0)
+
+
+def _chosen(node: Node, source: RandomSource, logits: Value, count: Value) -> Tensor:
+    """Classes drawn by their logits: the largest of each row after Gumbel noise is added."""
+    scores, samples = node.tensor(logits), node.integer(count, "num_samples")
+    rows, classes = scores.shape
+    seed = node.place.get(source.seed)
+    drawn = make(RandomUniform, seed, shape=(rows, samples, classes), dtype=FLOAT32, key=source.key, low=1e-7)
+    noise = -arithmetic.log(-arithmetic.log(drawn))
+    found = reductions.argmax(reshaped(arithmetic.cast(scores, FLOAT32), (rows, 1, classes)) + noise, 2)
+    dtype = node.dtype()
+    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+
+
+@op("Multinomial", folds=False)
+def multinomial(node: Node, logits: Value, count: Value) -> Tensor:
+    """Classes drawn by their logits."""
+    return _chosen(node, stateful(node), logits, count)
+
+
+# -- stateless ---------------------------------------------------------------------------------------------------------
+
+
+@op("StatelessRandomUniform", folds=False)
+def stateless_uniform(node: Node, shape: Value, seed: Value) -> Tensor:
+    """Uniform numbers of a seed."""
+    return draw(node, RandomUniform, of_seed(node, seed), shape)
+
+
+@op("StatelessRandomNormal", folds=False)
+def stateless_normal(node: Node, shape: Value, seed: Value) -> Tensor:
+    """Normal numbers of a seed."""
+    return draw(node, RandomNormal, of_seed(node, seed), shape)
+
+
+@op("StatelessTruncatedNormal", folds=False)
+def stateless_truncated(node: Node, shape: Value, seed: Value) -> Tensor:
+    """Normal numbers within two standard deviations, of a seed."""
+    return _truncated(node, of_seed(node, seed), shape)
+
+
+@op("StatelessRandomUniformInt", folds=False)
+def stateless_integers(node: Node, shape: Value, seed: Value, low: Value, high: Value) -> Tensor:
+    """Whole numbers of a seed."""
+    return _integers(node, of_seed(node, seed), shape, low, high)
+
+
+@op("StatelessMultinomial", folds=False)
+def stateless_multinomial(node: Node, logits: Value, count: Value, seed: Value) -> Tensor:
+    """Classes drawn by their logits, of a seed."""
+    return _chosen(node, of_seed(node, seed), logits, count)
+
+
+# -- keys and counters -------------------------------------------------------------------------------------------------
+
+
+@op("StatelessRandomGetKeyCounter", folds=False)
+def key_and_counter(node: Node, seed: Value) -> list[Value]:
+    """The source that a seed is, as key and as counter."""
+    source = of_seed(node, seed)
+    return [source, source]
+
+
+@op("StatelessRandomGetKeyCounterAlg", folds=False)
+def key_counter_and_algorithm(node: Node, seed: Value) -> list[Value]:
+    """The same with the number of the algorithm."""
+    source = of_seed(node, seed)
+    return [source, source, np.array(1, np.int32)]
+
+
+@op("StatelessRandomGetAlg", folds=False)
+def algorithm(_node: Node) -> np.ndarray:
+    """The number of TensorFlow's counter-based algorithm."""
+    return np.array(1, np.int32)
+
+
+@op("RngReadAndSkip", folds=False)
+def read_and_skip(node: Node, _handle: Value, *_operands: Value) -> RandomSource:
+    """The state of a generator: the program's own seed."""
+    return RandomSource(node.place.seed(), node.place.random_key())
+
+
+def _source(node: Node, value: Value) -> RandomSource:
+    if not isinstance(value, RandomSource):
+        raise node.error("its key comes neither from a seed nor from a generator")
+    return value
+
+
+@op("StatelessRandomUniformV2", folds=False)
+def uniform_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
+    """Uniform numbers of a key."""
+    return draw(node, RandomUniform, _source(node, key), shape)
+
+
+@op("StatelessRandomNormalV2", folds=False)
+def normal_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
+    """Normal numbers of a key."""
+    return draw(node, RandomNormal, _source(node, key), shape)
+
+
+@op("StatelessTruncatedNormalV2", folds=False)
+def truncated_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
+    """Normal numbers within two standard deviations, of a key."""
+    return _truncated(node, _source(node, key), shape)
+
+
+@op("StatelessRandomUniformIntV2", folds=False)
+def integers_of_key(
+    node: Node, shape: Value, key: Value, _counter: Value, _kind: Value, low: Value, high: Value
+) -> Tensor:
+    """Whole numbers of a key."""
+    return _integers(node, _source(node, key), shape, low, high)
+
+
+@op("StatelessRandomUniformFullIntV2", folds=False)
+def full_integers_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
+    """Whole numbers of a key from the whole range of the type."""
+    limits = np.iinfo(node.dtype().numpy)
+    return draw(node, RandomInteger, _source(node, key), shape, low=int(limits.min), high=int(limits.max) + 1)
+
+
+@op("StatelessRandomUniformFullInt", folds=False)
+def full_integers(node: Node, shape: Value, seed: Value) -> Tensor:
+    """Whole numbers of a seed from the whole range of the type."""
+    limits = np.iinfo(node.dtype().numpy)
+    return draw(node, RandomInteger, of_seed(node, seed), shape, low=int(limits.min), high=int(limits.max) + 1)
+
+
+@op("Bitcast")
+def bitcast(node: Node, value: Value) -> Value:
+    """The state of a generator under another type; the bits of other tensors are not available."""
+    if isinstance(value, RandomSource):
+        return value
+    raise node.error("the bits of a tensor under another type; use tf.cast")

@@ -1,0 +1,146 @@
+"""Reductions, positions of extremes, running sums and products, the largest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ipuperf.functions import arithmetic, constant, make, reductions, selection
+from ipuperf.functions.arranging import axis_of, cut, flipped, padded, reshaped, running_product
+from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
+from ipuperf.ops import CumSum
+
+from .node import Node
+from .table import Family
+from .values import Value
+
+FAMILY = Family("Reductions")
+op = FAMILY.op
+
+REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+    "EuclideanNorm": reductions.l2,
+    "Max": reductions.max,
+    "Mean": reductions.mean,
+    "Min": reductions.min,
+    "Prod": reductions.prod,
+    "Sum": reductions.sum,
+}
+
+
+def _axes(node: Node, tensor: Tensor, axes: Value) -> tuple[int, ...]:
+    return tuple(a % len(tensor.shape) for a in node.integers(axes, "the axes")) if tensor.shape else ()
+
+
+@op(*REDUCTIONS)
+def reduction(node: Node, value: Value, axes: Value) -> Tensor:
+    """A reduction along axes."""
+    tensor = node.tensor(value)
+    along, keep = _axes(node, tensor, axes), node.attr("keep_dims")
+    if not along:
+        return tensor
+    if node.op.type == "Mean" and tensor.dtype.is_integer:
+        total = reductions.sum(tensor, along, keep)
+        return arithmetic.div(total, np.array(np.prod([tensor.shape[a] for a in along]), np.int32))
+    return REDUCTIONS[node.op.type](tensor, along, keep)
+
+
+@op("All", "Any")
+def of_bools(node: Node, value: Value, axes: Value) -> Tensor:
+    """Whether all, or some, elements along axes are true."""
+    tensor = node.tensor(value)
+    along = _axes(node, tensor, axes)
+    if not along:
+        return tensor
+    function = reductions.min if node.op.type == "All" else reductions.max
+    return arithmetic.cast(function(arithmetic.cast(tensor, INT32), along, node.attr("keep_dims")), BOOL)
+
+
+@op("ArgMax", "ArgMin")
+def position(node: Node, value: Value, axis: Value) -> Tensor:
+    """Positions of the largest or smallest elements, of equals the first."""
+    tensor, along = node.tensor(value), node.integer(axis, "the axis")
+    function = reductions.argmax if node.op.type == "ArgMax" else reductions.argmin
+    if not tensor.dtype.is_floating_point and tensor.dtype != INT32:
+        tensor = arithmetic.cast(tensor, INT32)
+    found, dtype = function(tensor, along % len(tensor.shape)), node.dtype()
+    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+
+
+@op("Cumsum")
+def cumsum(node: Node, value: Value, axis: Value) -> Tensor:
+    """Running sums."""
+    tensor, along = node.tensor(value), node.integer(axis, "the axis")
+    exclusive, reverse = node.attr("exclusive"), node.attr("reverse")
+    if tensor.dtype.is_integer:
+        return _sums_of_integers(tensor, axis_of(along, len(tensor.shape)), exclusive, reverse)
+    return make(CumSum, tensor, axis=axis_of(along, len(tensor.shape)), exclusive=exclusive, reverse=reverse)
+
+
+def _sums_of_integers(tensor: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    total = integer_sums(flipped(tensor, [axis]) if reverse else tensor, axis)
+    total = flipped(total, [axis]) if reverse else total
+    return total - tensor if exclusive else total
+
+
+def integer_sums(total: Tensor, axis: int) -> Tensor:
+    """Running sums of whole numbers: each element plus the one 1 before it, then 2, 4 ... before it."""
+    distance, length = 1, total.shape[axis]
+    while distance < length:
+        total = total + padded(cut(total, axis, 0, length - distance), {axis: (distance, 0)})
+        distance *= 2
+    return total
+
+
+@op("Cumprod")
+def cumprod(node: Node, value: Value, axis: Value) -> Tensor:
+    """Running products."""
+    tensor = node.tensor(value)
+    along = axis_of(node.integer(axis, "the axis"), len(tensor.shape))
+    turned = flipped(tensor, [along]) if node.attr("reverse") else tensor
+    if node.attr("exclusive"):
+        turned = padded(cut(turned, along, 0, tensor.shape[along] - 1), {along: (1, 0)}, 1.0)
+    found = running_product(turned, along)
+    return flipped(found, [along]) if node.attr("reverse") else found
+
+
+@op("TopKV2", "TopK")
+def top_k(node: Node, value: Value, *count: Value) -> list[Tensor]:
+    """The largest elements of the last axis and their positions."""
+    k = node.integer(count[0], "k") if count else node.attr("k")
+    values, positions = selection.topk(node.tensor(value), k, -1, True, True)
+    return [values, positions]
+
+
+@op("InTopKV2", "InTopK")
+def in_top_k(node: Node, predictions: Value, targets: Value, *count: Value) -> Tensor:
+    """Whether fewer than k predictions are above that of the target."""
+    k = node.integer(count[0], "k") if count else node.attr("k")
+    table, labels = node.tensor(predictions), node.tensor(targets, INT32)
+    own = arithmetic.equal(reshaped(labels, (-1, 1)), constant(np.arange(table.shape[1]), INT32))
+    wanted = reductions.sum(arithmetic.where(own, table, 0), 1, True)
+    above = reductions.sum(arithmetic.cast(arithmetic.greater(table, wanted), FLOAT32), 1)
+    return arithmetic.less(above, float(k))
+
+
+@op("L2Loss")
+def l2_loss(node: Node, value: Value) -> Tensor:
+    """Half the sum of squares."""
+    return reductions.sumsquare(node.tensor(value)) * 0.5
+
+
+@op("Bincount", "DenseBincount")
+def bincount(node: Node, values: Value, size: Value, weights: Value) -> Tensor:
+    """How often each number below ``size`` occurs, or the sum of its weights."""
+    tensor, length = node.tensor(values), node.integer(size, "the size")
+    if len(tensor.shape) > 1 and node.op.type == "DenseBincount":
+        raise node.error(f"values of shape {tensor.shape}; allowed: one axis")
+    dtype = node.dtype()
+    own = arithmetic.equal(reshaped(tensor, (-1, 1)), constant(np.arange(length), tensor.dtype))
+    hits = arithmetic.cast(own, FLOAT32)
+    if not isinstance(weights, np.ndarray) or weights.size:
+        hits = hits * reshaped(node.tensor(weights, FLOAT32), (-1, 1))
+    total = reductions.sum(hits, 0)
+    if node.op.type == "DenseBincount" and node.attr("binary_output"):
+        total = arithmetic.cast(arithmetic.greater(total, 0.0), FLOAT32)
+    return total if total.dtype == dtype else arithmetic.cast(total, dtype)

@@ -1,0 +1,151 @@
+"""``StridedSlice``: Python's indexing with masks, its gradient and its assignments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipuperf.functions import arithmetic, constant, make
+from ipuperf.functions.arranging import broadcast, reshaped
+from ipuperf.functions.selection import dynamic_slice, dynamic_update
+from ipuperf.ir import BOOL, INT32, Tensor
+from ipuperf.ops import Slice
+
+from .node import Node
+from .ops_random import RandomSource
+from .ops_shapes import unsliced
+from .table import Family
+from .values import Value
+
+FAMILY = Family("Slices")
+op = FAMILY.op
+
+
+@dataclass
+class Cuts:
+    """What a slice takes of a tensor.
+
+    Attributes:
+        parts: ``(start, stop, step)`` of each axis of the tensor; the stop of a negative step may be None.
+        kept: shape of the part with every axis of the tensor.
+        shape: shape of the result: new axes are there, indexed ones are not.
+        full: shape of the tensor.
+    """
+
+    parts: list[tuple[int, int | None, int]]
+    kept: list[int]
+    shape: list[int]
+
+    full: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out."""
+        return all(step == 1 and start == 0 and stop == n for (start, stop, step), n in zip(self.parts, self.full))
+
+
+def _bit(mask: int, place: int) -> bool:
+    return bool(mask >> place & 1)
+
+
+def cuts(node: Node, shape: tuple[int, ...], begins: Value, ends: Value, strides: Value) -> Cuts:
+    """Read the operands and masks of an op whose operand has this shape."""
+    begin, end = node.integers(begins, "the begin"), node.integers(ends, "the end")
+    stride = node.integers(strides, "the strides")
+    masks = {name: node.attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    found = Cuts([], [], [], shape)
+    entries = len(begin)
+    dots = [i for i in range(entries) if _bit(masks["ellipsis"], i)]
+    new = [i for i in range(entries) if _bit(masks["new_axis"], i) and i not in dots]
+    missing = len(shape) - (entries - len(new) - len(dots))
+    for i in range(entries):
+        axis = len(found.parts)
+        if i in dots:
+            for n in shape[axis : axis + missing]:
+                _take(found, (0, n, 1), n)
+        elif i in new:
+            found.shape.append(1)
+        elif _bit(masks["shrink_axis"], i):
+            at = begin[i] + shape[axis] if begin[i] < 0 else begin[i]
+            found.parts.append((at, at + 1, 1))
+            found.kept.append(1)
+        else:
+            start = None if _bit(masks["begin"], i) else begin[i]
+            stop = None if _bit(masks["end"], i) else end[i]
+            low, high, step = slice(start, stop, stride[i]).indices(shape[axis])
+            _take(found, (low, None if high < 0 else high, step), len(range(low, high, step)))
+    for n in shape[len(found.parts) :]:
+        _take(found, (0, n, 1), n)
+    return found
+
+
+def _take(found: Cuts, part: tuple[int, int | None, int], length: int) -> None:
+    found.parts.append(part)
+    found.kept.append(length)
+    found.shape.append(length)
+
+
+def _cut(tensor: Tensor, found: Cuts) -> Tensor:
+    if found.whole:
+        return tensor
+    chosen = [i for i, (part, n) in enumerate(zip(found.parts, tensor.shape)) if part != (0, n, 1)]
+    start, stop, step = zip(*(found.parts[i] for i in chosen))
+    return make(Slice, tensor, axis=chosen, start=start, stop=stop, step=step)
+
+
+@op("StridedSlice")
+def strided_slice(node: Node, value: Value, begins: Value, ends: Value, strides: Value) -> Value:
+    """A part of a tensor; one index may be computed on the IPU. Key and counter of random numbers stay together."""
+    if isinstance(value, RandomSource):
+        return value
+    tensor = node.tensor(value)
+    if isinstance(begins, Tensor):
+        return _at_index(node, tensor, begins)
+    found = cuts(node, tensor.shape, begins, ends, strides)
+    return reshaped(_cut(tensor, found), found.shape)
+
+
+def _at_index(node: Node, tensor: Tensor, begins: Tensor) -> Tensor:
+    """``x[i]`` and ``x[i, j]`` for positions that are computed on the IPU."""
+    count = begins.shape[0]
+    others = [node.attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")]
+    if node.attr("shrink_axis_mask") != (1 << count) - 1 or any(others):
+        raise node.error(
+            "its begin is computed on the IPU, and then only whole indices (x[i]) give a fixed shape; use tf.gather"
+        )
+    part = dynamic_slice(tensor, begins, range(count), [1] * count)
+    return reshaped(part, tensor.shape[count:])
+
+
+@op("StridedSliceGrad")
+def strided_slice_grad(node: Node, shape: Value, begins: Value, ends: Value, strides: Value, grad: Value) -> Tensor:
+    """Zeros with the gradient where the slice was taken."""
+    wanted, tensor = node.integers(shape, "the shape"), node.tensor(grad)
+    found = cuts(node, wanted, begins, ends, strides)
+    tensor = reshaped(tensor, found.kept)
+    return tensor if found.whole else unsliced(tensor, wanted, found.parts)
+
+
+@op("TensorStridedSliceUpdate")
+def strided_slice_update(node: Node, value: Value, begins: Value, ends: Value, strides: Value, part: Value) -> Tensor:
+    """A tensor with a part replaced: a scatter to the positions of the slice."""
+    tensor = node.tensor(value)
+    return replaced_part(tensor, cuts(node, tensor.shape, begins, ends, strides), node.tensor(part))
+
+
+def replaced_part(tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
+    """A tensor with the part that ``found`` describes replaced."""
+    part = reshaped(broadcast(part, found.shape), found.kept)
+    if found.whole:
+        return part
+    inside = np.zeros(tensor.shape, bool)
+    inside[tuple(slice(*p) for p in found.parts)] = True
+    return arithmetic.where(constant(inside, BOOL), unsliced(part, tensor.shape, found.parts), tensor)
+
+
+@op("DynamicUpdateSlice", "XlaDynamicUpdateSlice")
+def dynamic_update_slice(node: Node, value: Value, part: Value, index: Value) -> Tensor:
+    """A tensor with the part at a position replaced."""
+    tensor, new = node.tensor(value), node.tensor(part)
+    return dynamic_update(tensor, node.tensor(index, INT32), new, range(len(tensor.shape)), new.shape)

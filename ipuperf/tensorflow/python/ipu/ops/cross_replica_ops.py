@@ -1,0 +1,31 @@
+"""Reductions over the replicas of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ....collectives import all_reduce
+from ....effects import EFFECTS
+
+
+def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """The sum of ``x`` over all replicas; outside of a program ``x``."""
+    EFFECTS.given("ipu.cross_replica_ops.cross_replica_sum(replica_group_size)", replica_group_size)
+    return all_reduce(x, "add", name)
+
+
+def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """The mean of ``x`` over all replicas; outside of a program ``x``."""
+    EFFECTS.given("ipu.cross_replica_ops.cross_replica_mean(replica_group_size)", replica_group_size)
+    return all_reduce(x, "mean", name)
+
+
+def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+    """``tensors`` themselves: the compiler here needs no such promise."""
+    EFFECTS.given("ipu.cross_replica_ops.assume_equal_across_replicas(inplace)", inplace)
+    return tf.nest.map_structure(tf.identity, tensors)
+
+
+__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]

@@ -1,0 +1,142 @@
+"""A weight update traced as a whole, cut into the parts that update one variable each.
+
+In a pipeline each IPU updates its own variables. What ``apply_gradients`` of an optimiser does to one variable is what
+depends on that variable's gradient, and what changes the variable. State that several parts read and that no gradient
+changes (a step counter, powers of beta) is kept once per part; state that no part reads goes with the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+from .changes import changed_by
+from .graph import Resource, resource_of
+from .graph.needed import SideEffects
+from .graph.operations import OPERATIONS
+from .tracer import TracedFunction
+
+_EFFECTS = SideEffects(OPERATIONS.has_effect)
+
+
+@dataclass
+class UpdateSlice:
+    """What updates one variable.
+
+    Attributes:
+        variable: the variable.
+        operations: ops with effects, in order.
+        state: other variables that they change.
+        numbers: tensors from outside and other variables that they read.
+    """
+
+    variable: Resource
+    operations: list[tf.Operation] = field(default_factory=list)
+    state: dict[Resource, None] = field(default_factory=dict)
+    numbers: dict[int, tf.Tensor] = field(default_factory=dict)
+
+
+class Slicer:
+    """Cuts an update.
+
+    Args:
+        update: the traced ``apply_gradients``; its arguments are the gradients of ``variables``.
+        variables: the trained variables.
+        name: the optimiser's, for errors.
+    """
+
+    def __init__(self, update: TracedFunction, variables: Sequence[Resource], name: str) -> None:
+        self._update = update
+        self._name = name
+        self.slices = [UpdateSlice(v) for v in variables]
+        self._outside = {id(inside): outside for outside, inside in update.graph.captures}
+        self._gradients = {id(t): number for number, t in enumerate(update.arguments)}
+        self._cut()
+
+    def _cut(self) -> None:
+        """Give every op with effects to its slices.
+
+        Raises:
+            NotImplementedError: an op depends on the gradients of several variables.
+        """
+        own = {s.variable: number for number, s in enumerate(self.slices)}
+        effects = [op for op in self._update.graph.get_operations() if _EFFECTS.of(op)]
+        shared: list[tuple[tf.Operation, list[Resource]]] = []
+        places: dict[tf.Operation, int] = {}
+        for op in effects:
+            written = [resource_of(self._outside[id(t)]) for t in changed_by(op)]
+            needed = self._needed([op])
+            of = {self._gradients[key] for key in needed if key in self._gradients}
+            of |= {own[resource] for resource in written if resource in own}
+            if len(of) > 1:
+                raise NotImplementedError(
+                    f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
+                    f"several (op {op.name!r}, as clipping by a global norm does): stages update their variables on "
+                    "their own IPUs; clip each gradient by its own norm, or train without a pipeline"
+                )
+            if of:
+                places[op] = of.pop()
+                self._add(self.slices[places[op]], op, written, needed)
+            else:
+                shared.append((op, written))
+        for op, written in shared:
+            readers = [s for s in self.slices if any(r in s.state or self._reads(s, r) for r in written)]
+            for part in readers or self.slices[:1]:
+                self._add(part, op, written, self._needed([op]))
+        for part in self.slices:
+            chosen = set(part.operations)
+            part.operations = [op for op in effects if op in chosen]
+
+    def _add(
+        self, part: UpdateSlice, op: tf.Operation, written: Iterable[Resource], needed: dict[int, tf.Tensor]
+    ) -> None:
+        part.operations.append(op)
+        part.state.update(dict.fromkeys(r for r in written if r != part.variable))
+        part.numbers.update({key: t for key, t in needed.items() if key in self._outside})
+
+    def _reads(self, part: UpdateSlice, resource: Resource) -> bool:
+        return any(
+            self._outside[key].dtype == tf.resource and resource_of(self._outside[key]) == resource
+            for key in part.numbers
+        )
+
+    def _needed(self, operations: Sequence[tf.Operation]) -> dict[int, tf.Tensor]:
+        """Inputs of the graph that ops are computed from."""
+        found: dict[int, tf.Tensor] = {}
+        waiting = [t for op in operations for t in op.inputs]
+        seen: set[int] = set()
+        while waiting:
+            tensor = waiting.pop()
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if id(tensor) in self._outside or id(tensor) in self._gradients:
+                found[id(tensor)] = tensor
+            passed = tensor.op.type == "IdentityN"
+            waiting += [tensor.op.inputs[tensor.value_index]] if passed else list(tensor.op.inputs)
+        return found
+
+    def outside(self, inside: tf.Tensor) -> tf.Tensor:
+        """What an input of the graph stands for."""
+        return self._outside[id(inside)]
+
+
+def elementwise(part: UpdateSlice, shape: Sequence[int]) -> tf.Operation | None:
+    """An op of a slice that does not work element by element on tensors of the variable's shape; None: all do."""
+    wide = tuple(shape)
+    waiting, seen = list(part.operations), set()
+    while waiting:
+        op = waiting.pop()
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        given = {tuple(t.shape) for t in op.inputs if t.dtype != tf.resource}
+        made = {tuple(t.shape) for t in op.outputs}
+        if wide and (
+            (wide in given and made - {wide}) or (wide in made and op.type in ("Const", "Fill", "BroadcastTo"))
+        ):
+            return op
+        waiting += [t.op for t in op.inputs if t.op.graph is op.graph]
+    return None

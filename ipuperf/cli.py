@@ -1,5 +1,5 @@
-"""The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``. One
-file each in commands."""
+"""The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``,
+``sweep``. One file each in commands."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
 from ipuperf.commands.machines import machines
 from ipuperf.commands.report import report
 from ipuperf.commands.run import run
+from ipuperf.commands.sweep import sweep
 from ipuperf.commands.validate import validate
 from ipuperf.version import __version__
 
@@ -75,7 +76,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, compare, machines, demo, validate, estimate):
+for command in (run, report, compare, machines, demo, validate, estimate, sweep):
     cli.add_command(command)
 
 

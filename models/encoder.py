@@ -8,7 +8,8 @@ norm. The loss is the mean square difference to a target of the same shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +29,14 @@ from ipuperf.ops import (
     Sub,
     Transpose,
 )
-from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training
+from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training, build_pipeline
+from ipuperf.runtime.executable import Executable
+from ipuperf.schedules import timetable_of
+from ipuperf.validation.errors import CaseError
+from ipuperf.validation.programs import Program, require
+
+if TYPE_CHECKING:
+    from ipuperf.validation.cases import Case
 
 
 @dataclass(frozen=True)
@@ -219,3 +227,46 @@ def _data(ir: Ir, name: str, spec: TensorSpec, from_host: bool, rng: np.random.G
     variable = Variable(main.tensor_id(name), spec, main, data, ir.grouping())
     main.add(variable)
     return Data(variable)
+
+
+_SIZES = ("layers", "stages", "hidden", "heads", "sequence", "feed_forward", "host_inputs")
+_PIPELINE = {"schedule": "popart_pipeline"}
+
+
+def validation_program(case: Case) -> Program:
+    """One weight update of the encoder under a schedule; its numbers are never computed.
+
+    ``config`` has ``schedule`` (one of :data:`ipuperf.schedules.SCHEDULES`) and the sizes of :class:`EncoderOptions`
+    that a case has no keys of its own for.
+
+    Raises:
+        CaseError: the case states what the encoder does not have. ScheduleError: numbers that the schedule cannot run.
+    """
+    require(case, mode=("training",), precision=("f16.16", "f32"), optimiser=("sgd",), recompute=("none", "standard"),
+            offload=((),), sharding=(0,), io=("streams",), prefetch=(1,), pipeline=((),))  # fmt: skip
+    config = {**_PIPELINE, **case.config}
+    schedule = config.pop("schedule")
+    options = EncoderOptions(
+        **_sizes(case, config), batch=case.micro_batch, replicas=case.replicas, half=case.precision == "f16.16"
+    )
+    if not 1 <= options.stages <= options.layers or options.hidden % options.heads:
+        raise CaseError(
+            f"{case.file}: case {case.id!r}: config: {options.stages} stages of {options.layers} layers, "
+            f"{options.heads} heads of {options.hidden}; every stage needs a layer, heads divide hidden"
+        )
+    table = timetable_of(schedule, options.stages, case.accumulation, recompute=case.recompute == "standard")
+    model = encoder(options, seed=None)
+    build_pipeline(model.ir, model.parts, table, outputs=model.outputs, training=model.training)
+    return Program(Executable(model.ir, name="encoder"), case.samples)
+
+
+def _sizes(case: Case, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those sizes that a case states, checked."""
+    usual = {field.name: field.default for field in fields(EncoderOptions)}
+    for name, value in config.items():
+        if name not in _SIZES:
+            allowed = ", ".join((*_PIPELINE, *_SIZES))
+            raise CaseError(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {allowed}")
+        if type(value) is not type(usual[name]) or value < 0 or (value == 0 and name != "host_inputs"):
+            raise CaseError(f"{case.file}: case {case.id!r}: config.{name}: {value!r}, allowed: as {usual[name]!r}")
+    return dict(config)

@@ -47,8 +47,9 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.runtime.script import ScriptError
     from ipuperf.schedules import ScheduleError
     from ipuperf.simulation import SimulationError
+    from ipuperf.sweep.errors import SweepError
     from ipuperf.trace import TraceError
     from ipuperf.validation.errors import CaseError
 
     return (CaseError, DatasetError, EstimateError, InstallError, IrError, MachineError, ScheduleError, ScriptError,
-            SimulationError, TraceError)  # fmt: skip
+            SimulationError, SweepError, TraceError)  # fmt: skip

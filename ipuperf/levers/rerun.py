@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,8 @@ from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.origin import Origin, OriginError, read_origin
-from ipuperf.runtime.run_context import RUN
-from ipuperf.runtime.script import run_script
-from ipuperf.runtime.settings import RunSettings, use_settings
+from ipuperf.runtime.reaching import NotReachedError, executable_of
+from ipuperf.runtime.settings import RunSettings
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
 
 class RerunError(ValueError):
     """The program of a run cannot be run again, or is no longer what it was; the message says what is wrong."""
-
-
-class _Reached(BaseException):
-    """The session is about to run: the program is not needed any further. (No ``Exception``, which programs catch.)"""
 
 
 class Rerun:
@@ -79,29 +73,11 @@ class Rerun:
             RerunError: the program ends before.
         """
         origin, settings = self.origin, RunSettings(self.origin.machine)
-
-        def stop(executable: Executable) -> None:
-            made = settings.executables
-            if len(made) > origin.session and made[origin.session] is executable:
-                raise _Reached
-
-        settings.before_run = stop
-        with ExitStack() as around:
-            around.enter_context(_surroundings(origin))
-            around.enter_context(RUN.afresh())
-            around.enter_context(use_settings(settings))
-            around.enter_context(revising(revise))
-            printed = around.enter_context(redirect_stderr(StringIO()))
-            around.enter_context(redirect_stdout(StringIO()))
-            done = run_script(origin.script, origin.arguments, clock=origin.clock)
-        if done.exit_code and not isinstance(done.error, _Reached):
-            last = (printed.getvalue().strip().splitlines() or [f"exit code {done.exit_code}"])[-1]
-            raise RerunError(f"{origin.script} fails: {last}")
-        if len(settings.executables) <= origin.session:
-            raise RerunError(
-                f"{origin.script} makes {len(settings.executables)} sessions, the run is of number {origin.session}"
-            )
-        return settings.executables[origin.session]
+        with _surroundings(origin), revising(revise):
+            try:
+                return executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
+            except NotReachedError as error:
+                raise RerunError(str(error)) from None
 
 
 def rerun_of(folder: Path, trace: Trace) -> Rerun:

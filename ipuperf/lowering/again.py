@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
 _PROGRAMS = 2
-"""How many programs are kept, the ones that were lowered last."""
+"""How many programs are kept, the ones that were lowered last, unless :meth:`Again.keep` says otherwise."""
 _NUMBERS = 16
 """Constants of so many whole numbers count by their values: they may be entries of remote buffers."""
 _OP_STATE = frozenset(
@@ -59,6 +59,11 @@ class Again:
 
     def __init__(self) -> None:
         self._kept: list[_Lowered] = []
+        self._most = _PROGRAMS
+
+    def keep(self, programs: int) -> None:
+        """From now on so many programs are kept."""
+        self._most = programs
 
     @collector_paused()
     def lowered(
@@ -79,7 +84,7 @@ class Again:
             if known.machine == machine and known.said == said:
                 return _with_trips(known.program, name, trips)
         program = lower()
-        self._kept = [_Lowered(said, machine, program), *self._kept][:_PROGRAMS]
+        self._kept = [_Lowered(said, machine, program), *self._kept][: self._most]
         return program
 
 

@@ -317,8 +317,9 @@ def _merged(defaults: Mapping[str, Any], item: Mapping[str, Any], where: str) ->
 
 _CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
 _NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
-_PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
+PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
                  "io_tiles", "prefetch", "micro_batch", "accumulation", "replicas", "pipeline", "config")  # fmt: skip
+"""What says which program a case is, as opposed to what was measured of it."""
 _MEASURED_KEYS = tuple(f.name for f in fields(Measured))
 _TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
           "recompute", "io", "run")  # fmt: skip
@@ -338,7 +339,7 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         raise CaseError(f"{where}: choices and minus, allowed: one of them")
     if "minus" in data:
         changed = _table(data["minus"], f"{where}: minus")
-        _only_keys(changed, _PROGRAM_KEYS, f"{where}: minus")
+        _only_keys(changed, PROGRAM_KEYS, f"{where}: minus")
         minus = _plain_case(_merged(plain, changed, f"{where}: minus"), f"{where}: minus", file)
         if minus.program_key == case.program_key:
             raise CaseError(f"{where}: minus: {changed!r} is the same program; say what is different")
@@ -352,7 +353,7 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     key = _text(data["key"], f"{where}: key", None)
     own = key.removeprefix("config.")
     if own == key:
-        _text(key, f"{where}: key", (*_PROGRAM_KEYS, "config.NAME"))
+        _text(key, f"{where}: key", (*PROGRAM_KEYS, "config.NAME"))
     others = _list(data["others"], f"{where}: others")
     if not others:
         raise CaseError(f"{where}: others: [], allowed: a list of values, at least one")
@@ -397,6 +398,22 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         )
     values["machine"] = _machine(values["machine"], f"{where}: machine", file)
     return Case(**values, file=str(file))
+
+
+def unmeasured_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
+    """A program of which nothing was measured: ``data`` has only the keys :data:`PROGRAM_KEYS`.
+
+    Args:
+        where: names the case in messages.
+        file: machine files are looked for beside it.
+
+    Raises:
+        CaseError: unknown or missing key, wrong type or value, unknown machine.
+    """
+    _only_keys(data, PROGRAM_KEYS, where)
+    _all_keys(data, ("machine", "model", "mode"), where)
+    nothing = {"metric": "none", "quantity": "time", "value": 1.0, "unit": "s"}
+    return _plain_case({"id": where, "category": "spec", "source": where, "measured": nothing, **data}, where, file)
 
 
 def _measured(data: Mapping[str, Any], where: str) -> Measured:

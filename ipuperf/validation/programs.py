@@ -112,14 +112,23 @@ def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
     """
     if case.model in BENCHMARKS:
         return lambda machine, lowered_alike: _benchmark_figures(case, machine)
-    with _front_ends(), use_settings(RunSettings(machine=case.machine)):
-        program = _maker(case.model)(case)
+    program = program_of(case)
 
     def on(machine: Machine, lowered_alike: bool) -> Figures:
         executable = program.executable.on(machine, lowered_alike=lowered_alike)
         return _program_figures(replace(program, executable=executable), case.calls)
 
     return on
+
+
+def program_of(case: Case) -> Program:
+    """The program of a case whose model is a program, built and not lowered.
+
+    Raises:
+        As :func:`figures`.
+    """
+    with _front_ends(), use_settings(RunSettings(machine=case.machine)):
+        return _maker(case.model)(case)
 
 
 def problem(case: Case) -> str | None:

@@ -1,0 +1,155 @@
+"""Figures of a table: lines, heat map, Pareto front."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ipuperf.trace import replacing
+
+from .errors import SweepError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
+"""How many columns a kind of figure names, at least and at most."""
+_MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
+
+
+def plot_of(text: str) -> tuple[str, list[str]]:
+    """Kind and columns of a figure.
+
+    Args:
+        text: ``lines:X,Y[,BY]``, ``heatmap:X,Y,VALUE`` or ``pareto:X,Y[,BY]``.
+
+    Raises:
+        SweepError: anything else.
+    """
+    kind, _, said = text.partition(":")
+    columns = [each.strip() for each in said.split(",")]
+    if kind not in _COLUMNS or not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
+        raise SweepError(f"plot {text!r}, allowed: lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]")
+    return kind, columns
+
+
+def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
+    """Draw the configurations that fit.
+
+    ``lines`` and ``heatmap`` show the best of the configurations that they do not tell apart: the highest throughput,
+    the lowest of anything else. ``pareto`` shows all, the front (nothing is better in both) as a line, and those that
+    do not fit as crosses.
+
+    Args:
+        table: of a sweep.
+        plot: see :func:`plot_of`.
+        path: the file (``.png``, ``.svg``, ``.pdf``).
+
+    Raises:
+        SweepError: no such figure or column, or nothing to draw. OSError: the file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    kind, columns = plot_of(plot)
+    for name in columns:
+        if name not in table.columns:
+            raise SweepError(f"plot {plot!r}: no column {name!r}, allowed: {', '.join(table.columns)}")
+    measured = columns[-1:] if kind == "heatmap" else columns[:2] if kind == "pareto" else columns[1:2]
+    for name in measured:
+        if not pd.api.types.is_numeric_dtype(table[name]):
+            raise SweepError(f"plot {plot!r}: the column {name!r} has no numbers")
+    shown = table.dropna(subset=measured)
+    shown = shown.assign(**{name: shown[name].astype(float) for name in measured})
+    fitting = shown[shown["fits"].fillna(False).astype(bool)]
+    if fitting.empty:
+        raise SweepError(f"plot {plot!r}: nothing to draw, no configuration fits and has {' and '.join(measured)}")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    {"lines": _lines, "heatmap": _heatmap, "pareto": _pareto}[kind](axes, fitting, shown, columns)
+    with replacing(path) as temporary:
+        try:
+            figure.savefig(temporary, dpi=150)
+        except ValueError as error:
+            raise SweepError(f"{path}: {error}") from None
+
+
+def _best(table: pd.DataFrame, by: list[str], value: str) -> pd.Series[Any]:
+    """The best value of each group."""
+    groups = table.groupby(by, sort=False)[value]
+    return groups.max() if value in _MORE_IS_BETTER else groups.min()
+
+
+def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
+    x, y, *by = columns
+    for name, part in fitting.groupby(by[0], sort=False) if by else [("", fitting)]:
+        best = _best(part, [x], y)
+        best = best.sort_index() if _is_number(fitting[x]) else best
+        across = best.index if _is_number(fitting[x]) else best.index.astype(str)
+        axes.plot(across, best.to_numpy(), marker="o", label=str(name))
+    axes.set(xlabel=x, ylabel=y, ylim=(0, None))
+    axes.grid(alpha=0.3)
+    if by:
+        axes.legend(title=by[0])
+
+
+def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
+    x, y, value = columns
+    across, up = (_ordered(shown[name]) for name in (x, y))
+    best = _best(fitting, [y, x], value)
+    cells = np.array([[best.get((row, column), np.nan) for column in across] for row in up])
+    image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis")
+    middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+    for row, column in np.ndindex(*cells.shape):
+        held = cells[row, column]
+        text, colour = ("-", "black") if np.isnan(held) else (_short(held), "white" if held < middle else "black")
+        axes.text(column, row, text, ha="center", va="center", color=colour)
+    axes.set(xlabel=x, ylabel=y)
+    axes.set_xticks(range(len(across)), [str(each) for each in across])
+    axes.set_yticks(range(len(up)), [str(each) for each in up])
+    axes.figure.colorbar(image, ax=axes, label=value)
+
+
+def _pareto(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
+    x, y, *by = columns
+    for name, part in fitting.groupby(by[0], sort=False) if by else [("fits", fitting)]:
+        axes.scatter(part[x], part[y], s=18, alpha=0.6, label=str(name))
+    others = shown[~shown.index.isin(fitting.index)]
+    if len(others):
+        axes.scatter(others[x], others[y], s=24, marker="x", color="0.6", label="does not fit")
+    best = pareto_front(fitting, x, y)
+    axes.plot(best[x], best[y], color="black", marker="o", markerfacecolor="none", label="Pareto front", zorder=3)
+    better = {name: "more is better" if name in _MORE_IS_BETTER else "less is better" for name in (x, y)}
+    axes.set(xlabel=f"{x} ({better[x]})", ylabel=f"{y} ({better[y]})")
+    axes.grid(alpha=0.3)
+    axes.legend(title=by[0] if by else None)
+
+
+def pareto_front(table: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """The rows than which no other is better in one of two columns and as good in the other, by ``x``."""
+    signs = [-1.0 if name in _MORE_IS_BETTER else 1.0 for name in (x, y)]
+    costs = table[[x, y]].to_numpy(dtype=float) * signs
+    order = np.lexsort((costs[:, 1], costs[:, 0]))
+    kept, lowest = [], np.inf
+    for number in order:
+        if costs[number, 1] < lowest:
+            kept.append(number)
+            lowest = costs[number, 1]
+    return table.iloc[kept].sort_values(x)
+
+
+def _is_number(column: pd.Series[Any]) -> bool:
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _ordered(column: pd.Series[Any]) -> list[Any]:
+    """The values of an axis: numbers by size, others as the sweep has them."""
+    found = list(column.unique())
+    return sorted(found) if _is_number(column) else found
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,146 @@
+"""Worker processes that may be killed: what one was at is tried once more, then recorded."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from .errors import SweepError
+from .spec import Configuration, Sweep
+from .work import failed, rows
+
+_READY = "ready"
+_TRIES = 2
+"""How often a configuration is begun whose worker is killed."""
+_LEAVE = 5
+"""Seconds that a worker without work has to end."""
+
+
+def in_processes(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: int) -> Iterator[dict[str, Any]]:
+    """The rows of all configurations, as they are finished.
+
+    Args:
+        pieces: configurations that one process works on one after the other.
+        jobs: processes.
+
+    Raises:
+        SweepError: no process can be started.
+    """
+    crew = _Crew(sweep, deque([list(piece) for piece in pieces]))
+    jobs = min(jobs, len(pieces))
+    try:
+        while crew.waiting or crew.busy:
+            while crew.waiting and len(crew.workers) < jobs:
+                crew.hire()
+            yield from crew.results()
+    finally:
+        crew.dismiss()
+
+
+@dataclass
+class _Worker:
+    """A process, the end of its pipe, and the configurations that it has not answered."""
+
+    process: BaseProcess
+    pipe: Connection
+    left: list[Configuration] = field(default_factory=list)
+    ready: bool = False
+
+
+@dataclass
+class _Crew:
+    sweep: Sweep
+    waiting: deque[list[Configuration]]
+    workers: list[_Worker] = field(default_factory=list)
+    deaths: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a worker has something to do."""
+        return any(worker.left for worker in self.workers)
+
+    def hire(self) -> None:
+        """Start a worker on the next piece."""
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.sweep), daemon=True)
+        process.start()
+        theirs.close()
+        worker = _Worker(process, ours)
+        self.workers.append(worker)
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Rows that have arrived, after waiting for news."""
+        by_pipe = {worker.pipe: worker for worker in self.workers}
+        for pipe in wait(list(by_pipe)):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                said = worker.pipe.recv()
+            except (EOFError, OSError):
+                yield from self._buried(worker)
+                continue
+            if said == _READY:
+                worker.ready = True
+            else:
+                del worker.left[0]
+                yield said
+            if not worker.left and self.waiting:
+                self._give(worker, self.waiting.popleft())
+
+    def _give(self, worker: _Worker, piece: list[Configuration]) -> None:
+        worker.left = piece
+        with suppress(OSError):  # of a dead one, as its pipe says next
+            worker.pipe.send(piece)
+
+    def _buried(self, worker: _Worker) -> Iterator[dict[str, Any]]:
+        """Pass on what a dead worker leaves; the row of what it was at, if that was its last try."""
+        self.workers.remove(worker)
+        worker.process.join()
+        worker.pipe.close()
+        if not worker.ready:
+            raise SweepError(
+                f"a worker process ended before its work (exit code {worker.process.exitcode}); in a Python script the "
+                "call stands below `if __name__ == '__main__':`"
+            )
+        if not worker.left:
+            return
+        first, *others = worker.left
+        if others:
+            self.waiting.append(others)
+        key = self.sweep.key(first)
+        self.deaths[key] += 1
+        if self.deaths[key] < _TRIES:
+            self.waiting.append([first])
+        else:
+            yield failed(first, f"its worker process was killed {_TRIES} times {_how(worker.process.exitcode)}")
+
+    def dismiss(self) -> None:
+        """End all workers, whatever they are at; those that are at nothing end by themselves, as their pipe does."""
+        for worker in self.workers:
+            worker.pipe.close()
+        for worker in self.workers:
+            worker.process.join(0 if worker.left else _LEAVE)
+            worker.process.kill()
+            worker.process.join()
+        self.workers.clear()
+
+
+def _how(code: int | None) -> str:
+    return f"(signal {-code})" if code is not None and code < 0 else f"(exit code {code})"
+
+
+def _work(pipe: Connection, sweep: Sweep) -> None:
+    """A worker: pieces in, rows out, until it is killed or its parent is gone."""
+    pipe.send(_READY)
+    try:
+        while True:
+            for row in rows(sweep, pipe.recv()):
+                pipe.send(row)
+    except (EOFError, OSError, KeyboardInterrupt):
+        return

@@ -1,0 +1,99 @@
+"""Executables of configurations. What configurations have in common is built, lowered and simulated once."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ipuperf.levers.trial import changed
+from ipuperf.machine import Machine, MachineError, load_machine
+from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.reaching import executable_of
+from ipuperf.runtime.settings import AUTO, RunSettings
+from ipuperf.validation.cases import unmeasured_case
+from ipuperf.validation.programs import program_of
+
+from .errors import SweepError
+from .spec import HOST_FACTORS, MACHINE, Configuration, Sweep
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program of a configuration; ``samples`` of one run, None where nobody says."""
+
+    executable: Executable
+    samples: float | None
+
+
+class SweepPrograms:
+    """The programs of a sweep, one configuration after the other.
+
+    Configurations of one program (:meth:`.spec.Sweep.program_key`) that come one after the other share it on machines
+    that it is lowered alike for. What a machine refuses is built for it, so that a failure is the same in any order.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self._key = ""
+        self._built: dict[tuple[Any, ...], Built] = {}
+
+    def of(self, configuration: Configuration) -> Built:
+        """The program; what building it raises."""
+        key = self.sweep.program_key(configuration)
+        if key != self._key:
+            self._key, self._built = key, {}
+        found = self._on_its_machine(configuration)
+        host = {name: configuration[name] for name in HOST_FACTORS if self.sweep.script and name in configuration}
+        for name, value in host.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise SweepError(f"{name}: {value!r}, allowed: a whole number of 1 or more")
+        return Built(changed(found.executable, **host), found.samples) if host else found
+
+    def _on_its_machine(self, configuration: Configuration) -> Built:
+        name = configuration.get(MACHINE, AUTO)
+        machine = None if name == AUTO else load_machine(self.sweep.machine_of(name))
+        alike = ("auto",) if machine is None else _lowered_by(machine)
+        known = self._built.get(alike)
+        if known is not None and machine is None:
+            return known
+        if known is not None and machine is not None:
+            try:
+                return Built(known.executable.on(machine, lowered_alike=True), known.samples)
+            except MachineError:
+                return self._made(configuration, machine)
+        made = self._built[alike] = self._made(configuration, machine)
+        return made
+
+    def _made(self, configuration: Configuration, machine: Machine | None) -> Built:
+        found = self._of_model(configuration) if self.sweep.model else self._of_script(configuration, machine)
+        found.executable.again = True
+        return found
+
+    def _of_script(self, configuration: Configuration, machine: Machine | None) -> Built:
+        settings = RunSettings(AUTO if machine is None else machine)
+        executable = executable_of(self.sweep.path, self.sweep.command(configuration), settings, self.sweep.session)
+        return Built(executable, executable.samples_per_run)
+
+    def _of_model(self, configuration: Configuration) -> Built:
+        values: dict[str, Any] = {"mode": "training", MACHINE: AUTO, **configuration}
+        del values["seed"]
+        config = {name.removeprefix("config."): values.pop(name) for name in [*values] if name.startswith("config.")}
+        if values[MACHINE] == AUTO:
+            raise SweepError(f"a model needs a factor {MACHINE!r} with names of machines")
+        values[MACHINE] = self.sweep.machine_of(values[MACHINE])
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        case = unmeasured_case(
+            {**listed, "model": self.sweep.model, "config": config}, "sweep", Path(self.sweep.folder, "sweep")
+        )
+        with redirect_stderr(StringIO()):  # what a front end remarks would go through the progress bar
+            program = program_of(case)
+        return Built(program.executable, program.samples)
+
+
+def _lowered_by(machine: Machine) -> tuple[Any, ...]:
+    """What lowering looks at in a machine."""
+    memory = machine.ipu_machine.streaming_memory
+    return (machine.chip, None if memory is None else memory.remote_packet_bytes)

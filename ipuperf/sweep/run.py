@@ -1,0 +1,105 @@
+"""Running a sweep: what is missing of it, on processes or a cluster, into a folder and a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from .cluster import on_cluster
+from .errors import SweepError
+from .processes import in_processes
+from .spec import SEED, Configuration, Sweep, read_sweep
+from .store import Store
+from .table import FORMATS, check_writable, table_of, write_table
+
+_PIECES = 4
+"""Pieces of work for each process, so that none is left alone with much at the end."""
+
+
+def run_sweep(
+    sweep: Sweep | str | Path,
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    table: str | None = "parquet",
+    retry: bool = False,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Simulate all configurations of a sweep that are not in ``out`` yet.
+
+    Args:
+        sweep: a sweep, or the TOML file of one.
+        out: folder of the runs (``out/runs``) and of the table (``out/table.parquet``).
+        jobs: processes; None: one for each core that this one may use.
+        scheduler: address of a Dask cluster to use instead of processes.
+        table: format of the table: ``parquet``, ``csv``, ``json``; None: no file.
+        retry: runs that failed before are run again.
+        progress: show a bar on standard error; None: where that is a terminal.
+
+    Returns:
+        A row for each configuration, in the order of the sweep, whatever the order they were run in.
+
+    Raises:
+        SweepError: see :class:`.spec.Sweep` and :func:`.cluster.on_cluster`. OSError: something cannot be written;
+            what was written before stays.
+    """
+    if not isinstance(sweep, Sweep):
+        sweep = read_sweep(sweep)
+    if table is not None:
+        if table not in FORMATS:
+            raise SweepError(f"table {table!r}, allowed: {', '.join(FORMATS)}")
+        check_writable(table)
+    if jobs is not None and jobs < 1:
+        raise SweepError(f"{jobs} jobs, allowed: 1 or more")
+    configurations = sweep.configurations()
+    store = Store(Path(out))
+    known = {key: store.row(key) for key in (sweep.key(each) for each in configurations)}
+    rows = {key: row for key, row in known.items() if row is not None and not (retry and row.get("failure"))}
+    missing = [each for each in configurations if sweep.key(each) not in rows]
+    hidden = not (sys.stderr.isatty() if progress is None else progress)
+    with tqdm(total=len(configurations), initial=len(rows), desc="sweep", disable=hidden) as bar:
+        for row in _made(sweep, missing, _cores() if jobs is None else jobs, scheduler):
+            key = sweep.key({name: row[name] for name in (*sweep.factors, SEED)})
+            store.write(key, row)
+            rows[key] = row
+            bar.update()
+    found = table_of((rows[sweep.key(each)] for each in configurations), (*sweep.factors, SEED))
+    if table is not None:
+        write_table(found, store.folder / f"table.{table}")
+    return found
+
+
+def _made(sweep: Sweep, missing: Sequence[Configuration], jobs: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
+    if not missing and scheduler is None:
+        return
+    pieces = _pieces(sweep, missing, jobs)
+    made = in_processes(sweep, pieces, jobs) if scheduler is None else on_cluster(sweep, pieces, scheduler)
+    with closing(made):  # type: ignore[type-var]
+        yield from made
+
+
+def _pieces(sweep: Sweep, missing: Sequence[Configuration], jobs: int) -> list[list[Configuration]]:
+    """The configurations in pieces; those of one program stand together in one."""
+    programs: dict[str, list[Configuration]] = {}
+    for each in missing:
+        programs.setdefault(sweep.program_key(each), []).append(each)
+    size = -(-len(missing) // (jobs * _PIECES))
+    pieces: list[list[Configuration]] = [[]]
+    for alike in programs.values():
+        if len(pieces[-1]) >= size:
+            pieces.append([])
+        pieces[-1] += alike
+    return [piece for piece in pieces if piece]
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,100 @@
+"""What a worker does: the rows of some configurations."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipuperf.lowering import Again
+from ipuperf.runtime.run_context import RUN
+from ipuperf.version import __version__
+
+from .programs import Built, SweepPrograms
+from .spec import SEED, Configuration, Sweep
+from .table import FORMAT
+
+_KEPT = 16
+"""Lowered programs that a worker keeps."""
+_LONGEST = 2_000
+"""Characters of a failure."""
+_ONE_AT_A_TIME = threading.Lock()
+"""A program has the process to itself: its arguments, its folder, what it prints (Dask's workers have threads)."""
+
+
+def rows(sweep: Sweep, configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
+    """The row of each configuration, in their order; what a configuration raises stands in its row."""
+    RUN.of(Again).keep(_KEPT)
+    programs = SweepPrograms(sweep)
+    before = os.getcwd()
+    os.chdir(sweep.folder)
+    try:
+        for configuration in configurations:
+            yield _row(programs, configuration)
+    finally:
+        os.chdir(before)
+
+
+def all_rows(sweep: Sweep, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
+    """The rows of :func:`rows` as a list; one caller of a process at a time."""
+    with _ONE_AT_A_TIME:
+        return list(rows(sweep, configurations))
+
+
+def failed(configuration: Configuration, failure: str, seconds: float = 0.0) -> dict[str, Any]:
+    """The row of a configuration that gave no figures."""
+    said = " ".join(failure.split())[:_LONGEST]
+    return {**configuration, "failure": said, "took_seconds": seconds, "ipuperf": __version__, "format": FORMAT}
+
+
+def _row(programs: SweepPrograms, configuration: Configuration) -> dict[str, Any]:
+    begin = time.perf_counter()
+    _seed(configuration[SEED])
+    try:
+        figures = _figures(programs.of(configuration))
+    except Exception as error:
+        return failed(configuration, _said(error), time.perf_counter() - begin)
+    took = time.perf_counter() - begin
+    return {**configuration, **figures, "took_seconds": took, "ipuperf": __version__, "format": FORMAT}
+
+
+def _seed(seed: int) -> None:
+    """Begin the generators that programs draw from."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - programs draw from NumPy's global generator
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+def _said(error: Exception) -> str:
+    """What went wrong; an error of ipuperf's own needs no name."""
+    text = str(error)
+    return text if text and type(error).__module__.startswith("ipuperf.") else f"{type(error).__name__}: {text}"
+
+
+def _figures(built: Built) -> dict[str, Any]:
+    """The columns of results: of one run, host included, and the fullest tile."""
+    executable = built.executable
+    trace, memory = executable.trace, executable.device_program.memory
+    cycles, seconds = executable.simulated_run_cycles, executable.simulated_run_seconds
+    fullest = max((int(series.max(initial=0)) for series in memory.max_tile.values()), default=0)
+    problems = executable.memory_problems()
+    rate = 1 / seconds if seconds else 0.0
+    return {
+        "fits": not problems and not trace.meta["oom"],
+        "reason": "; ".join(problems) or None,
+        "samples": built.samples,
+        "cycles": cycles,
+        "seconds": seconds,
+        "samples_per_second": None if built.samples is None else built.samples * rate,
+        "runs_per_second": rate,
+        "ipus": int(trace.meta["num_ipus"]),
+        "max_tile_bytes": fullest,
+        "bytes_per_tile": memory.bytes_per_tile,
+    }

@@ -1,0 +1,141 @@
+"""Sweeps: shared work changes no figure, what is there is not run again, failures stand in the table."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ipuperf.lowering import Again
+from ipuperf.runtime.run_context import RUN
+from ipuperf.sweep import Sweep, SweepError, run_sweep
+from ipuperf.sweep.spec import Configuration
+from ipuperf.sweep.work import rows
+
+from .conftest import ENCODER
+
+
+def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(
+        found.drop(columns="took_seconds"), wanted.drop(columns="took_seconds"), check_exact=True
+    )
+
+
+@pytest.mark.parametrize("what", ["encoder", "script"])
+def test_sharing_changes_nothing(what: str, encoder: Sweep, script: Path) -> None:
+    """The oracle: each configuration alone, in a process that knows no program."""
+    of_script = {"machine": ("gc200-1", "pod4", "bow-pod4", "auto"), "replicas": (1, 2), "prefetch_depth": (1, 3)}
+    sweep = encoder if what == "encoder" else Sweep(of_script, str(script), ("--replicas={replicas}",))
+    every = sweep.configurations()
+    together = list(rows(sweep, every))
+    for configuration, row in zip(every[::-1], together[::-1], strict=True):
+        with RUN.fresh(Again):
+            (alone,) = rows(sweep, [configuration])
+        took = {"took_seconds": row["took_seconds"]}
+        assert {**alone, **took} == row
+    assert {row.get("failure") is None for row in together} == {True, False}  # one IPU is too few for some
+    assert len({row.get("cycles") for row in together}) > 2
+
+
+def test_resumed_in_another_order(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration]) -> None:
+    whole = run_sweep(encoder, tmp_path / "whole", table="csv")
+    assert len(whole) == len(in_this_process) == 32
+    part = replace(encoder, factors={**ENCODER, "accumulation": (6,), "machine": ("bow-pod4", "gc200-1")})
+    run_sweep(part, tmp_path / "parts", table=None)
+    del in_this_process[:]
+    same(run_sweep(encoder, tmp_path / "parts", table="csv"), whole)
+    assert len(in_this_process) == 32 - 8
+    del in_this_process[:]
+    same(run_sweep(encoder, tmp_path / "parts", table="csv"), whole)
+    assert not in_this_process
+    run_sweep(encoder, tmp_path / "parts", table="csv", retry=True)
+    assert {each["machine"] for each in in_this_process} == {"gc200-1"}
+    failures = whole[whole["machine"] == "gc200-1"]["failure"]
+    assert failures.str.contains("2").all()
+    assert whole[whole["machine"] != "gc200-1"]["failure"].isna().all()
+
+
+def test_what_fails_and_what_does_not_fit(tmp_path: Path, in_this_process: list[Configuration]) -> None:
+    factors = {**ENCODER, "machine": ("pod4",), "accumulation": (2, 4), "recompute": ("none", "sometimes"),
+               "config.schedule": ("popart_pipeline",), "config.hidden": (32, 8192)}  # fmt: skip
+    factors["config.feed_forward"] = (65536,)
+    found = run_sweep(Sweep(factors, model="encoder"), tmp_path, table="json").set_index(
+        ["accumulation", "recompute", "config.hidden"]
+    )
+    assert "at least 3" in found.loc[(2, "none", 32), "failure"]
+    assert "recompute: 'sometimes', allowed: none, standard" in found.loc[(4, "sometimes", 32), "failure"]
+    assert found.loc[(4, "none", 32), "fits"]
+    large = found.loc[(4, "none", 8192)]
+    assert not large["fits"]
+    assert large["max_tile_bytes"] > large["bytes_per_tile"]
+    assert "IPU 0" in large["reason"]
+
+
+def test_seeds_and_failing_scripts(tmp_path: Path, in_this_process: list[Configuration]) -> None:
+    script = tmp_path / "s.py"
+    script.write_text(
+        "import random, sys, numpy\nraise KeyError(f'{random.random()} {numpy.random.random()} {sys.argv[1:]}')\n"
+    )
+    sweep = Sweep({"a": (1, 2)}, str(script), ("{a}", "{seed}"), seeds=(0, 1))
+    found = run_sweep(sweep, tmp_path / "one", table="csv")["failure"]
+    assert list(found) == list(run_sweep(sweep, tmp_path / "two", table="csv")["failure"])
+    draws = [text.split("KeyError")[1].split("[")[0] for text in found]
+    assert draws[0] == draws[2] != draws[1] == draws[3]
+    assert "['2', '1']" in found[3]
+    script.write_text("import popxl\n")
+    found = run_sweep(replace(sweep, _hash=""), tmp_path / "one", table="csv")["failure"]
+    assert found.str.contains("makes 0 sessions, the run is of number 0").all()
+
+
+def test_rows_of_another_version(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration]) -> None:
+    one = replace(encoder, factors={**ENCODER, "machine": ("pod4",), "accumulation": (4,)})
+    run_sweep(one, tmp_path, table=None)
+    file = next((tmp_path / "runs").glob("*/row.json"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 7}))
+    with pytest.raises(SweepError, match=r"row\.json: of format 7, this version of ipuperf reads 1"):
+        run_sweep(one, tmp_path, table=None)
+    file.write_text("{")
+    with pytest.raises(SweepError, match="delete its folder"):
+        run_sweep(one, tmp_path, table=None)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_full_disk(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration], kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    one = replace(encoder, factors={**ENCODER, "machine": ("pod4",)})
+    with files_of_at_most(100), pytest.raises(OSError, match="(?i)file too large"):
+        run_sweep(one, tmp_path, table=kind)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
+    with files_of_at_most(1_000), pytest.raises(OSError, match="(?i)file too large"):
+        run_sweep(one, tmp_path, table=kind)
+    assert len(list(tmp_path.glob("runs/*"))) == len(list(tmp_path.glob("runs/*/row.json"))) == 8
+    assert not list(tmp_path.glob("*table*"))
+    assert len(run_sweep(one, tmp_path, table=kind)) == 8
+    assert len(in_this_process) == 9
+
+
+def test_refused(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SweepError, match="0 jobs"):
+        run_sweep(encoder, tmp_path, jobs=0)
+    with pytest.raises(SweepError, match="table 'xlsx', allowed: parquet"):
+        run_sweep(encoder, tmp_path, table="xlsx")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SweepError, match="a file is in the way"):
+        run_sweep(encoder, tmp_path / "file", table=None)

@@ -1,0 +1,91 @@
+"""Tables: what is written is read, files of another kind or version are refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ipuperf.sweep import SweepError, draw, read_table, write_table
+from ipuperf.sweep.plots import pareto_front
+from ipuperf.sweep.table import RESULTS, table_of
+
+ROWS = [
+    {"machine": "pod4", "split": [1, 2], "width": 8, "seed": 0, "fits": True, "cycles": 10, "samples_per_second": 5.5,
+     "max_tile_bytes": 100, "format": 1},
+    {"machine": "pod16", "split": "a", "width": 8, "seed": 0, "fits": False, "reason": "no", "cycles": 2**53 + 1,
+     "samples_per_second": 9.0, "max_tile_bytes": 50, "format": 1},
+    {"machine": "pod4", "split": [3], "width": 16, "seed": 0, "failure": "ValueError: x, \"y\"", "format": 1},
+    {"machine": "pod16", "split": [1], "width": 16, "seed": 0, "fits": True, "cycles": 7,
+     "samples_per_second": 0.1 + 0.2, "max_tile_bytes": 90, "format": 1},
+]  # fmt: skip
+FACTORS = ("machine", "split", "width", "seed")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_round_trip(tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    table = table_of(ROWS, FACTORS)
+    assert list(table["split"]) == ["[1, 2]", "a", "[3]", "[1]"]
+    write_table(table, tmp_path / f"t.{kind}")
+    found = read_table(tmp_path / f"t.{kind}")
+    assert list(found.columns) == [*FACTORS, *RESULTS]
+    pd.testing.assert_frame_equal(found, table, check_dtype=False, check_exact=True)
+
+
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(ROWS, FACTORS)
+    write_table(table.assign(format=2), tmp_path / "later.csv")
+    with pytest.raises(SweepError, match=r"later\.csv: of format 2, this version of ipuperf reads 1"):
+        read_table(tmp_path / "later.csv")
+    table.drop(columns="format").to_csv(tmp_path / "other.csv")
+    with pytest.raises(SweepError, match="no column 'format'"):
+        read_table(tmp_path / "other.csv")
+    table.drop(columns="cycles").to_csv(tmp_path / "other.csv")
+    with pytest.raises(SweepError, match="no column 'cycles'"):
+        read_table(tmp_path / "other.csv")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(SweepError, match="no table of `ipuperf sweep`"):
+        read_table(tmp_path / "bad.json")
+    with pytest.raises(SweepError, match="No such file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(SweepError, match="'.xlsx' found"):
+        read_table(tmp_path / "t.xlsx")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
+        write_table(table, tmp_path / "t.parquet")
+
+
+def test_pareto_front_is_what_nothing_beats() -> None:
+    frame = pd.DataFrame({"samples_per_second": [5.0, 9, 9, 1, 7], "max_tile_bytes": [10.0, 40, 30, 5, 30]})
+    found = pareto_front(frame, "max_tile_bytes", "samples_per_second")
+    assert list(found.index) == [3, 0, 2]
+
+
+def test_plots(tmp_path: Path) -> None:
+    table = table_of(ROWS, FACTORS)
+    for plot in ("lines:width,cycles,machine", "lines:machine,cycles", "heatmap:machine,width,samples_per_second",
+                 "pareto:max_tile_bytes,samples_per_second,machine", "pareto:cycles,max_tile_bytes"):  # fmt: skip
+        draw(table, plot, tmp_path / "p.png")
+        assert (tmp_path / "p.png").stat().st_size > 5_000
+        (tmp_path / "p.png").unlink()
+
+
+@pytest.mark.parametrize(
+    ("plot", "message"),
+    [
+        ("circles:a,b", "allowed: lines:X,Y"),
+        ("lines:width", "allowed: lines:X,Y"),
+        ("heatmap:machine,width", "allowed: lines:X,Y"),
+        ("lines:size,cycles", "no column 'size', allowed: machine"),
+        ("lines:width,machine", "the column 'machine' has no numbers"),
+        ("lines:width,seconds", "nothing to draw"),
+    ],
+)
+def test_plots_refused(tmp_path: Path, plot: str, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        draw(table_of(ROWS, FACTORS), plot, tmp_path / "p.png")
+    assert not list(tmp_path.iterdir())

@@ -34,7 +34,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _ROOMS = ("machine", "ir", "functions", "ops", "lowering")
 """What lowering is made of."""
 _DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, IndexError,
-            AttributeError, EOFError, NotImplementedError, RecursionError)  # fmt: skip
+            AttributeError, EOFError, NotImplementedError, OverflowError, MemoryError)  # fmt: skip
 
 logger = logging.getLogger("ipuperf.runtime")
 

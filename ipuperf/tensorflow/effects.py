@@ -12,11 +12,8 @@ _APPLIED = Effect(APPLIED)
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
-_LOCKING = Effect(NO_DIFFERENCE, "updates of a program have a fixed order")
 _WHILE = Effect(NO_DIFFERENCE, "it chooses between two ways to write the same loop")
 _HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
-_THREADS = Effect(NO_EFFECT, "the host's threads are not simulated", (None,))
-_ORDER = Effect(NO_DIFFERENCE, "elements are in order, which is always allowed")
 _COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
 _NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
 _MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
@@ -28,6 +25,7 @@ _ALL_REPLICAS = Effect(UNSUPPORTED, "collectives of TensorFlow programs are over
 _DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
 _STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
+_RECURRENT_PLANS = Effect(NO_EFFECT, "the products of a time step are planned with the program's options", (None, -1.0))
 
 _FUNCTIONS: dict[str, Effect] = {
     "ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)": _DEVICE,
@@ -74,6 +72,9 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.normalization_ops.instance_norm(training)": _STATISTICS,
     "ipu.rand_ops.dropout(seed)": Effect(NO_EFFECT, "masks follow from the program's seed", (None,)),
     "ipu.rand_ops.dropout(ref)": Effect(NO_DIFFERENCE, "the backward pass has the same mask"),
+    "ipu.keras.layers.LSTM(partials_dtype)": Effect(NO_EFFECT, "sums are float32", ("float32",)),
+    "ipu.keras.layers.LSTM(available_memory_proportion_fwd)": _RECURRENT_PLANS,
+    "ipu.keras.layers.LSTM(available_memory_proportion_bwd)": _RECURRENT_PLANS,
     "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(NO_EFFECT, "a lookup is made at once", (1,)),
     "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),
     "ipu.embedding_ops.embedding_lookup(min_encoding_size)": _DEPRECATED._replace(neutral=(0,)),
@@ -91,6 +92,10 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),
+    "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)": Effect(
+        UNSUPPORTED, "gradients are reduced over the replicas of the program; allowed: True", (True,)
+    ),
+    "ipu.horovod.allreduce(op)": Effect(NO_DIFFERENCE, "there is one process"),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
     "ipu.config.configure_ipu_system(reset_configuration)": Effect(
         NO_EFFECT, "a new configuration always takes the place of the old one", (True,)

@@ -24,7 +24,7 @@ from .infeed import IPUInfeedQueue, as_arguments
 from .outfeed import IPUOutfeedQueue
 from .pipeline_model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
 from .stages import TracedStage, not_a_resource
-from .tracer import Traced, resource_variables, trace
+from .tracer import TracedFunction, resource_variables, trace
 
 
 @dataclass
@@ -70,8 +70,8 @@ class TracedTraining:
 
     loss: tf.Tensor
     variables: list[Any]
-    update: Traced
-    mappings: dict[Any, list[Traced]]
+    update: TracedFunction
+    mappings: dict[Any, list[TracedFunction]]
     reduction: str | None
     name: str
 
@@ -154,12 +154,13 @@ def _sent(
         structure: Any = optimizer.loss
     else:
         if asked.outfeed_mask is not None:
-            if len(asked.outfeed_mask) != len(tensors):
+            mask = _flat_mask(asked.outfeed_mask, last)
+            if len(mask) != len(tensors):
                 raise ValueError(
                     f"The last computational stage has {len(tensors)} outputs, but the `outfeed_mask` has elements "
-                    f"{len(asked.outfeed_mask)} - these need to match in size."
+                    f"{len(mask)} - these need to match in size."
                 )
-            tensors = [t for t, masked in zip(tensors, asked.outfeed_mask) if not masked]
+            tensors = [t for t, masked in zip(tensors, mask) if not masked]
         if not tensors:
             return []
         if asked.outfeed_queue is None:
@@ -173,6 +174,14 @@ def _sent(
     if asked.outfeed_queue is None:
         return []
     return asked.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(asked, t), structure))
+
+
+def _flat_mask(mask: Sequence[bool], last: Sequence[TracedStage]) -> list[bool]:
+    """An element for each tensor of a mask that has one for each output of the stage, which may be nested."""
+    outputs = last[0].traced.structure if len(last) == 1 else None
+    if not isinstance(outputs, (list, tuple)) or len(outputs) != len(mask):
+        return list(mask)
+    return [masked for masked, output in zip(mask, outputs) for _ in tf.nest.flatten(output)]
 
 
 def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:
@@ -213,7 +222,7 @@ def _training(
     return TracedTraining(optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name)
 
 
-def _reduction(update: Traced, opt: Any) -> str | None:
+def _reduction(update: TracedFunction, opt: Any) -> str | None:
     """How the update reduces its gradients over the replicas.
 
     Raises:

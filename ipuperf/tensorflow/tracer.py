@@ -12,11 +12,11 @@ from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import auto_control_deps, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from .graph import Importer, Place, Value, import_graph, resource_of
+from .graph import Place, Value, import_graph, resource_of
 
 
 @dataclass
-class Traced:
+class TracedFunction:
     """A function in a graph of its own.
 
     Attributes:
@@ -85,7 +85,7 @@ def trace(
     named: Mapping[str, Any] | None = None,
     *,
     automatic: bool | None = None,
-) -> Traced:
+) -> TracedFunction:
     """Call ``function`` in a new graph with placeholders.
 
     Args:
@@ -105,7 +105,7 @@ def trace(
 
         positional = [tf.nest.map_structure(holder, a) for a in arguments]
         keywords = {key: tf.nest.map_structure(holder, a) for key, a in (named or {}).items()}
-        found = Traced(graph, holders)
+        found = TracedFunction(graph, holders)
         if not automatic:
             found.structure = tf.nest.map_structure(_result, function(*positional, **keywords))
         else:
@@ -149,8 +149,3 @@ def resource_variables() -> Iterator[None]:
 
     with tf.variable_creator_scope(create):
         yield
-
-
-def values_of(importer: Importer, tensors: Sequence[tf.Tensor]) -> list[Value]:
-    """The values of tensors of a graph that is being imported."""
-    return [importer.values[id(tensor)] for tensor in tensors]

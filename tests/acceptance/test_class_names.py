@@ -10,9 +10,10 @@ import ipuperf
 
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
 UPSTREAM = set(
-    """Adam Attribute Block Call CommGroupType Constant DataLoader DeviceConnectionType Graph Ir Liveness
-    MeanReductionStrategy Module Optimizer Options Phase Program RemoteBuffer ReplicaGrouping Run Session Stream
-    Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
+    """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType Dropout
+    Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase
+    PipelineStage Program RemoteBuffer ReplicaGrouping Run Stream Tensor TensorLocation TensorLocationSettings
+    TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}

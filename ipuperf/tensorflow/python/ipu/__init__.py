@@ -18,7 +18,9 @@ from . import (
     config,
     dataset_benchmark,
     dataset_extractor,
+    distributed,
     gradient_accumulation,
+    horovod,
     ipu_compiler,
     ipu_infeed_queue,
     ipu_multi_worker_strategy,
@@ -82,12 +84,14 @@ __all__ = [
     "custom_ops",
     "dataset_benchmark",
     "dataset_extractor",
+    "distributed",
     "embedded_runtime",
     "embedding_ops",
     "f8_ops",
     "functional_ops",
     "gradient_accumulation",
     "gradient_accumulation_optimizer",
+    "horovod",
     "image_ops",
     "internal_ops",
     "ipu_compiler",
@@ -121,3 +125,14 @@ __all__ = [
     "vertex_edsl",
     "within_replica_ops",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What imports Keras is imported on first use: ``keras`` and the names of estimators."""
+    import importlib
+
+    if name == "keras":
+        return importlib.import_module("ipuperf.tensorflow.keras")
+    if name in ("ipu_estimator", "ipu_pipeline_estimator"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

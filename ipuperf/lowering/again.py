@@ -5,7 +5,7 @@ apart, whose branches are compared with all their trips), on how many slices a s
 floating-point constants or on those of factors other than 0 and 1. So two programs that are the same but for these
 (another gradient accumulation, other device iterations) become the same steps with other trips. What a program is
 compared by is :func:`description`, everything else that a program says; one with something that it does not know is
-never taken for another.
+never taken for another. A :class:`Store` keeps programs for other processes too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -54,6 +54,16 @@ class _Lowered:
     program: DeviceProgram
 
 
+class Store(Protocol):
+    """Where lowered programs are kept for other processes, by plain values whose ``repr`` says all."""
+
+    def read(self, said: Any) -> DeviceProgram | None:
+        """The program of this content, None where there is none."""
+
+    def write(self, said: Any, program: DeviceProgram) -> None:
+        """Keep a program."""
+
+
 class Again:
     """The programs that were lowered last."""
 
@@ -67,25 +77,50 @@ class Again:
 
     @collector_paused()
     def lowered(
-        self, ir: Ir, machine: Machine, name: str, how: tuple[Any, ...], lower: Callable[[], DeviceProgram]
+        self,
+        ir: Ir,
+        machine: Machine,
+        name: str,
+        how: tuple[Any, ...],
+        lower: Callable[[], DeviceProgram],
+        store: Store | None = None,
     ) -> DeviceProgram:
         """``lower()``, or an earlier program of the same content with the trips of this one.
 
         Args:
             ir, machine, name: of the program.
             how: all else that its lowering depends on.
+            store: asked for what this process does not know, and given what it lowers.
         """
         try:
-            said = (*how, *description(ir))
+            said = (_value(how), *description(ir))
             trips = _trips(ir)
         except Unlike:
             return lower()
         for known in self._kept:
             if known.machine == machine and known.said == said:
                 return _with_trips(known.program, name, trips)
-        program = lower()
+        if store is None:
+            program = lower()
+        else:
+            program = _with_trips(_through(store, machine, said, lower), name, trips)
         self._kept = [_Lowered(said, machine, program), *self._kept][: self._most]
         return program
+
+
+def _through(
+    store: Store, machine: Machine, said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
+) -> DeviceProgram:
+    """``lower()``, or what the store has."""
+    try:
+        key = _value(replace(machine, figures={}, absences={})), said  # where figures come from does not count
+    except Unlike:
+        return lower()
+    program = store.read(key)
+    if program is None:
+        program = lower()
+        store.write(key, program)
+    return program
 
 
 def description(ir: Ir) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ checksum of every member is part of the zip.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 import ipuperf
+from ipuperf.runtime.program_store import digest_of_sources
 from ipuperf.trace import replacing
 
 from .errors import Error
@@ -42,11 +42,8 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def _own_code() -> str:
-    """A digest of the sources of the front end: an installation for development has one version for many states."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    """A digest of the sources of the front end."""
+    return digest_of_sources([Path(__file__).parent])
 
 
 def write(path: str | os.PathLike[str], kind: str, content: Any, tensors: Sequence[torch.Tensor]) -> None:

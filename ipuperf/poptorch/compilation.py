@@ -182,6 +182,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             merging=options._Popart.collective_merging,
             outlining=options._Popart.outlining,
             again=True,
+            kept_in=options.cache_dir,
             floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
         )

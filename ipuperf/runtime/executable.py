@@ -77,6 +77,7 @@ class Executable:
         outlining: see :func:`ipuperf.lowering.lower`.
         again: a program that an earlier one of the process differs from in counts alone is not lowered anew
             (:mod:`ipuperf.lowering.again`).
+        kept_in: folder where lowered programs are kept for other processes, if ``again``; None: nowhere.
         floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
             (:class:`~ipuperf.numerics.FloatingPointException`).
         report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
@@ -102,6 +103,7 @@ class Executable:
         callback_threads: int | None = 1,
         host_processes: int = 1,
         again: bool = False,
+        kept_in: str | None = None,
         floating_point_exceptions: bool = False,
         report_name: str = "",
     ) -> None:
@@ -111,6 +113,7 @@ class Executable:
         self.merging = merging
         self.outlining = outlining
         self.again = again
+        self.kept_in = kept_in
         self.prefetch_depth = prefetch_depth
         self.front_end = front_end
         self.callback_threads = callback_threads
@@ -165,6 +168,8 @@ class Executable:
         """The program lowered for the machine."""
         from ipuperf.lowering import NO_MERGING, Again, lower
 
+        from .program_store import ProgramStore
+
         how: dict[str, Any] = {
             "strict_memory": self.settings.strict_memory,
             "sync_pattern": self.sync_pattern,
@@ -177,7 +182,8 @@ class Executable:
 
         if not self.again:
             return lowered()
-        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(how.values()), lowered)
+        store = None if self.kept_in is None else ProgramStore(self.kept_in)
+        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(how.values()), lowered, store)
 
     @cached_property
     def trace(self) -> Trace:

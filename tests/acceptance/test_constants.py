@@ -42,7 +42,8 @@ CONSTANTS = {
     BOOKKEEPING: """
         lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
-        lowering/planner/form.py _MOST_PRODUCTS, lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
+        lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
+        lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,

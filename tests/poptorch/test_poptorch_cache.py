@@ -16,9 +16,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
+from ipuperf.lowering import Again  # noqa: E402
 from ipuperf.lowering.lower import Lowering  # noqa: E402
+from ipuperf.lowering.stored import stored  # noqa: E402
 from ipuperf.poptorch import archive, export, export_cache  # noqa: E402
 from ipuperf.poptorch.content import UnknownContent, digest_of  # noqa: E402
+from ipuperf.runtime.run_context import RUN  # noqa: E402
 
 FACTOR = 2.0
 
@@ -286,3 +289,53 @@ def test_a_model_that_keeps_the_handles_of_its_hooks_is_kept(tmp_path: Path, tra
     assert len(traces) == 1
     run(tmp_path, hooked(3.0))
     assert len(traces) == 2
+
+
+class Trained(torch.nn.Module):
+    """Two stages with lookups, a convolution, norms and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.convolution = torch.nn.Embedding(16, 8), torch.nn.Conv1d(8, 8, 3, padding=1)
+        self.norm, self.dropout, self.last = torch.nn.LayerNorm(8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 16)
+
+    def forward(self, tokens: Any) -> Any:
+        with poptorch.Block("one", ipu_id=0):
+            x = self.norm(self.convolution(self.table(tokens).transpose(1, 2)).transpose(1, 2))
+        with poptorch.Block("two", ipu_id=1):
+            logits = self.last(self.dropout(torch.relu(x)))
+            return poptorch.identity_loss(
+                torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()), "mean"
+            )
+
+
+def test_values_times_and_memory_are_the_same_from_the_lowered_program_on_disk(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    lowered: list[int] = []
+    inner = Lowering.program
+    monkeypatch.setattr(Lowering, "program", lambda self: lowered.append(1) or inner(self))
+    found = []
+    for folder in (None, tmp_path, tmp_path):
+        with RUN.fresh(Again):
+            export_cache.forget()
+            torch.manual_seed(5)
+            options = poptorch.Options().enableExecutableCaching(folder and str(folder)).randomSeed(7)
+            options.showCompilationProgressBar(False).replicationFactor(2).Training.gradientAccumulation(7)
+            options.TensorLocations.setOptimizerLocation(
+                poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding()
+            )
+            module = Trained()
+            optimiser = poptorch.optim.AdamW(module.parameters(), lr=1e-3)
+            model = poptorch.trainingModel(module, options, optimizer=optimiser)
+            losses = [model(torch.arange(14 * 6).reshape(14, 6) % 16).tolist() for _ in range(2)]
+            executable = model.compiled_model.executable
+            found.append((losses, executable.trace, *stored(executable.device_program)))
+            model.destroy()
+    assert len(lowered) == 2
+    assert len(list(tmp_path.iterdir())) == 2
+    for losses, trace, document, tables in found[1:]:
+        assert losses == found[0][0]
+        assert trace == found[0][1]
+        assert document == found[0][2]
+        assert all((tables[name] == table).all() for name, table in found[0][3].items())

@@ -287,8 +287,8 @@ class Options(OptionsDict):
         return self._put("useIpuId", ipu_id=ipu_id)
 
     def enableExecutableCaching(self, path: str | None) -> Options:
-        """Keep exports of models in a folder, from which later compilations, in other processes too, begin; None:
-        nowhere. Default: what the environment variable ``POPTORCH_CACHE_DIR`` says."""
+        """Keep exports of models and lowered programs in a folder, from which later compilations, in other processes
+        too, begin; None: nowhere. Default: what the environment variable ``POPTORCH_CACHE_DIR`` says."""
         require(
             path is None or isinstance(path, str), f"enableExecutableCaching: {path!r} given, expected a path or None"
         )
@@ -357,7 +357,7 @@ class Options(OptionsDict):
 
     @property
     def cache_dir(self) -> str | None:
-        """Folder of kept exports, None for none."""
+        """Folder of kept exports and lowered programs, None for none."""
         return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
 
     # -- for the executor --------------------------------------------------------------------------------------------

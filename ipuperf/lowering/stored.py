@@ -1,0 +1,195 @@
+"""Device programs as atoms and tables of numbers, and back: what a file that keeps one holds.
+
+Only classes that are listed here are written and read: steps, memory reports, plans and what those consist of. Reading
+runs no code of a file's choice. An object that stands at several places is one object again.
+
+Every value has a number: atoms (texts, numbers, None), arrays, vectors over tiles, objects, then tuples and mappings,
+each of which comes after those in it. Objects, tuples and mappings are rows of such numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ipuperf.machine.model import Chip, CodeSizes, RearrangementRates
+
+from . import steps
+from .planner.form import Axis, Form, Types
+from .planner.plan import ConvolutionPlan, Request
+from .planner.vertices import Kernel
+from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
+from .tilevector import TileVector
+
+_STEPS: list[type] = [vars(steps)[name] for name in steps.__all__ if is_dataclass(vars(steps)[name])]
+_OBJECTS: tuple[type, ...] = (
+    DeviceProgram, MemoryReport, ConvolutionPlan, Request, Form, Axis, Types, Kernel, Chip, CodeSizes,
+    RearrangementRates, *_STEPS,
+)  # fmt: skip
+_CLASSES: Mapping[str, type] = {kind.__name__: kind for kind in _OBJECTS}
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    name: tuple([item.name for item in fields(kind)]) for name, kind in _CLASSES.items()
+}
+_ROWS: Mapping[str, type] = {kind.__name__: kind for kind in (tuple, dict, OpInfo, VariableInfo, ProgramWarning)}
+_RARE = frozenset([float, bool, type(None)])
+_ATOM, _ARRAY, _VECTOR, _OBJECT, _ROW = range(5)
+_SHIFT = 32
+"""Bits of the number of a value among those of its sort."""
+
+
+class UnlistedValue(Exception):
+    """A program holds something that no file can hold; the message names it."""
+
+
+def stored(program: DeviceProgram) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A program as JSON and arrays by name.
+
+    Raises:
+        UnlistedValue: it holds something of a class that is not listed.
+    """
+    writer = _Writer()
+    writer.number(program)
+    return writer.document(), writer.tables()
+
+
+def restored(document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> DeviceProgram:
+    """The program again.
+
+    Raises:
+        ValueError, KeyError, IndexError, TypeError: not what :func:`stored` gives.
+    """
+    objects = [_CLASSES[name] for name in document["classes"]]
+    if [list(_NAMES[name]) for name in document["classes"]] != document["fields"]:
+        raise ValueError("classes with other fields")
+    values: list[Any] = [float.fromhex(atom[0]) if isinstance(atom, list) else atom for atom in document["atoms"]]
+    numbers = tables["numbers"]
+    numbers.flags.writeable = False
+    values += [numbers[first:stop] for first, stop in _spans(tables["array_lengths"])]
+    values += [TileVector(values[stops], values[runs]) for stops, runs in tables["vectors"].reshape(-1, 2).tolist()]
+    made = [object.__new__(objects[kind]) for kind in tables["objects"].tolist()]
+    values += made
+    _compose(values, document, tables)
+    get, names = values.__getitem__, [_NAMES[name] for name in document["classes"]]
+    rows = _rows(tables["fields"], np.array([len(own) for own in names])[tables["objects"]])
+    for one, kind, row in zip(made, tables["objects"].tolist(), rows, strict=True):
+        one.__dict__.update(zip(names[kind], map(get, row), strict=True))
+    if not made or type(made[0]) is not DeviceProgram:
+        raise ValueError("no program")
+    return made[0]
+
+
+def _compose(values: list[Any], document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> None:
+    """Append the tuples and mappings."""
+    kinds = [_ROWS[name] for name in document["rows"]]
+    get, append, new = values.__getitem__, values.append, tuple.__new__
+    for number, row in zip(tables["rows"].tolist(), _rows(tables["items"], tables["row_lengths"]), strict=True):
+        kind = kinds[number]
+        if kind is dict:
+            append(dict(zip(map(get, row[::2]), map(get, row[1::2]), strict=True)))
+        else:
+            append(new(kind, map(get, row)))
+
+
+def _spans(lengths: np.ndarray) -> Iterator[tuple[int, int]]:
+    return pairwise([0, *np.cumsum(lengths).tolist()])
+
+
+def _rows(flat: np.ndarray, lengths: np.ndarray) -> Iterator[list[int]]:
+    listed = flat.tolist()
+    return (listed[first:stop] for first, stop in _spans(lengths))
+
+
+class _Writer:
+    """Numbers the values of a program."""
+
+    def __init__(self) -> None:
+        self.atoms: list[Any] = []
+        self._plain: dict[type, dict[Any, int]] = {str: {}, int: {}}
+        self._rare: dict[tuple[type, Any], int] = {}
+        self.arrays: list[np.ndarray] = []
+        self.vectors: list[tuple[int, int]] = []
+        self.objects: list[tuple[str, list[int]]] = []
+        self.rows: list[tuple[str, list[int]]] = []
+        self._known: dict[int, int] = {}
+
+    def number(self, value: Any) -> int:
+        """That of a value: its sort and its number among those of the sort."""
+        kind = type(value)
+        if kind is str or kind is int:  # nearly all are; a key with the type costs more than the look-up
+            found = self._plain[kind].get(value)
+            if found is None:
+                found = self._plain[kind][value] = _numbered(_ATOM, self.atoms, value)
+            return found
+        if kind in _RARE:
+            key = kind, value.hex() if kind is float else value
+            if key not in self._rare:
+                self._rare[key] = _numbered(_ATOM, self.atoms, [key[1]] if kind is float else value)
+            return self._rare[key]
+        found = self._known.get(id(value))
+        if found is None:
+            found = self._known[id(value)] = self._new(value, kind)
+        return found
+
+    def _new(self, value: Any, kind: type) -> int:
+        name, number = kind.__name__, self.number
+        if kind is np.ndarray and value.dtype == np.int64 and value.ndim == 1:
+            return _numbered(_ARRAY, self.arrays, value)
+        if kind is TileVector:
+            return _numbered(_VECTOR, self.vectors, (number(value.run_stops), number(value.run_values)))
+        if _CLASSES.get(name) is kind:
+            row: list[int] = []
+            known = self._known[id(value)] = _numbered(_OBJECT, self.objects, (name, row))
+            row += [number(getattr(value, item)) for item in _NAMES[name]]
+            return known
+        if _ROWS.get(name) is kind:
+            items = [part for pair in value.items() for part in pair] if kind is dict else value
+            return _numbered(_ROW, self.rows, (name, [number(item) for item in items]))
+        raise UnlistedValue(f"{value!r} of type {kind.__module__}.{kind.__qualname__}")
+
+    def document(self) -> dict[str, Any]:
+        """Atoms (those of floating point as one hexadecimal text in a list) and the classes there are."""
+        classes = _distinct(self.objects)
+        return {
+            "atoms": self.atoms,
+            "classes": classes,
+            "fields": [list(_NAMES[name]) for name in classes],
+            "rows": _distinct(self.rows),
+        }
+
+    def tables(self) -> dict[str, np.ndarray]:
+        """Arrays by name."""
+        sizes = [len(self.atoms), len(self.arrays), len(self.vectors), len(self.objects)]
+        offsets = np.cumsum([0, *sizes])
+
+        def flat(rows: Any) -> np.ndarray:
+            codes = np.array([code for row in rows for code in row], np.int64)
+            return (offsets[codes >> _SHIFT] + (codes & ((1 << _SHIFT) - 1))).astype(np.int32)
+
+        return {
+            "numbers": np.concatenate([np.zeros(0, np.int64), *self.arrays]),
+            "array_lengths": np.array([len(array) for array in self.arrays], np.int32),
+            "vectors": flat(self.vectors),
+            "objects": _kinds(self.objects),
+            "fields": flat(row for _, row in self.objects),
+            "rows": _kinds(self.rows),
+            "row_lengths": np.array([len(row) for _, row in self.rows], np.int32),
+            "items": flat(row for _, row in self.rows),
+        }
+
+
+def _numbered(sort: int, among: list[Any], value: Any) -> int:
+    among.append(value)
+    return (sort << _SHIFT) + len(among) - 1
+
+
+def _distinct(rows: list[tuple[str, list[int]]]) -> list[str]:
+    return list(dict.fromkeys([name for name, _ in rows]))
+
+
+def _kinds(rows: list[tuple[str, list[int]]]) -> np.ndarray:
+    number: Callable[[str], int] = {name: index for index, name in enumerate(_distinct(rows))}.__getitem__
+    return np.array([number(name) for name, _ in rows], np.int16)

@@ -24,6 +24,7 @@ algorithm. Which member ends up with which shard follows it too, and is left ope
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -161,6 +162,7 @@ class Planner:
     clock_hz: int
     syncs: CollectiveSyncs
     _plans: dict[tuple[object, ...], CollectivePlan] = field(default_factory=dict, repr=False)
+    _ways: dict[tuple[tuple[int, int], ...], tuple[int, set[tuple[int, int]]]] = field(default_factory=dict, repr=False)
 
     def plan(self, step: Collective, members: Ring) -> CollectivePlan:
         """The rounds of ``step`` among ``members`` (IPUs of the machine, ascending).
@@ -182,18 +184,21 @@ class Planner:
         return sum(self._round_cycles(item, step, members) for item in plan.rounds)
 
     def _round_cycles(self, item: CollectiveRound, step: Collective, members: Ring) -> int:
-        load: dict[str, int] = {}
-        rate: dict[str, int] = {}
-        latency = 0
-        for source, destination in item.sends:
-            route = self.topology.route(source, destination)
-            latency = max(latency, sum(link.latency_cycles for link in route))
-            for link in route:
-                load[link.resource] = load.get(link.resource, 0) + item.chunk(step.bytes)
-                rate[link.resource] = link.bandwidth_bytes_per_s
-        moving = max(-(-moved * self.clock_hz // rate[name]) for name, moved in load.items())
+        latency, crossings = self._way(item.sends)
+        chunk = item.chunk(step.bytes)
+        moving = max(-(-chunk * count * self.clock_hz // rate) for count, rate in crossings)
         sync = self.syncs.before(members)
         return item.times * (sync + latency + moving + reduce_cycles(item, step, len(members)))
+
+    def _way(self, sends: tuple[tuple[int, int], ...]) -> tuple[int, set[tuple[int, int]]]:
+        """The longest latency, and by how many of the sends links of which bandwidth are crossed."""
+        if sends not in self._ways:
+            routes = [self.topology.route(*ends) for ends in sends]
+            counts = Counter(link.resource for route in routes for link in route)
+            rates = {link.resource: link.bandwidth_bytes_per_s for route in routes for link in route}
+            latency = max(sum(link.latency_cycles for link in route) for route in routes)
+            self._ways[sends] = (latency, {(number, rates[name]) for name, number in counts.items()})
+        return self._ways[sends]
 
     def _candidates(self, step: Collective, members: Ring) -> list[CollectivePlan]:
         ring = self.topology.ring(members)

@@ -14,6 +14,8 @@ sends of the collective that share a link taken into account; alone, a collectiv
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,27 +23,36 @@ from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
 from .instructions import StepPart
-from .recorder import Label
+from .network import Network, Send, SendBundle
+from .recorder import Flight, Label
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Link
+    from ipuperf.machine import Topology
 
-    from .gathering import Guest
     from .world import World
 
 
-_Send = tuple[tuple[int, ...], tuple["Link", ...], Label, Callable[[], None]]
-"""Owner of a flow, its route, its label, and what to call at its end."""
+class Members(ABC):
+    """Who takes part in a collective, as the parties of the simulation."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """The first round begins."""
+
+    @abstractmethod
+    def leave(self, ipu: int, parts: list[StepPart]) -> None:
+        """This IPU of the machine is through, which took so long from the first round on."""
 
 
 class _Prepared(NamedTuple):
-    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, and how many
-    of them begin or end at each member."""
+    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, how many of
+    them begin or end at each member, and whether that is the same number."""
 
     chunk: int
     reduce: int
-    sends: list[_Send]
+    bundles: list[SendBundle]
     ends: dict[int, int]
+    even: bool
 
 
 class _Over(NamedTuple):
@@ -52,45 +63,69 @@ class _Over(NamedTuple):
     ends: dict[int, int]
 
 
+class RoundTemplates:
+    """Sends of rounds, bundled once for all collectives that have them: with the number of a send as the end of its
+    owner, and how many of them begin or end at each IPU."""
+
+    def __init__(self, network: Network, topology: Topology) -> None:
+        self._network = network
+        self._topology = topology
+        self._known: dict[tuple[tuple[int, int], ...], tuple[list[SendBundle], dict[int, int]]] = {}
+
+    def of(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
+        """Those of the sends between these IPUs."""
+        if pairs not in self._known:
+            sends = [Send((number,), self._topology.route(*pair), pair[0]) for number, pair in enumerate(pairs)]
+            self._known[pairs] = (self._network.bundles(sends), dict(Counter(ipu for pair in pairs for ipu in pair)))
+        return self._known[pairs]
+
+
 class CollectiveRun:
     """One execution of a collective by one group, from the moment all members are there.
 
     Args:
         planner: gives the rounds.
+        templates: give their sends.
         key: identifies it among those under way: leaf, IPU of the replica, group.
-        members: the parties, each with what to call when it may go on.
-        finished: called when the last member went on.
+        ipus: the members, IPUs of the machine.
+        members: told what happens to them.
+        finished: called before the last member goes on.
     """
 
     def __init__(
         self,
         world: World,
         planner: Planner,
+        templates: RoundTemplates,
         key: tuple[int, int, int],
         step: Collective,
-        members: Sequence[Guest],
+        ipus: Sequence[int],
+        members: Members,
         finished: Callable[[], None],
     ) -> None:
         self._events = world.events
         self._network = world.network
-        self._topology = world.topology
+        self._templates = templates
         self._key = key
         self._step = step
-        self._members = {guest.party.ipu: guest for guest in members}
+        self._label = Label(step.kind, step.op_id)
+        self._ipus = tuple(ipus)
+        self._members = members
         self._finished = finished
-        self._sync = world.delays.collective_syncs.before(tuple(self._members))
-        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._members)))
+        self._sync = world.delays.collective_syncs.before(self._ipus)
+        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._ipus)))
         self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
         self._known: dict[int, _Prepared] = {}
-        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[_Send], dict[int, int]]] = {}
         self._round = -1
         self._start = -1
         self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
         self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
         self._open: dict[int, int] = {}
-        self._ends = dict.fromkeys(self._members, -1)
-        self._gone = 0
+        self._busy = 0
+        self._ends = dict.fromkeys(self._ipus, -1)
+        self._left = len(self._ipus)
+        self._alike = True  # all members ended each round together, with as many sends
         self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
@@ -109,8 +144,7 @@ class CollectiveRun:
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
         if self._round < 0:
-            for guest in self._members.values():
-                guest.party.parts.close("sync_external")
+            self._members.begin()
         self._round += 1
         self._start, self._next_start = self._events.now, -1
         number = self._rounds[self._round]
@@ -118,40 +152,41 @@ class CollectiveRun:
             self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
         self._open = dict(item.ends)
-        self._ends = dict.fromkeys(self._members, -1)
-        for owner, route, label, arrived in item.sends:
-            self._network.send(owner, route, item.chunk, label, arrived)
+        self._ends = dict.fromkeys(self._ipus, -1)
+        self._busy = len(self._ipus)
+        owner = (1, *self._key)
+        for bundle in item.bundles:
+            self._network.move(bundle, owner, item.chunk, self._label, self._arrived)
 
     def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
-        if item.sends not in self._sends:
-            ends = dict.fromkeys(self._members, 0)
-            for pair in item.sends:
-                for ipu in pair:
-                    ends[ipu] += 1
-            self._sends[item.sends] = ([self._send(number, *send) for number, send in enumerate(item.sends)], ends)
-        reduce = reduce_cycles(item, self._step, len(self._members))
-        return _Prepared(item.chunk(self._step.bytes), reduce, *self._sends[item.sends])
+        reduce = reduce_cycles(item, self._step, len(self._ipus))
+        bundles, ends = self._templates.of(item.sends)
+        even = len(set(ends.values())) == 1
+        return _Prepared(item.chunk(self._step.bytes), reduce, bundles, ends, even)
 
-    def _send(self, number: int, source: int, destination: int) -> _Send:
-        """What is the same in each round about a send."""
+    def _arrived(self, flights: Sequence[Flight]) -> None:
+        """These sends of the round are over."""
+        sends, left = self._plan.rounds[self._rounds[self._round]].sends, self._open
+        if len(flights) == len(sends):
+            self._members_done(self._ipus)
+            return
+        done = []
+        for flight in flights:
+            for ipu in sends[flight.owner[0]]:
+                left[ipu] -= 1
+                if left[ipu] == 0:
+                    done.append(ipu)
+        if done:
+            self._members_done(done)
 
-        def arrived() -> None:
-            for member in (source, destination):
-                self._open[member] -= 1
-                if self._open[member] == 0:
-                    self._member_done(member)
-
-        leaf, ipu, group = self._key
-        owner = (1, leaf, ipu, group, number)
-        label = Label(self._step.kind, self._step.op_id, source)
-        return owner, self._topology.route(source, destination), label, arrived
-
-    def _member_done(self, member: int) -> None:
-        self._ends[member] = self._events.now
+    def _members_done(self, ipus: Sequence[int]) -> None:
+        self._ends.update(dict.fromkeys(ipus, self._events.now))
+        self._busy -= len(ipus)
+        self._alike = self._alike and self._item.even and len(ipus) == len(self._ipus)
         if self._round + 1 == len(self._rounds):
-            self._events.after(self._item.reduce, lambda: self._leave(member))
-        elif min(self._ends.values()) >= 0:
+            self._events.after(self._item.reduce, lambda: self._leave(ipus))
+        elif not self._busy:
             delay = self._item.reduce + self._sync
             self._next_start = self._events.now + delay
             self._events.after(delay, self._between)
@@ -177,11 +212,11 @@ class CollectiveRun:
             self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
         return self._parts[key]
 
-    def _leave(self, member: int) -> None:
-        self._members[member].party.parts.add(self._parts_of(member))
-        self._gone += 1
-        if self._gone == len(self._members):
-            self._known.clear()
-            self._sends.clear()  # they hold this object: nothing is left to the garbage collector
+    def _leave(self, ipus: Sequence[int]) -> None:
+        known = self._parts_of(ipus[0])
+        parts = [known if self._alike else self._parts_of(ipu) for ipu in ipus]
+        self._left -= len(ipus)
+        if not self._left:
             self._finished()
-        self._members[member].go_on()
+        for ipu, found in zip(ipus, parts, strict=True):
+            self._members.leave(ipu, found)

@@ -27,10 +27,12 @@ buffers are never full; the bytes that a callback copies cost nothing besides th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from .errors import Asymmetric
 from .event_loop import HOST, EventLoop
 from .recorder import LineKey
 
@@ -128,6 +130,10 @@ class HostServer:
         recorder: gets every callback.
         servers: the server of each replica.
         threads: that run the callbacks; None: as many as there are replicas.
+        symmetric: replica 0 alone speaks, for all replicas of all servers.
+
+    Raises:
+        Asymmetric: it cannot, because a callback costs the servers differently.
     """
 
     def __init__(
@@ -139,6 +145,7 @@ class HostServer:
         recorder: Recorder,
         servers: Sequence[int],
         threads: int | None = 1,
+        symmetric: bool = False,
     ) -> None:
         self._events = events
         self._cycles = cycles
@@ -146,9 +153,15 @@ class HostServer:
         self._totals = totals
         self._recorder = recorder
         self._server_of = tuple(servers)
-        self._threads = threads
+        counts = Counter(servers)
+        self._callback = {
+            server: cycles.callback * -(-number // (threads or number)) for server, number in counts.items()
+        }
+        if symmetric and len(set(self._callback.values())) > 1:
+            raise Asymmetric("callbacks of the host take the replicas of some servers longer than those of others")
+        self._alike = {servers[0]: tuple(sorted(counts))} if symmetric else {}  # those for which a server stands
         self._servers: dict[int, _Server] = {}
-        for replica, server in enumerate(servers):
+        for replica, server in enumerate(servers[:1] if symmetric else servers):
             self._servers.setdefault(server, _Server()).replicas.append(replica)
         self._lines: dict[LineKey, _Line] = {}
         self._inbox: list[_Request] = []
@@ -284,11 +297,12 @@ class HostServer:
         cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
         for _, key in slices:
             server, line = self._servers[key.server], self._lines[key]
-            cost += self._cycles.callback * -(-len(server.replicas) // (self._threads or len(server.replicas)))
+            cost += self._callback[key.server]
             start = max(server.busy, self._events.now)
             server.busy = start + cost
             self._served.append((server.busy + answer, key))
-            self._recorder.host_event(start, cost, key)
+            for alike in self._alike.get(key.server, (key.server,)):
+                self._recorder.host_event(start, cost, key._replace(server=alike))
             line.issued += 1
             self._events.after(server.busy + answer - self._events.now, self._finisher(line))
             cost = 0

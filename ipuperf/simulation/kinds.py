@@ -75,7 +75,14 @@ class SharedKind(StepKind[S]):
 
     Args:
         world: what is shared.
+
+    Class attributes:
+        symmetric: replica 0 may stand for all replicas in such a step (:mod:`.symmetry`): whom it meets is of its
+            replica, and the routes of its transfers are given by IPU. Programs with a step that does not say so are
+            simulated with all replicas.
     """
+
+    symmetric: ClassVar[bool] = False
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -11,17 +11,21 @@ units in a cycle of a clock of f Hz, a byte is f x SCALE units. Shares are whole
 carries more than its bandwidth; since SCALE is divisible by 1 to 16, an equal share between up to 16 flows is exact and
 ends fall on the cycle that pencil and paper give. There is no floating point, hence no drift and no platform
 dependence.
+
+**Sends together.** Sends of one size that begin at once and need the same latency are one flow as long as their rates
+are the same (a round of a collective; what replicas that do the same do at once). Its rate is shared out send by send,
+and where it comes out differently, the flow is parted: what happens is the same, to the unit, as if each send were a
+flow of its own. One that stands for several replicas must not be parted (:class:`.errors.Asymmetric`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import SimulationError
+from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .recorder import Transferred
+from .recorder import Flight, Transferred
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -33,7 +37,9 @@ SCALE = 720_720
 
 
 _NEVER = 1 << 62
-_OWNER = attrgetter("owner")
+
+_Shares = list[tuple[int, list[int]]]
+"""The rates of a flow's sends: each with the places of those that have it."""
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
@@ -42,36 +48,81 @@ _ROUTES_KEPT = 65536
 """Routes that are remembered."""
 
 
-class NetworkFlow:
-    """One transfer in flight.
+class Send(NamedTuple):
+    """A transfer to be: ``owner`` identifies it among those in flight (a tuple of integers, the same in every iteration
+    of a loop), ``route`` is its way, ``ipu`` the IPU of the machine that asks for it."""
 
-    ``owner`` identifies it among the transfers in flight (a tuple of integers, the same in every iteration of a loop);
-    ``resources`` are what it occupies. Since the time ``since``, when ``remaining`` units were left, it has had
-    ``rate`` units per cycle, with which it ends at the time ``end`` (never, before it has a rate).
+    owner: tuple[int, ...]
+    route: tuple[Link, ...]
+    ipu: int
+
+
+class SendBundle(NamedTuple):
+    """Sends of one latency, which occupy these ``resources``."""
+
+    latency: int
+    flights: tuple[Flight, ...]
+    resources: tuple[tuple[int, ...], ...]
+
+
+Done = Callable[[tuple[Flight, ...]], None]
+"""Told which sends are over."""
+
+
+class NetworkFlow:
+    """Sends in flight that began together and have had the same rate since.
+
+    ``resources`` are what each of them occupies, ``owner`` is what their owners begin with, ``bytes`` what each moves.
+    Since the time ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with
+    which it ends at the time ``end`` (never, before it has a rate). They are not parted if they are ``one``.
     """
 
-    __slots__ = ("bytes", "done", "end", "label", "links", "owner", "rate", "remaining", "resources", "since", "start")
+    __slots__ = (
+        "bytes", "done", "end", "flights", "label", "one", "owner", "rate", "remaining", "resources", "since", "start",
+    )  # fmt: skip
 
     def __init__(
         self,
+        flights: tuple[Flight, ...],
+        resources: tuple[tuple[int, ...], ...],
         owner: tuple[int, ...],
-        links: tuple[int, ...],
-        resources: tuple[int, ...],
         size: int,
         label: Label,
-        done: Callable[[], None],
+        done: Done,
+        one: bool,
     ) -> None:
-        self.owner = owner
-        self.links = links
+        self.flights = flights
         self.resources = resources
-        self.bytes = size
+        self.owner = owner
         self.label = label
+        self.bytes = size
         self.done = done
+        self.one = one
         self.start = -1
         self.since = -1
         self.remaining = 0
         self.rate = 0
         self.end = _NEVER
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Owner of the first send."""
+        return self.owner + self.flights[0].owner
+
+    def part(self, places: Sequence[int]) -> NetworkFlow:
+        """These of its sends.
+
+        Raises:
+            Asymmetric: they are one.
+        """
+        if self.one:
+            raise Asymmetric(f"the {self.label.kind} transfers of the replicas are not equally fast")
+        flights = tuple([self.flights[place] for place in places])
+        resources = tuple([self.resources[place] for place in places])
+        flow = NetworkFlow(flights, resources, self.owner, self.bytes, self.label, self.done, False)
+        flow.start, flow.since, flow.remaining = self.start, self.since, self.remaining
+        flow.rate, flow.end = self.rate, self.end
+        return flow
 
     def enter(self, now: int, units: int) -> None:
         """Begin with ``units`` to move."""
@@ -145,36 +196,57 @@ class Network:
                 self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._rates: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        self._shares: dict[tuple[tuple[tuple[int, ...], ...], ...], list[_Shares]] = {}
         self._flows: list[NetworkFlow] = []
         self._entering: dict[tuple[int, ...], tuple[NetworkFlow, int]] = {}
         self._due: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
         self._dirty = False
         self._planned = -1  # when the first flow ends
 
-    def send(
-        self,
-        owner: tuple[int, ...],
-        route: Iterable[Link],
-        size: int,
-        label: Label,
-        done: Callable[[], None],
+    def bundles(self, sends: Iterable[Send]) -> list[SendBundle]:
+        """Sends that begin together, by latency. What is sent again and again is bundled once.
+
+        Raises:
+            SimulationError: one of them has no route.
+        """
+        found: dict[int, list[Flight]] = {}
+        for owner, route, ipu in sends:
+            way = self._way(route)
+            if not way.links:
+                raise SimulationError(f"IPU {ipu}: a transfer without a route")
+            found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
+        return [
+            SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
+            for latency, flights in found.items()
+        ]
+
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
+        """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
+
+        Raises:
+            Asymmetric: they turn out to differ.
+        """
+        bundles = self.bundles(sends)
+        if len(bundles) > 1:
+            raise Asymmetric("the transfers of the replicas have different latencies")
+        self.move(bundles[0], (), size, label, done, one=True)
+
+    def move(
+        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
     ) -> None:
-        """Move ``size`` bytes over ``route``; call ``done`` when the last byte is there.
+        """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
+        ``owner``.
 
         The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        way = self._way(tuple(route))
-        if not way.links:
-            raise SimulationError(f"IPU {label.ipu}: a {label.kind} transfer without a route")
-        flow = NetworkFlow(owner, way.links, way.resources, size, label, done)
-        if way.latency:
-            at = self._events.now + way.latency
-            self._entering[owner] = (flow, at)
+        flow = NetworkFlow(bundle.flights, bundle.resources, owner, size, label, done, one)
+        if bundle.latency:
+            at = self._events.now + bundle.latency
+            self._entering[flow.first] = (flow, at)
             if at not in self._due:
                 self._due[at] = []
-                self._events.after(way.latency, lambda: self._enter_all(at))
+                self._events.after(bundle.latency, lambda: self._enter_all(at))
             self._due[at].append(flow)
         else:
             self._enter(flow)
@@ -190,22 +262,23 @@ class Network:
             kept = self._routes[id(links)] = (links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
         return kept[1]
 
-    def state(self, now: int) -> tuple[tuple[int, ...], ...]:
+    def state(self, now: int) -> tuple[tuple[object, ...], ...]:
         """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
-        entering = [(0, *owner, at - now) for owner, (_, at) in self._entering.items()]
+        entering = [(0, _owners(flow), at - now) for flow, at in self._entering.values()]
         flying = [
-            (1, *flow.owner, flow.start - now, flow.remaining - flow.rate * (now - flow.since)) for flow in self._flows
+            (1, _owners(flow), flow.start - now, flow.remaining - flow.rate * (now - flow.since))
+            for flow in self._flows
         ]
-        return tuple(sorted(entering + flying))
+        return tuple(sorted(entering + flying))  # type: ignore[operator]
 
     def _enter_all(self, at: int) -> None:
         for flow in self._due.pop(at):
-            del self._entering[flow.owner]
+            del self._entering[flow.first]
             self._enter(flow)
 
     def _enter(self, flow: NetworkFlow) -> None:
         if flow.bytes == 0:
-            flow.done()
+            flow.done(flow.flights)
             return
         flow.enter(self._events.now, flow.bytes * self._byte)
         self._flows.append(flow)
@@ -220,12 +293,7 @@ class Network:
         self._dirty = False
         if not self._flows:
             return
-        routes = tuple([flow.resources for flow in self._flows])
-        rates = self._rates.get(routes)
-        if rates is None:
-            if len(self._rates) == _RATES_KEPT:
-                self._rates.clear()
-            rates = self._rates[routes] = fair_rates(routes, self._capacity)
+        rates = self._share()
         now = self._events.now
         ends = [
             flow.end if flow.rate == rate else flow.change(now, rate)
@@ -236,6 +304,21 @@ class Network:
             self._planned = first
             self._events.after(first - now, self._wake)
 
+    def _share(self) -> list[int]:
+        """The rate of each flow; those whose sends differ are parted first."""
+        key = tuple([flow.resources for flow in self._flows])
+        shares = self._shares.get(key)
+        if shares is None:
+            if len(self._shares) == _RATES_KEPT:
+                self._shares.clear()
+            shares = self._shares[key] = _shares(key, self._capacity)
+        if max(map(len, shares)) > 1:
+            pairs = list(zip(self._flows, shares, strict=True))
+            self._flows = [
+                flow if len(share) == 1 else flow.part(places) for flow, share in pairs for _, places in share
+            ]
+        return [rate for share in shares for rate, _ in share]
+
     def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""
         now = self._events.now
@@ -244,11 +327,27 @@ class Network:
         self._planned = -1
         ended = [flow for flow in self._flows if flow.end <= now]
         self._flows = [flow for flow in self._flows if flow.end > now]
-        ended.sort(key=_OWNER)
+        ended.sort(key=lambda flow: flow.first)
         self._changed()
         for flow in ended:
             self._recorder.transfer(
-                Transferred(flow.start, now - flow.start, flow.owner, flow.links, flow.bytes, flow.label)
+                Transferred(flow.start, now - flow.start, flow.owner, flow.flights, flow.bytes, flow.label)
             )
         for flow in ended:
-            flow.done()
+            flow.done(flow.flights)
+
+
+def _owners(flow: NetworkFlow) -> tuple[tuple[int, ...], ...]:
+    return (flow.owner, *[flight.owner for flight in flow.flights])
+
+
+def _shares(flows: Sequence[tuple[tuple[int, ...], ...]], capacity: Sequence[int]) -> list[_Shares]:
+    """The rates of each flow's sends, which go over these resources."""
+    rates = iter(fair_rates([route for flow in flows for route in flow], capacity))
+    found = []
+    for flow in flows:
+        places: dict[int, list[int]] = {}
+        for place in range(len(flow)):
+            places.setdefault(next(rates), []).append(place)
+        found.append(list(places.items()))
+    return found

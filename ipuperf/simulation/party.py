@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from simpy.events import Event
 
 from .instructions import StepPart
+from .network import Send
 from .recorder import Label
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from .world import World
 
 Waiting = Generator[Event, object, None]
+Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
+"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas."""
+
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
 
@@ -133,14 +137,19 @@ class Party:
         if asks:
             yield from self.wait(ask_all)
 
-    def send(self, route: tuple[Link, ...], size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
+    def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
         """Start a transfer of its own, of those that are under way the one of this number."""
-        self.world.network.send((0, self.number, number, 0, 0), route, size, label, done)
+        world = self.world
+        sends = []
+        for replica in world.alike(self.replica):
+            owner = self.number + (replica - self.replica) * world.stride
+            ipu = world.placement[replica][self.index]
+            sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
+        world.network.send(sends, size, label, lambda _: done())
 
-    def transfer(self, route: tuple[Link, ...], size: int, kind: str, op_id: int) -> Waiting:
+    def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
         """Start a transfer of its own and wait for its end."""
-        label = Label(kind, op_id, self.ipu)
-        yield from self.wait(lambda done: self.send(route, size, label, done))
+        yield from self.wait(lambda done: self.send(way, size, Label(kind, op_id), done))
 
 
 def _succeed(event: Event) -> None:

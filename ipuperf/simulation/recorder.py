@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Label:
-    """What a transfer is for: its kind in the trace, the op, and the IPU (machine number) that asked for it."""
+    """What a transfer is for: its kind in the trace and the op."""
 
     kind: str
     op_id: int
-    ipu: int
 
 
 class Ran(NamedTuple):
@@ -35,13 +34,23 @@ class Ran(NamedTuple):
     iteration: int
 
 
+class Flight(NamedTuple):
+    """A send over the network: whose it is, ids of the links of its route, what it occupies, and the IPU (machine
+    number) that asked for it."""
+
+    owner: tuple[int, ...]
+    links: tuple[int, ...]
+    resources: tuple[int, ...]
+    ipu: int
+
+
 class Transferred(NamedTuple):
-    """A finished flow; ``links`` are link ids of its route, ``size`` its bytes."""
+    """Sends that began and ended together: bytes of each (``size``), and what their owners begin with (``owner``)."""
 
     start: int
     dur: int
     owner: tuple[int, ...]
-    links: tuple[int, ...]
+    flights: tuple[Flight, ...]
     size: int
     label: Label
 

@@ -14,7 +14,7 @@ from ipuperf.trace import Words
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart
 from .kinds import kind_of, local_kind
-from .recorder import HostEvent, Ran, Transferred
+from .recorder import Flight, HostEvent, Ran, Transferred
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class ExecutedRows:
     The lane of the I/O tiles shows what they execute and nothing else.
 
     Args:
-        processes: the finished processes.
+        placement: IPU of the machine by replica and IPU of the replica.
+        processes: the finished processes, of all replicas or of the first, which then stands for all.
         recorded: rows of each of them.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
@@ -60,6 +61,7 @@ class ExecutedRows:
     def __init__(
         self,
         tree: ProgramTree,
+        placement: Sequence[Sequence[int]],
         processes: Sequence[IpuProcess],
         recorded: Sequence[Sequence[Ran]],
         unfolding: Unfolding,
@@ -67,6 +69,7 @@ class ExecutedRows:
         run_cycles: int,
     ) -> None:
         self._tree = tree
+        self._placement = placement
         self._processes = processes
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
@@ -80,9 +83,7 @@ class ExecutedRows:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         lengths = np.array([segment.dur for segment in tree.segments], dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
-        keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
-        order = np.lexsort(keys)
-        self._columns = {name: values[order] for name, values in columns.items()}
+        self._columns = _sorted(columns)
         self._used, first = np.unique(self._columns["segment"], return_index=True)
         self._used = self._used[np.argsort(first)]
 
@@ -113,22 +114,37 @@ class ExecutedRows:
 
     def instances(self) -> Columns:
         """Table ``instances``."""
-        columns = self._columns
-        ipus = np.array([process.ipu for process in self._processes])
-        replicas = np.array([process.replica for process in self._processes])
+        columns = self._of_all_replicas()
+        indices = np.array([process.index for process in self._processes])
+        replicas = columns["process"] // (len(indices) // self._simulated)
+        place = indices[columns["process"] % len(indices)]
         names = np.zeros(len(self._tree.segments), dtype=np.int64)
         names[self._used] = np.arange(len(self._used))
         return {
             "instance": np.arange(len(columns["start"])),
             "segment": names[columns["segment"]],
-            "ipu": ipus[columns["process"]],
-            "replica": replicas[columns["process"]],
+            "ipu": np.array(self._placement)[replicas, place],
+            "replica": replicas,
             "micro_batch": np.where(self._outside()[columns["segment"]], -1, columns["batch"]),
             "iteration": columns["iteration"],
             "start": columns["start"],
             "dur": columns["dur"],
             "parent": np.zeros(len(columns["start"]), dtype=np.int64),
         }
+
+    @property
+    def _simulated(self) -> int:
+        """Replicas that were simulated."""
+        return self._processes[-1].replica + 1
+
+    def _of_all_replicas(self) -> Columns:
+        """The rows sorted, with those of replicas that were not simulated."""
+        count, own = len(self._placement), len(self._columns["start"])
+        if self._simulated == count:
+            return self._columns
+        columns = {name: np.tile(values, count) for name, values in self._columns.items()}
+        columns["process"] += np.repeat(np.arange(count) * len(self._processes), own)
+        return _sorted(columns)
 
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
@@ -207,6 +223,13 @@ class ExecutedRows:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
 
+def _sorted(columns: Columns) -> Columns:
+    """Rows of processes by start, process, end and number."""
+    keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
+    order = np.lexsort(keys)
+    return {name: values[order] for name, values in columns.items()}
+
+
 def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
     step = leaf.step
     row = local_kind(step).row(step, tiles, compute_tiles if leaf.lane else 0)
@@ -274,31 +297,60 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    begins, durations, owners, links, sizes, labels = zip(*moved, strict=True) if moved else ((),) * 6
-    lengths = np.array(durations, dtype=np.int64)
-    ends, picked = unfolding.rows(np.array(begins, dtype=np.int64) + lengths)
-    start = ends - lengths[picked]
-    ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
-    order = np.lexsort((np.array([ranks[owner] for owner in owners], dtype=np.int64)[picked], start))
-    start, picked = start[order], picked[order]
-    crossed = np.array(list(map(len, links)), dtype=np.int64)[picked]
-    flows = np.repeat(np.arange(len(start)), crossed)
+    counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
 
     def spread(values: Sequence[int]) -> np.ndarray:
-        return np.array(values, dtype=np.int64)[picked][flows]
+        return np.repeat(np.array(values, dtype=np.int64), counts)
 
+    sent = _SendColumns(moved)
+    lengths = spread([row.dur for row in moved])
+    ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
+    start = ends - lengths[picked]
+    order = np.lexsort((sent.rank[sent.row][picked], start))
+    start, picked = start[order], picked[order]
+    crossed = sent.crossed[sent.row[picked]]
+    flows = np.repeat(np.arange(len(start)), crossed)
+    row = picked[flows]
+    within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
     kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(label.kind, len(kinds)) for label in labels]
+    kind = [kinds.setdefault(moving.label.kind, len(kinds)) for moving in moved]
     return {
         "transfer": flows,
-        "link_id": np.array([link for row in picked.tolist() for link in links[row]], dtype=np.int64),
+        "link_id": sent.links[sent.first[sent.row[row]] + within],
         "start": start[flows],
-        "dur": lengths[picked][flows],
-        "bytes": spread(sizes),
-        "op_id": spread([label.op_id for label in labels]),
-        "kind": Words(tuple(kinds), spread(kind)),
-        "ipu": spread([label.ipu for label in labels]),
+        "dur": lengths[row],
+        "bytes": spread([moving.size for moving in moved])[row],
+        "op_id": spread([moving.label.op_id for moving in moved])[row],
+        "kind": Words(tuple(kinds), spread(kind)[row]),
+        "ipu": sent.ipu[sent.row[row]],
     }
+
+
+class _SendColumns:
+    """The sends of all transfers as columns, those that come again once: number of links, place of the first one among
+    ``links``, IPU, and rank by owner. ``row`` is the one of each send that was made."""
+
+    def __init__(self, moved: Sequence[Transferred]) -> None:
+        flights: list[Flight] = []
+        owners: list[tuple[int, ...]] = []
+        places: dict[tuple[tuple[int, ...], int], int] = {}
+        firsts = []
+        for _, _, owner, own, _, _ in moved:
+            key = (owner, id(own))
+            if key not in places:
+                places[key] = len(flights)
+                flights += own
+                owners += [owner + flight.owner for flight in own]
+            firsts.append(places[key])
+        counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
+        before = np.cumsum(counts) - counts
+        self.row = np.arange(counts.sum()) + np.repeat(np.array(firsts, dtype=np.int64) - before, counts)
+        ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
+        self.rank = np.array([ranks[owner] for owner in owners], dtype=np.int64)
+        self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)
+        self.first = np.cumsum(self.crossed) - self.crossed
+        self.links = np.array([link for flight in flights for link in flight.links], dtype=np.int64)
+        self.ipu = np.array([flight.ipu for flight in flights], dtype=np.int64)
 
 
 def host_rows(

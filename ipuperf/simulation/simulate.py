@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
 from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows, transfer_rows
+from .symmetry import may_be_alike
 from .tiles import Tiles
 from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
@@ -55,6 +57,7 @@ def simulate(
     *,
     fidelity: Fidelity = "phase",
     fold: bool = True,
+    symmetry: bool = True,
     seed: int | None = None,
     prefetch_depth: int = 1,
     front_end: bool = True,
@@ -73,6 +76,8 @@ def simulate(
             Both give the same trace.
         fold: add loop iterations in steady state instead of simulating them. The trace says the same either way, but
             without folding each trip of a local loop is an instance of its own.
+        symmetry: let replica 0 stand for all as long as they do the same (:mod:`.symmetry`). The trace says the same
+            either way.
         seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
         prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
             upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
@@ -81,7 +86,8 @@ def simulate(
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
         host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
-        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time.
+        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
+            begins again where replicas turn out to differ.
 
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
@@ -104,23 +110,36 @@ def simulate(
             f"host_processes is {host_processes!r}, it must be a whole number from 1 to {program.replicas} (replicas)"
         )
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
-    world = _build(program, machine, tree, seed, options)
-    kinds = shared_kinds(world)
-    processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
-    folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
-    _run(world, processes, folder, program, progress)
-    folds = folder.folds if folder else []
-    return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+
+    def run(symmetric: bool) -> Trace:
+        world = _build(program, machine, tree, seed, options, symmetric)
+        kinds = shared_kinds(world)
+        processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
+        folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
+        _run(world, processes, folder, program, progress)
+        folds = folder.folds if folder else []
+        return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+
+    if symmetry and may_be_alike(tree):
+        # whatever goes wrong is said about all replicas
+        with contextlib.suppress(SimulationError):
+            return run(symmetric=True)
+    return run(symmetric=False)
 
 
 def _build(
-    program: DeviceProgram, machine: Machine, tree: ProgramTree, seed: int | None, options: _HostOptions
+    program: DeviceProgram,
+    machine: Machine,
+    tree: ProgramTree,
+    seed: int | None,
+    options: _HostOptions,
+    symmetric: bool,
 ) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
     lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
-    recorder = Recorder(program.replicas * lanes)
+    recorder = Recorder(lanes if symmetric else program.replicas * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
@@ -136,7 +155,7 @@ def _build(
     return World(
         events=events,
         network=network,
-        host=HostServer(events, work, options.depth, totals, recorder, servers, options.threads),
+        host=HostServer(events, work, options.depth, totals, recorder, servers, options.threads, symmetric),
         recorder=recorder,
         topology=machine.topology,
         placement=program.placement,
@@ -144,6 +163,8 @@ def _build(
         delays=delays,
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
+        stride=lanes,
+        symmetric=symmetric,
     )
 
 
@@ -180,8 +201,8 @@ def _tiles_used(tree: ProgramTree) -> int:
 
 def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
-    for replica, ipus in enumerate(world.placement):
-        for index in range(len(ipus)):
+    for replica in range(1 if world.symmetric else len(world.placement)):
+        for index in range(len(tree.instructions)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
                     few = Tiles(world.events, tiles) if tiles else None
@@ -239,7 +260,7 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = ExecutedRows(tree, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(tree, program.placement, processes, recorder.stretches, unfolding, world.host.busy_until, run)
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {
@@ -248,10 +269,10 @@ def _trace(
         "programs": lambda: program_rows(programs, first),
         "steps": done.steps(machine.chip.tiles, program.io_tiles),
         "loops": done.loops(),
-        "instances": done.instances(),
+        "instances": done.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
-        "transfers": transfer_rows(recorder.transfers, unfolding),
+        "transfers": lambda: transfer_rows(recorder.transfers, unfolding),
         "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }

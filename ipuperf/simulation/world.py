@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class World:
         clock_hz: of the tiles.
         streams: number of each (direction, stream).
         most: cycles that a run must not reach.
+        stride: parties of a replica.
+        symmetric: replica 0 stands for all of them (:mod:`.symmetry`).
         looped: set whenever an iteration of a loop begins.
         folded: cycles added by folding.
     """
@@ -52,8 +55,14 @@ class World:
     delays: Delays
     streams: dict[tuple[str, str], int]
     most: int
+    stride: int
+    symmetric: bool = False
     looped: bool = False
     folded: int = 0
+
+    def alike(self, replica: int) -> Sequence[int]:
+        """The replicas for which a simulated one stands, itself first."""
+        return range(len(self.placement)) if self.symmetric else (replica,)
 
     def require_countable(self, time: int) -> None:
         """Raise :class:`SimulationError` unless this moment of the event loop can be told in true time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
 from ipuperf.simulation.event_loop import EventLoop
-from ipuperf.simulation.network import Network
+from ipuperf.simulation.network import Network, Send
 from ipuperf.simulation.recorder import Label, Recorder
 
 POD4 = load_machine("pod4")
@@ -28,7 +29,8 @@ def ends(sends, seed=None):
     for number, (time, size) in enumerate(sends):
 
         def send(number=number, size=size):
-            network.send((number,), ROUTE, size, Label("p2p", 0, 0), lambda: found.update({number: events.now}))
+            sent = Send((number,), ROUTE, 0)
+            network.send([sent], size, Label("p2p", 0), lambda _: found.update({number: events.now}))
 
         events.after(time, send)
     events.exhaust(lambda: None)
@@ -74,3 +76,50 @@ def test_a_plan_that_comes_back_ends_once():
 @given(sends=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 900)), min_size=1, max_size=9))
 def test_against_fractions(seed, sends):
     assert ends(sends, seed) == exact(sends)
+
+
+POD16 = load_machine("pod16")
+
+
+def moved(groups):
+    """End of each send by owner; ``groups`` are (time, bytes, ends of each route, owner of the first)."""
+    events, found = EventLoop(), {}
+    network = Network(events, POD16.topology.links, POD16.chip.clock_hz, Recorder(1))
+
+    def move(size, pairs, owner):
+        routes = [POD16.topology.route(*pair) for pair in pairs]
+        sends = [Send((owner[0], owner[1] + n), route, 0) for n, route in enumerate(routes)]
+        for bundle in network.bundles(sends):
+            network.move(
+                bundle, (), size, Label("p2p", 0), lambda done: found.update({one.owner: events.now for one in done})
+            )
+
+    for time, *what in groups:
+        events.after(time, partial(move, *what))
+    events.exhaust(lambda: None)
+    return found
+
+
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.integers(0, 200),
+            st.integers(0, 3000),
+            st.lists(
+                st.tuples(st.integers(0, 15), st.integers(0, 15)).filter(lambda ends: ends[0] != ends[1]), min_size=1
+            ),
+        ),
+        max_size=5,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_sends_together_are_as_fast_as_one_by_one(groups):
+    """Sends of one size that begin together are parted where their rates differ: each ends as if it were alone."""
+    alone = [
+        (time, size, [ends], (group, number))
+        for group, (time, size, pairs) in enumerate(groups)
+        for number, ends in enumerate(pairs)
+    ]
+    found = moved([(time, size, pairs, (group, 0)) for group, (time, size, pairs) in enumerate(groups)])
+    assert found == moved(alone)
+    assert len(found) == len(alone)

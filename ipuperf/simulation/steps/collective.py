@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ipuperf.lowering.steps import Collective
 
 from ..algorithms import Planner
-from ..collectives import CollectiveRun
+from ..collectives import CollectiveRun, Members, RoundTemplates
+from ..errors import Asymmetric
 from ..gathering import Gathering, Guest
-from ..instructions import LeafStep
+from ..instructions import LeafStep, StepPart
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
+from ..symmetry import AllAlike
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
 """LeafStep, IPU of the replica, number of the group."""
+
+
+class Guests(Members):
+    """Each member is a party."""
+
+    def __init__(self, guests: Sequence[Guest]) -> None:
+        self._guests = {guest.party.ipu: guest for guest in guests}
+
+    def begin(self) -> None:
+        """All have waited until now."""
+        for guest in self._guests.values():
+            guest.party.parts.close("sync_external")
+
+    def leave(self, ipu: int, parts: list[StepPart]) -> None:
+        """It goes on."""
+        self._guests[ipu].party.parts.add(parts)
+        self._guests[ipu].go_on()
 
 
 @simulates(Collective)
@@ -21,18 +42,23 @@ class CollectiveKind(SharedKind[Collective]):
     """A group of one has nothing to do."""
 
     types = ("GlobalExchange",)
+    symmetric = True
     in_micro_batch = False
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
+        self._templates = RoundTemplates(world.network, world.topology)
+        self._templates = RoundTemplates(world.network, world.topology)
         self._arriving: Gathering[CollectiveKey] = Gathering()
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
         """Until its part in the last round is over."""
         number = next(i for i, group in enumerate(step.groups) if party.replica in group)
-        if len(step.groups[number]) > 1:
+        if self.world.symmetric:
+            yield from self._all_alike(party, leaf, step)
+        elif len(step.groups[number]) > 1:
             yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, number))
 
     def _meet(self, guest: Guest, step: Collective, number: int) -> None:
@@ -40,7 +66,28 @@ class CollectiveKind(SharedKind[Collective]):
         waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, group))}"
         guests = self._arriving.arrive(key, guest.party.replica, guest, len(group), waits_for)
         if guests:
-            self._runs[key] = CollectiveRun(self.world, self._planner, key, step, guests, lambda: self._close(key))
+            self._start(key, step, [guest.party.ipu for guest in guests], Guests(guests))
+
+    def _all_alike(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
+        """The party stands for its IPU of all replicas: every group is there at once."""
+        sizes = {len(group) for group in step.groups}
+        if len(sizes) > 1:
+            raise Asymmetric(f"collective {step.name!r} has groups of different sizes")
+        if sizes == {1}:
+            return
+
+        def start(done: Callable[[], None]) -> None:
+            members = AllAlike(Guest(party, leaf, done), len(self.world.placement))
+            for number, group in enumerate(step.groups):
+                ipus = [self.world.placement[replica][party.index] for replica in group]
+                self._start((leaf.leaf_id, party.index, number), step, ipus, members)
+
+        yield from party.wait(start)
+
+    def _start(self, key: CollectiveKey, step: Collective, ipus: Sequence[int], members: Members) -> None:
+        self._runs[key] = CollectiveRun(
+            self.world, self._planner, self._templates, key, step, ipus, members, lambda: self._close(key)
+        )
 
     def _close(self, key: CollectiveKey) -> None:
         del self._runs[key]

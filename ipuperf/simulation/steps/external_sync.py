@@ -20,6 +20,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
     """All participants meet and go on (``sync_external``)."""
 
     types = ("Sync",)
+    symmetric = True
     in_micro_batch = False
 
     def __init__(self, world: World) -> None:

@@ -28,6 +28,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
     """All participants meet, each does its own copies, all meet again."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
+    symmetric = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -71,8 +72,8 @@ class HostExchangeKind(SharedKind[HostExchange]):
         party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
-        route = self.world.topology.host_route(party.ipu, copy.direction == "d2h")
-        party.send(route, copy.bytes, Label("stream", step.op_id, party.ipu), done, number)
+        topology, stores = self.world.topology, copy.direction == "d2h"
+        party.send(lambda ipu: topology.host_route(ipu, stores), copy.bytes, Label("stream", step.op_id), done, number)
 
     def _meet(self, guest: Guest, step: HostExchange, end: str) -> None:
         """The party has arrived at the ``begin`` or ``end``; it goes on one external sync after the last one.

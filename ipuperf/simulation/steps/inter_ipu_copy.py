@@ -15,6 +15,7 @@ from ..errors import SimulationError
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
+from ..network import Send
 from ..party import Party
 from ..recorder import Label
 from ..world import World
@@ -28,6 +29,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
     """All IPUs that send or receive meet, and all transfers start together."""
 
     types = ("GlobalExchange",)
+    symmetric = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -64,10 +66,12 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             self._send(key[0], step, copy, lambda copy=copy: _arrived(copy, parties, left))  # type: ignore[misc]
 
     def _send(self, replica: int, step: InterIpuCopy, copy: IpuTransfer, done: Callable[[], None]) -> None:
-        source, destination = (self.world.placement[replica][end] for end in copy.ends)
-        label = Label("p2p", step.op_id, source)
-        owner = (2, replica, *copy.ends, 0)
-        self.world.network.send(owner, self.world.topology.route(source, destination), copy.bytes, label, done)
+        sends = []
+        for alike in self.world.alike(replica):
+            source, destination = (self.world.placement[alike][end] for end in copy.ends)
+            route = self.world.topology.route(source, destination)
+            sends.append(Send((2, alike, *copy.ends, 0), route, source))
+        self.world.network.send(sends, copy.bytes, Label("p2p", step.op_id), lambda _: done())
 
     def state(self, now: int) -> tuple[object, ...]:
         """Syncs under way."""

@@ -14,6 +14,7 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
     """An external sync, the latency of the transfer, and a flow between DDR and IPU."""
 
     types = ("StreamCopyMid",)
+    symmetric = True
     in_micro_batch = False
 
     def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:
@@ -22,6 +23,6 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
         yield from party.sleep(delays.external_sync)
         party.parts.close("sync_external")
         yield from party.sleep(delays.remote)
-        route = self.world.topology.remote_route(party.ipu, load)
-        yield from party.transfer(route, step.wire_bytes, kind, step.op_id)
+        topology = self.world.topology
+        yield from party.transfer(lambda ipu: topology.remote_route(ipu, load), step.wire_bytes, kind, step.op_id)
         party.parts.close(kind, 0, step.bytes if load else 0, 0 if load else step.bytes)

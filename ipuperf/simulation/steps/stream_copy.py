@@ -14,6 +14,7 @@ class StreamCopyKind(SharedKind[StreamCopy]):
     """Nobody else stands meanwhile."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
+    symmetric = True
 
     def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
         """The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`."""
@@ -26,8 +27,9 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         party.open_wait = ""
         party.parts.close("host_begin", 0)
         yield from party.sleep(world.delays.stream)
-        route = world.topology.host_route(party.ipu, not load)
-        yield from party.transfer(route, step.bytes, "stream", step.op_id)
+        yield from party.transfer(
+            lambda ipu: world.topology.host_route(ipu, not load), step.bytes, "stream", step.op_id
+        )
         party.parts.close("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
         yield from party.sleep(world.delays.external_sync)
         party.open_wait = "the host to answer a slice"

@@ -17,6 +17,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
     """The two tile sets meet (waiting is ``idle``), then sync and exchange together."""
 
     types = ("DoExchange",)
+    symmetric = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -16,8 +16,8 @@ from ipuperf.simulation import simulate
 from ipuperf.trace import check
 
 TABLES = ("instances", "steps", "transfers", "host_events", "runs", "links", "liveness", "tile_memory")
-VARIANTS: tuple[dict[str, Any], ...] = ({"fold": False}, {"seed": 1}, {"seed": 2, "fold": False})
-"""Ways to simulate that must not matter: without folding, simultaneous events in another order."""
+VARIANTS: tuple[dict[str, Any], ...] = ({"fold": False}, {"symmetry": False}, {"seed": 1}, {"seed": 2, "fold": False})
+"""Ways to simulate that must not matter: without folding, every replica, simultaneous events in another order."""
 
 
 def trace_problems(executable: Any) -> list[str]:

@@ -17,19 +17,18 @@ _UNFINISHED = ".unfinished-"
 
 
 class Store:
-    """The runs below ``folder/runs``.
+    """The runs below ``folder/runs``, which is made for the first one that is written.
 
     Raises:
-        SweepError: there is a file in its place. OSError: it cannot be made.
+        SweepError: there is a file in its place.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs = folder / "runs"
-        try:
-            self.runs.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise SweepError(f"{self.runs}: cannot be a folder, a file is in the way") from None
+        for place in (self.runs, *self.runs.parents):
+            if place.exists() and not place.is_dir():
+                raise SweepError(f"{folder}: cannot be a folder, the file {place} is in the way")
         for left in self.runs.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -54,6 +53,7 @@ class Store:
     def write(self, key: str, row: Mapping[str, Any]) -> None:
         """Keep a row; one that is there is replaced."""
         target = self.runs / key
+        self.runs.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=self.runs, prefix=_UNFINISHED))
         try:
             (made / ROW).write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")

@@ -167,6 +167,34 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
     },
     "estimate --csv questions.csv": {"--out": OUTPUTS},
+    "sweep": {
+        "source": {
+            "''": "an empty text is no path",
+            "gone.py": "does not exist",
+            "folder": "is a directory",
+            "words.toml": "cannot be read as TOML",
+            "binary.toml": "cannot be read as TOML",
+            "case.toml": "unknown key 'case', allowed: script",
+            "table.csv": "say what with --plot",
+        },
+    },
+    "sweep --format csv ok.py": {
+        "--factor": {
+            **dict.fromkeys(["''", "n", "=1"], "allowed: NAME=VALUE"),
+            "n=1": "unknown factor 'n'",
+            "machine=pod5": "unknown machine 'pod5'",
+        },
+        "--where": {"''": "no expression", "n=1": "no expression", "n": "unknown factor 'n'", "0": "rules out 1"},
+        "--out": {
+            "''": "an empty text is no path",
+            "ok.py": "'ok.py' is a file",
+            "ok.py/below": "the file ok.py is in the way",
+        },
+        "--jobs": dict.fromkeys(["0", "-1", "1.5", "''", "x"], "Invalid value for '--jobs'"),
+        "--scheduler": {"nowhere://x": "scheduler"},
+        "--format": dict.fromkeys(["''", "xlsx"], "is not one of"),
+        "--plot": dict.fromkeys(["''", "lines", "lines:a", "circles:a,b", "pareto:a,"], "allowed: lines:X,Y"),
+    },
     PRODUCT: {
         "--chip": CHIPS,
         "--dtype": TYPES,

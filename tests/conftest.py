@@ -48,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--passed",
         type=Path,
         metavar="FILE",
-        help=f"of the tests named there, run every {AGAIN}th and all in files that name PyTorch or TensorFlow",
+        help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
+        "TensorFlow",
     )
 
 

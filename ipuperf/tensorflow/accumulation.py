@@ -27,7 +27,7 @@ from .effects import EFFECTS
 from .graph import Importer, Value, marker, resource_of, tensor_of
 from .program import spec_of
 from .reduction import GradientAccumulationReductionMethod as Method
-from .tracer import Traced, trace
+from .tracer import TracedFunction, trace
 from .tracing import Frame, device_dtype, use_frame
 
 Optimizer = tf.compat.v1.train.Optimizer
@@ -226,7 +226,9 @@ class _Accumulate:
         reduced: the gradients have been reduced over the replicas.
     """
 
-    def __init__(self, optimizer: GradientAccumulationOptimizerV2, update: Traced, names: Sequence[str]) -> None:
+    def __init__(
+        self, optimizer: GradientAccumulationOptimizerV2, update: TracedFunction, names: Sequence[str]
+    ) -> None:
         self._optimizer = optimizer
         self._traced = update
         self._names = names
@@ -319,7 +321,7 @@ def accumulator_dtype(choice: Any, variable: Any) -> tf.DType:
     return tf.as_dtype(choice)
 
 
-def check_types(update: Traced, name: str) -> None:
+def check_types(update: TracedFunction, name: str) -> None:
     """TypeError where a traced update applies a gradient of another type than its variable has."""
     handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
     for op in update.graph.get_operations():

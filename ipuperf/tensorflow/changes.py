@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from .graph.markers import is_marker, meaning_of
 from .graph.needed import functions_of
-from .tracer import Traced
+from .tracer import TracedFunction
 
 _READS = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp", "Identity"}
 )
 
 
-def changed_handles(traced: Traced) -> list[tf.Tensor]:
+def changed_handles(traced: TracedFunction) -> list[tf.Tensor]:
     """Of the handles that a function captures, those that it may change."""
     changed = _changed(traced.graph)
     return [outside for outside, inside in traced.graph.captures if id(inside) in changed]
@@ -56,7 +56,7 @@ def changed_by(op: tf.Operation) -> list[tf.Tensor]:
     return [op.inputs[i] for i in _changed_inputs(op)]
 
 
-def changed_captures(traced: Traced, first: int) -> list[int]:
+def changed_captures(traced: TracedFunction, first: int) -> list[int]:
     """Inputs of a marker that may change, where the captures of ``traced`` begin at input ``first``."""
     changed = _changed(traced.graph)
     return [first + i for i, t in enumerate(traced.captures) if id(t) in changed]

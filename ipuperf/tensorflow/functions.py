@@ -10,11 +10,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils, polymorphic_function
 
-from .hosting import Host
+from .graph.markers import is_marker
+from .hosting import ProgramHost
 from .program import TracedProgram
-from .tracer import Traced
+from .tracer import TracedFunction
 
-_HOSTS: weakref.WeakKeyDictionary[Any, Host] = weakref.WeakKeyDictionary()
+_HOSTS: weakref.WeakKeyDictionary[Any, ProgramHost] = weakref.WeakKeyDictionary()
 """The program of each concrete function, by its graph."""
 
 
@@ -53,13 +54,13 @@ def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     )
 
 
-def _host(concrete: Any, arguments: int) -> Host:
+def _host(concrete: Any, arguments: int) -> ProgramHost:
     """The host's side of the program of a concrete function."""
     graph = concrete.graph
     if graph not in _HOSTS:
         graph._add_control_dependencies = True
-        traced = Traced(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
-        _HOSTS[graph] = Host(TracedProgram(traced, graph.name))
+        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
+        _HOSTS[graph] = ProgramHost(TracedProgram(traced, graph.name))
     return _HOSTS[graph]
 
 
@@ -68,23 +69,34 @@ _ACTIVE: list[Callable[..., Any] | None] = []
 
 
 def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What calling a ``tf.function`` does: one that is compiled runs on the IPU in the scope of a strategy."""
     run = _ACTIVE[-1] if _ACTIVE else None
     if run is not None and self._jit_compile and tf.executing_eagerly():
         return run(self, args, kwargs)
-    return _call(self, *args, **kwargs)
+    try:
+        return _call(self, *args, **kwargs)
+    except tf.errors.OpError:
+        if not any(
+            is_marker(op) for found in self._list_all_concrete_functions() for op in found.graph.get_operations()
+        ):
+            raise
+    raise RuntimeError(
+        f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy (with jit_compile=True), or "
+        "by the strategy's run"
+    )
+
+
+polymorphic_function.Function.__call__ = _called
 
 
 @contextmanager
 def intercepted(run: Callable[..., Any]) -> Iterator[None]:
     """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``."""
-    polymorphic_function.Function.__call__ = _called
     _ACTIVE.append(run)
     try:
         yield
     finally:
         _ACTIVE.pop()
-        if not _ACTIVE:
-            polymorphic_function.Function.__call__ = _call
 
 
 @contextmanager

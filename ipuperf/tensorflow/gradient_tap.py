@@ -15,7 +15,7 @@ from ipuperf.ops.work import Work
 
 from .graph import Resource, resource_of, tensor_of
 from .program import TracedProgram
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, use_frame
 
 
@@ -85,7 +85,7 @@ class GradientTap(Op):
         return [grad]
 
 
-def _mapped(mapping: Traced, frame: Frame, grad: Tensor) -> object:
+def _mapped(mapping: TracedFunction, frame: Frame, grad: Tensor) -> object:
     """A gradient through one function."""
     captured = [resource_of(t) if not hasattr(t, "numpy") or t.dtype.name == "resource" else t.numpy()
                 for t in mapping.captured]  # fmt: skip

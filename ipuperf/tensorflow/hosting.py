@@ -22,7 +22,7 @@ from .graph import Resource, resource_of
 from .program import TracedProgram, spec_of
 
 
-class Host:
+class ProgramHost:
     """The host's side of a program.
 
     Args:
@@ -92,15 +92,28 @@ class Host:
     def run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run it now; its results."""
         traced = self.program.traced
-        values = [
-            resource_variable_ops.read_variable_op(handle, spec_of(resource).dtype).numpy()
-            for handle, resource in zip(self.handles, self.resources)
-        ]
-        results, changed = self.program.run([a.numpy() for a in arguments], values, self.number)
+        self.program.finish()
+        given = [a for a in arguments if a.dtype == tf.resource]
+        handles = [*traced.captured, *given]
+        handles = [h for h in handles if h.dtype == tf.resource]
+        for resource, handle in zip(self.resources, handles):
+            if resource in self.program.iterators:
+                self.program.iterators[resource].handle = handle
+        values = [_read(handle) for handle in handles]
+        numbers = [a.numpy() for a in arguments if a.dtype != tf.resource]
+        results, changed = self.program.run(numbers, values, self.number)
         for resource, value in changed.items():
             tensor = tf.constant(value, spec_of(resource).dtype)
-            resource_variable_ops.assign_variable_op(self.handles[self.number(resource)], tensor)
+            resource_variable_ops.assign_variable_op(handles[self.number(resource)], tensor)
         return [tf.constant(value, t.dtype) for value, t in zip(results, traced.tensors)]
+
+
+def _read(handle: tf.Tensor) -> np.ndarray | None:
+    """The value of a variable; None for an iterator."""
+    data = resource_variable_ops.get_eager_safe_handle_data(handle)
+    if data is None or not data.is_set:
+        return None
+    return resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.shape_and_type[0].dtype)).numpy()
 
 
 class _Raised:

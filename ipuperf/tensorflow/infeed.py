@@ -4,7 +4,7 @@ replica."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,94 @@ from .program import Infeed
 from .tracing import Frame, device_dtype, narrowed
 
 
-class IPUInfeedQueue:
+class Feed:
+    """What feeds elements to programs: a queue, or an iterator of the host.
+
+    Attributes:
+        prefetch_depth: elements that the host prepares ahead of the device.
+    """
+
+    prefetch_depth = 1
+
+    def __init__(self, name: str, specs: Sequence[tf.TensorSpec]) -> None:
+        self._name = name
+        self._specs = list(specs)
+        self._dequeued = False
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next elements: an array ``(count, *shape)`` per tensor of an element."""
+        raise NotImplementedError
+
+    def _stacked(self, count: int, following: Callable[[], Sequence[tf.Tensor]]) -> list[np.ndarray]:
+        """``count`` elements that ``following`` gives one by one."""
+        arrays = [np.empty((count, *spec.shape), spec.dtype.as_numpy_dtype) for spec in self._specs]
+        with context.eager_mode(), tf.device("/CPU:0"):
+            for position in range(count):
+                for array, tensor in zip(arrays, following()):
+                    array[position] = tensor.numpy()
+        return [narrowed(array) for array in arrays]
+
+    def streams(self, frame: Frame, owner: object) -> Infeed:
+        """Streams for the queue in the frame's program, read once per execution of the frame.
+
+        Raises:
+            ValueError: something else reads it in this program, too.
+        """
+        program = frame.program
+        for feed in program.infeeds:
+            if feed.queue is self:
+                if feed.owner is not owner:
+                    raise ValueError(
+                        "An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use"
+                    )
+                feed.count += frame.executions
+                for stream in feed.streams:
+                    stream.transfers = feed.count
+                return feed
+        streams = [
+            program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "h2d", frame.executions)
+            for i, spec in enumerate(self._specs)
+        ]
+        feed = Infeed(self, owner, streams, frame.executions)
+        program.infeeds.append(feed)
+        self._dequeued = True
+        return feed
+
+    def load(self, frame: Frame, owner: object) -> list[Tensor]:
+        """Load an element here; its tensors."""
+        found = []
+        for stream in self.streams(frame, owner).streams:
+            target = frame.create(
+                Init, [], [f"{stream.name}_init"], shape=stream.shape, dtype=stream.dtype, init="undefined"
+            )
+            found.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
+        return found
+
+
+class IteratorFeed(Feed):
+    """An iterator of a ``tf.data`` dataset that a function takes as an argument or captures.
+
+    Attributes:
+        handle: the iterator's, of the run that comes.
+    """
+
+    def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
+        super().__init__("iterator", specs)
+        self.handle: tf.Tensor | None = None
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next elements.
+
+        Raises:
+            tf.errors.OutOfRangeError: there are too few.
+        """
+        types, shapes = [spec.dtype for spec in self._specs], [spec.shape for spec in self._specs]
+        return self._stacked(
+            count, lambda: tf.raw_ops.IteratorGetNext(iterator=self.handle, output_types=types, output_shapes=shapes)
+        )
+
+
+class IPUInfeedQueue(Feed):
     """A queue from a dataset to a program.
 
     Args:
@@ -59,11 +146,10 @@ class IPUInfeedQueue:
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(optimise_latency)", optimise_latency)
-        self._name = feed_name or "infeed"
         self._dataset = dataset
         self.prefetch_depth = 1 if prefetch_depth is None else prefetch_depth
         self._structure = dataset.element_spec
-        self._specs = tf.nest.flatten(self._structure)
+        super().__init__(feed_name or "infeed", tf.nest.flatten(self._structure))
         for number, spec in enumerate(self._specs):
             if not isinstance(spec, tf.TensorSpec):
                 raise TypeError(
@@ -77,7 +163,6 @@ class IPUInfeedQueue:
         self._iterator: Iterator[Any] | None = None
         self._taken = 0
         self._lock = threading.RLock()
-        self._dequeued = False
 
     # -- host --------------------------------------------------------------------------------------------------------
 
@@ -145,12 +230,7 @@ class IPUInfeedQueue:
                     raise tf.errors.FailedPreconditionError(
                         None, None, f"infeed queue {self._name!r} has not been initialized: run its `initializer` first"
                     )
-            arrays = [np.empty((count, *spec.shape), spec.dtype.as_numpy_dtype) for spec in self._specs]
-            with context.eager_mode(), tf.device("/CPU:0"):
-                for position in range(count):
-                    for array, tensor in zip(arrays, tf.nest.flatten(self._next())):
-                        array[position] = tensor.numpy()
-        return [narrowed(array) for array in arrays]
+            return self._stacked(count, lambda: tf.nest.flatten(self._next()))
 
     def _next(self) -> Any:
         assert self._iterator is not None
@@ -180,42 +260,6 @@ class IPUInfeedQueue:
             )
         found = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
         return tf.nest.pack_sequence_as(self._structure, found)
-
-    def streams(self, frame: Frame, owner: object) -> Infeed:
-        """Streams for the queue in the frame's program, read once per execution of the frame.
-
-        Raises:
-            ValueError: something else reads it in this program, too.
-        """
-        program = frame.program
-        for feed in program.infeeds:
-            if feed.queue is self:
-                if feed.owner is not owner:
-                    raise ValueError(
-                        "An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use"
-                    )
-                feed.count += frame.executions
-                for stream in feed.streams:
-                    stream.transfers = feed.count
-                return feed
-        streams = [
-            program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "h2d", frame.executions)
-            for i, spec in enumerate(self._specs)
-        ]
-        feed = Infeed(self, owner, streams, frame.executions)
-        program.infeeds.append(feed)
-        self._dequeued = True
-        return feed
-
-    def load(self, frame: Frame, owner: object) -> list[Tensor]:
-        """Load an element here; its tensors."""
-        found = []
-        for stream in self.streams(frame, owner).streams:
-            target = frame.create(
-                Init, [], [f"{stream.name}_init"], shape=stream.shape, dtype=stream.dtype, init="undefined"
-            )
-            found.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
-        return found
 
 
 class _Dequeue:

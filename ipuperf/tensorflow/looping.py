@@ -14,11 +14,11 @@ from ipuperf.ops import Loop
 from .changes import changed_captures
 from .graph import Importer, Value, marker, tensor_of
 from .infeed import IPUInfeedQueue
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, use_frame
 
 
-def repeated(traced: Traced, n: int, carried: Sequence[tf.Tensor], infeed: IPUInfeedQueue | None) -> Any:
+def repeated(traced: TracedFunction, n: int, carried: Sequence[tf.Tensor], infeed: IPUInfeedQueue | None) -> Any:
     """A loop of ``n`` iterations of a traced body, in the default graph: the carried values after it, or the operation
     where there are none."""
     loop = _Repeat(traced, n, len(carried), infeed)
@@ -32,7 +32,7 @@ def repeated(traced: Traced, n: int, carried: Sequence[tf.Tensor], infeed: IPUIn
 class _Repeat:
     """A loop where the op stands; its inputs are the carried values and what the body captures."""
 
-    def __init__(self, traced: Traced, n: int, carried: int, infeed: IPUInfeedQueue | None) -> None:
+    def __init__(self, traced: TracedFunction, n: int, carried: int, infeed: IPUInfeedQueue | None) -> None:
         self._traced = traced
         self._n = n
         self._carried = carried

@@ -14,7 +14,7 @@ from ipuperf.ops import CopyVarUpdate
 
 from .graph import Resource, Value, resource_of
 from .program import spec_of
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, narrowed, use_frame
 from .update_slices import Slicer, UpdateSlice, elementwise
 
@@ -70,7 +70,7 @@ class PipelineRule:
     def __init__(
         self,
         program: TracedProgram,
-        update: Traced,
+        update: TracedFunction,
         variables: Sequence[Resource],
         name: str,
         values: Mapping[int, Callable[[], float]],

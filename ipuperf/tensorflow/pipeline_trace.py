@@ -24,7 +24,7 @@ from .infeed import IPUInfeedQueue, as_arguments
 from .outfeed import IPUOutfeedQueue
 from .pipeline_model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
 from .stages import TracedStage, not_a_resource
-from .tracer import Traced, resource_variables, trace
+from .tracer import TracedFunction, resource_variables, trace
 
 
 @dataclass
@@ -70,8 +70,8 @@ class TracedTraining:
 
     loss: tf.Tensor
     variables: list[Any]
-    update: Traced
-    mappings: dict[Any, list[Traced]]
+    update: TracedFunction
+    mappings: dict[Any, list[TracedFunction]]
     reduction: str | None
     name: str
 
@@ -213,7 +213,7 @@ def _training(
     return TracedTraining(optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name)
 
 
-def _reduction(update: Traced, opt: Any) -> str | None:
+def _reduction(update: TracedFunction, opt: Any) -> str | None:
     """How the update reduces its gradients over the replicas.
 
     Raises:

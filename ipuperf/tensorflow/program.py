@@ -26,13 +26,13 @@ from ipuperf.runtime.executable import Executable
 from . import devices
 from .graph import Resource, Value, resource_of, tensor_of
 from .state import state
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, narrowed, use_frame
 
 if TYPE_CHECKING:
     from ipuperf.pipelines import Pipeline
 
-    from .infeed import IPUInfeedQueue
+    from .infeed import Feed, IteratorFeed
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Infeed:
         copies: further sets of streams that carry the same elements to other readers (concurrent pipeline stages).
     """
 
-    queue: IPUInfeedQueue
+    queue: Feed
     owner: object
     streams: list[_ir.Stream]
     count: int
@@ -71,10 +71,11 @@ class TracedProgram:
         deferred: what is built when the number of replicas is known.
         executable: None before the first run.
         pipeline: the built pipeline, if the program has one and has run.
+        iterators: those of the host that the program reads.
         unreduced: names of variables that are updated by gradients of the replica alone.
     """
 
-    def __init__(self, traced: Traced, name: str | None = None) -> None:
+    def __init__(self, traced: TracedFunction, name: str | None = None) -> None:
         self.name = name or "program"
         self.traced = traced
         self.ir = _ir.Ir()
@@ -93,6 +94,7 @@ class TracedProgram:
         self.pipeline: Pipeline | None = None
         self.seed_number = (traced.graph.seed or 0) + state().random_seed
         self._results: list[_ir.Stream | np.ndarray] = []
+        self.iterators: dict[Resource, IteratorFeed] = {}
         self._held: dict[Resource, list[_ir.Variable]] = {}
         self._changed: dict[Resource, None] = {}
         self._names: dict[Resource, str] = {}
@@ -110,8 +112,9 @@ class TracedProgram:
 
     @property
     def handles(self) -> list[tf.Tensor]:
-        """Handles of the variables that the function uses, from outside."""
-        return [t for t in self.traced.captured if t.dtype == tf.resource]
+        """Handles of the variables and iterators that the function uses: those of outside, then those of arguments (in
+        the function's graph)."""
+        return [t for t in [*self.traced.captured, *self.traced.arguments] if t.dtype == tf.resource]
 
     def know(self, variables: Sequence[Any]) -> None:
         """Learn the names of TensorFlow's variables."""
@@ -163,6 +166,12 @@ class TracedProgram:
         seed = self.data(name, np.zeros(2, np.uint32))
         self._seeds.append(seed)
         return seed
+
+    def iterator(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> IteratorFeed:
+        """What feeds elements of an iterator of the host."""
+        from .infeed import IteratorFeed
+
+        return self.iterators.setdefault(resource, IteratorFeed(specs))
 
     def replica_number(self) -> _ir.Variable:
         """A variable that holds the number of the replica."""
@@ -241,12 +250,14 @@ class TracedProgram:
             for value in traced.build(self.main, values, captured):
                 self._results.append(self._result(value))
 
-    def _argument(self, tensor: tf.Tensor, name: str) -> _ir.Variable:
-        """A main-graph variable that holds an argument, which may change from run to run.
+    def _argument(self, tensor: tf.Tensor, name: str) -> Value:
+        """A main-graph variable that holds an argument, which may change from run to run; a variable or an iterator.
 
         Raises:
             ValueError: its shape is not fixed.
         """
+        if tensor.dtype == tf.resource:
+            return resource_of(tensor)
         if not tensor.shape.is_fully_defined():
             raise ValueError(
                 f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape"
@@ -308,7 +319,8 @@ class TracedProgram:
         """Execute the program once.
 
         Args:
-            arguments: values of the function's arguments, then of the tensors of outside that are arguments.
+            arguments: values of the function's arguments (handles left out), then of the tensors of outside that are
+                arguments.
             variables: present values of the variables that it uses.
             number: which of ``variables`` is that of a resource.
 

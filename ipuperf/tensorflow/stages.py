@@ -20,7 +20,7 @@ from .graph import GraphError, Resource, Value, tensor_of
 from .infeed import IPUInfeedQueue
 from .pipeline_model import StageOptions
 from .program import Infeed
-from .tracer import Traced
+from .tracer import TracedFunction
 from .tracing import Frame, use_frame
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TracedStage:
         wanted: tensors of its graph that are needed besides its results.
     """
 
-    traced: Traced
+    traced: TracedFunction
     stage: int
     device: int
     wanted: list[tf.Tensor] = field(default_factory=list)

@@ -16,7 +16,7 @@ from .graph import Importer, Place, Value, import_graph, resource_of
 
 
 @dataclass
-class Traced:
+class TracedFunction:
     """A function in a graph of its own.
 
     Attributes:
@@ -85,7 +85,7 @@ def trace(
     named: Mapping[str, Any] | None = None,
     *,
     automatic: bool | None = None,
-) -> Traced:
+) -> TracedFunction:
     """Call ``function`` in a new graph with placeholders.
 
     Args:
@@ -105,7 +105,7 @@ def trace(
 
         positional = [tf.nest.map_structure(holder, a) for a in arguments]
         keywords = {key: tf.nest.map_structure(holder, a) for key, a in (named or {}).items()}
-        found = Traced(graph, holders)
+        found = TracedFunction(graph, holders)
         if not automatic:
             found.structure = tf.nest.map_structure(_result, function(*positional, **keywords))
         else:

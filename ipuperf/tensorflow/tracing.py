@@ -190,6 +190,11 @@ class Frame(Place):
                 remote_store(*variable.remote, tensor)
         self.loaded = {}
 
+    def next_element(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> Sequence[Tensor]:
+        """The next element of an iterator of the host, loaded here."""
+        feed = self.program.iterator(resource, specs)
+        return feed.load(self, feed)
+
     def seed(self) -> Tensor:
         """A random seed (``uint32``, shape (2,)) that is another one in each execution of the frame and replica."""
         if self._seed is None:

@@ -191,6 +191,7 @@ def _default(front_end: str, argument: str) -> Any:
 
 def test_defaults_never_give_a_warning_or_an_error() -> None:
     pytest.importorskip("torch")
+    pytest.importorskip("tensorflow")
     checked = 0
     for front_end, rows in arguments.tables().items():
         for name, row in rows.items():

@@ -11,7 +11,7 @@ import ipuperf
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
 UPSTREAM = set(
     """Adam Attribute Block Call CommGroupType Constant DataLoader DeviceConnectionType Graph Ir Liveness
-    MeanReductionStrategy Module Optimizer Options Phase Program RemoteBuffer ReplicaGrouping Run Session Stream
+    MeanReductionStrategy Module Options Phase Program RemoteBuffer ReplicaGrouping Run Stream
     Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.

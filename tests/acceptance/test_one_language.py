@@ -149,7 +149,7 @@ def test_operators_are_written_once(sources: list[Source]) -> None:
 def test_the_builders_are_known(sources: list[Source]) -> None:
     """The rules above see what they shall see."""
     assert {"GradientBuilder", "Scope", "Routine", "Frame", "StageFrame", "_Stage"} <= _builders(sources)
-    assert any(c.name == "Array" for s in sources for c in s.classes() if "Operators" in {_last(b) for b in c.bases})
+    assert any(c.name == "Tensor" for s in sources for c in s.classes() if "Operators" in {_last(b) for b in c.bases})
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_torch_training_like_torch(r: random.Random) -> None:
 @short(20)
 @given(RANDOM)
 def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
+    pytest.importorskip("tensorflow")
     same("tensorflow", r, traced_every=4)
 
 

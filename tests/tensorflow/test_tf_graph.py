@@ -131,3 +131,48 @@ def test_lists_and_the_gradient_of_a_loop_over_them() -> None:
         return loss, tape.gradient(loss, weight)
 
     check(function, array(2, 5, 4))
+
+
+def test_the_gradient_of_a_loop() -> None:
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for _ in tf.range(4):
+                y = y * tf.sin(y) + x
+        return tape.gradient(y, x)
+
+    check(tf.function(function), array(3))
+
+
+def test_a_conditional_in_a_loop() -> None:
+    def body(i, y):
+        return i + 1, tf.cond(tf.reduce_sum(y) > 0, lambda: y * 0.5, lambda: y - 1.0)
+
+    check(tf.function(lambda x: tf.while_loop(lambda i, y: i < 3, body, [0, x])[1]), array(3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.map_fn(lambda row: row * 2.0 + 1.0, x),
+        lambda x: tf.vectorized_map(lambda row: tf.reduce_sum(row * row), x),
+        lambda x: tf.scan(lambda total, row: total + row, x),
+        lambda x: tf.foldl(lambda total, row: total * row, x),
+    ],
+)
+def test_functions_over_rows(function) -> None:
+    check(tf.function(function), array(3, 4))
+
+
+def test_second_derivatives() -> None:
+    def function(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(tf.tanh(x) ** 3)
+            first = inner.gradient(y, x)
+        return outer.gradient(first, x)
+
+    check(function, array(3, 4))

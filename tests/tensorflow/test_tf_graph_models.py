@@ -14,12 +14,13 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from graphcases import GraphPlace, check, compare, narrowed, traced
+from graphcases import GraphPlace, Program, check, compare, narrowed, traced
 
 from ipuperf import ir, ops
 from ipuperf.numerics import Evaluator
+from ipuperf.runtime.executable import Executable
 from ipuperf.tensorflow.graph import captured_values, import_graph
-from ipuperf.tensorflow.graph.branches import Branch
+from ipuperf.tensorflow.graph.branches import BranchPlace
 
 K, L = tf.keras, tf.keras.layers
 RNG = np.random.default_rng(2)
@@ -105,6 +106,34 @@ def test_a_training_step_equals_tensorflow(name: str) -> None:
     check(step(model, K.optimizers.legacy.SGD(0.1, momentum=0.9)), x, f32(x.shape[0], 2), rtol=2e-5, atol=3e-6)
 
 
+def test_mixed_precision_with_a_scaled_loss_equals_tensorflow() -> None:
+    half = K.mixed_precision.Policy("mixed_float16")
+    model = K.Sequential([L.Conv2D(4, 3, dtype=half), L.BatchNormalization(dtype=half), L.Flatten(), L.Dense(2)])
+    optimizer = K.mixed_precision.LossScaleOptimizer(K.optimizers.legacy.SGD(0.1, momentum=0.9))
+    model(f32(*IMAGES))
+    optimizer.inner_optimizer._create_all_weights(model.trainable_variables)
+
+    @tf.function
+    def run(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(K.losses.mean_squared_error(y, model(x, training=True)))
+            scaled = optimizer.get_scaled_loss(loss)
+        gradients = optimizer.get_unscaled_gradients(tape.gradient(scaled, model.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    check(run, f32(*IMAGES), f32(IMAGES[0], 2), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["cnn", "lookup"])
+def test_a_training_step_has_a_cost(name: str) -> None:
+    build, x = MODELS[name]
+    model = build()
+    model(x)
+    program = Program(step(model, K.optimizers.legacy.Adam()), (x, f32(x.shape[0], 2)))
+    assert Executable(program.ir).simulated_run_cycles > 10_000
+
+
 OPTIMIZERS = "SGD Adam RMSprop Adagrad Adadelta Adamax Nadam Ftrl".split()
 
 
@@ -186,7 +215,7 @@ def test_gradients_of_a_stage_are_ipuperfs_own(name: str) -> None:
     graph = traced(loss, x, y)
     with ir.CONTEXT.building(place):
         arguments = [place.data("x", x), place.data("y", y), *captured_values(graph)]
-        stage = Branch(place, "stage")
+        stage = BranchPlace(place, "stage")
         stage.differentiated = True
         with ir.CONTEXT.building(stage):
             (result,) = import_graph(graph, arguments, stage)
@@ -204,7 +233,7 @@ def test_gradients_of_a_stage_are_ipuperfs_own(name: str) -> None:
         compare(values[tensor], narrowed(tf.convert_to_tensor(gradient).numpy()), 2e-5, 3e-6)
 
 
-def _gradients(place: GraphPlace, stage: Branch, weights: list[ir.Tensor]) -> dict[ir.Tensor, ir.Stream]:
+def _gradients(place: GraphPlace, stage: BranchPlace, weights: list[ir.Tensor]) -> dict[ir.Tensor, ir.Stream]:
     """Streams of the gradients of a scalar stage for weights that it reads."""
     required = [inner for inner, outer in zip(stage.graph.inputs, stage.captured) if outer in weights]
     derivative = ir.differentiate(stage.graph, add_class=ops.Add, required=required)

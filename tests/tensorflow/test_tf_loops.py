@@ -81,15 +81,16 @@ def training(weight, steps, optimizer):
     return train
 
 
-def test_variables_tapes_and_data_in_a_function():
-    """What TensorFlow 2 programs do in a function, against TensorFlow on the CPU."""
+@pytest.mark.parametrize("own", [False, True])
+def test_variables_tapes_and_data_in_a_function(own):
+    """What TensorFlow 2 programs do in a function, against TensorFlow on the CPU, with either iterator."""
     data = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
     results = []
     for on_ipu in (True, False):
         weight, steps = tf2.Variable(np.ones((3, 2), np.float32)), tf2.Variable(0, dtype=tf2.int64)
         optimizer = tf2.keras.optimizers.SGD(0.1, momentum=0.9)
         iterator = iter(Dataset.from_tensor_slices(data).batch(2, drop_remainder=True).repeat())
-        if on_ipu:
+        if on_ipu and own:
             iterator = ipu_infeed_queue.IPUIterator(
                 Dataset.from_tensor_slices(data).batch(2, drop_remainder=True).repeat()
             )
@@ -104,6 +105,29 @@ def test_variables_tapes_and_data_in_a_function():
         results.append([*(float(v) for v in losses), weight.numpy(), steps.numpy(), optimizer.iterations.numpy()])
     for found, wanted in zip(*results):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_program_without_a_strategy_is_refused(compiled):
+    function = tf2.function(lambda: loops.repeat(2, lambda x: x + 1.0, [0.0]), jit_compile=compiled)
+    with pytest.raises(RuntimeError, match="uses what only an IPU has: call it in the scope of an IPUStrategy"):
+        function()
+
+
+def test_a_variable_as_an_argument_and_an_iterator_that_ends():
+    weight = tf2.Variable([1.0, 2.0])
+    iterator = iter(Dataset.from_tensor_slices(np.ones((3, 2), np.float32)))
+
+    @tf2.function(jit_compile=True)
+    def add(variable, iterator):
+        variable.assign_add(next(iterator) + next(iterator))
+
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with strategy.scope():
+        strategy.run(add, args=(weight, iterator))
+        np.testing.assert_array_equal(weight, [3, 4])
+        with pytest.raises(tf.errors.OutOfRangeError):
+            strategy.run(add, args=(weight, iterator))
 
 
 def test_nested_loops_and_no_iterations(graph):

@@ -17,7 +17,7 @@ from .place import Place
 from .values import Resource, Value
 
 
-class Branch(Place):
+class BranchPlace(Place):
     """A branch of a conditional of another place.
 
     Attributes:
@@ -80,6 +80,6 @@ class Branch(Place):
         """A number of the place around it."""
         return self.outer.random_key()
 
-    def inner(self, stem: str, executions: int) -> Branch:
+    def inner(self, stem: str, executions: int) -> BranchPlace:
         """The place of a loop's body in the branch: it takes and gives values, too."""
-        return Branch(self, stem)
+        return BranchPlace(self, stem)

@@ -32,7 +32,7 @@ class Counted:
     final: Mapping[int, np.ndarray]
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """A value does not follow from what is known."""
 
 
@@ -43,7 +43,7 @@ class _Evaluation:
     known: dict[int, np.ndarray] = field(default_factory=dict)
 
     def value(self, tensor: tf.Tensor) -> np.ndarray:
-        """The value of a tensor, or :class:`Unknown`."""
+        """The value of a tensor, or :class:`UnknownValue`."""
         key = id(tensor)
         if key not in self.known:
             results = self._results(tensor.op)
@@ -56,14 +56,14 @@ class _Evaluation:
         if op.type == "Const":
             return [tf.make_ndarray(op.get_attr("value"))]
         if not op.inputs:
-            raise Unknown(op.name)
+            raise UnknownValue(op.name)
         operands = [self.value(t) for t in op.inputs]
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             called = function_of(op, "f")
             inner = _Evaluation({id(t): v for t, v in zip(called.inputs, operands, strict=True)})
             return [inner.value(t) for t in called.outputs]
         if not OPERATIONS.folds(op.type):
-            raise Unknown(op.name)
+            raise UnknownValue(op.name)
         return operands if op.type == "Identity" else fold(op, operands)
 
 
@@ -96,7 +96,7 @@ class _Loop:
         known = _Evaluation({id(self.body.inputs[i]): v for i, v in self.fixed.items()})
         try:
             step = known.value(right if left is given else left)
-        except Unknown:
+        except UnknownValue:
             return None
         return -step if change.type == "Sub" else step
 
@@ -109,7 +109,7 @@ class _Loop:
         return found
 
     def holds(self, known: Mapping[int, np.ndarray]) -> bool:
-        """The condition; :class:`Unknown` where it depends on more than these variables."""
+        """The condition; :class:`UnknownValue` where it depends on more than these variables."""
         evaluation = _Evaluation({id(self.cond.inputs[i]): v for i, v in known.items()})
         return bool(np.asarray(evaluation.value(self.cond.outputs[0])).reshape(()))
 
@@ -122,7 +122,7 @@ class _Loop:
         while self.holds(self.at(high)):
             high *= 2
             if high > 1 << 31:
-                raise Unknown("the condition always holds")
+                raise UnknownValue("the condition always holds")
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -140,22 +140,22 @@ class _Loop:
             for i in state:
                 try:
                     after[i] = evaluation.value(self.body.outputs[i])
-                except Unknown:
+                except UnknownValue:
                     continue
             state = after
-        raise Unknown("the loop does not end")
+        raise UnknownValue("the loop does not end")
 
 
 def count(cond: FuncGraph, body: FuncGraph, values: Sequence[Value]) -> Counted:
     """How often a loop over variables with these initial values runs.
 
     Raises:
-        Unknown: its condition depends on data.
+        UnknownValue: its condition depends on data.
     """
     loop = _Loop(cond, body, values)
     try:
         trips = loop.trips_of_steps()
-    except Unknown:
+    except UnknownValue:
         trips = loop.trips_by_running()
     known = loop.at(trips)
     return Counted(trips, loop.invariant, {i: known[i] for i in loop.steps})

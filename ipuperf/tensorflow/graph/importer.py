@@ -28,18 +28,19 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf.ir import DType, IrError, Tensor
 
+from .arranged import Values, plain
 from .errors import GraphError
 from .folding import fold
 from .hints import hint
 from .lines import user_line
-from .needed import Effects, needed_operations
+from .needed import SideEffects, needed_operations
 from .node import Node
 from .operations import OPERATIONS
 from .place import Place
 from .reads import reads_to_copy
 from .values import Resource, Value, resource_of
 
-_EFFECTS = Effects(OPERATIONS.has_effect)
+_EFFECTS = SideEffects(OPERATIONS.has_effect)
 
 
 class Importer:
@@ -58,7 +59,7 @@ class Importer:
         self.graph = graph
         self.called = called
         self.place = place
-        self.values: dict[int, Value] = {}
+        self.values = Values()
         self.first: dict[int, Tensor] = {}
         self.copied: set[int] = set()
         self._constants: dict[tuple[Any, ...], Tensor] = {}
@@ -84,10 +85,11 @@ class Importer:
                     self._import(op)
         finally:
             self.place.naming, self.place.location = kept
-        return [self.values[id(t)] for t in outputs]
+        look_up = self.values.arranged if self.called else self.values.__getitem__
+        return [look_up(id(t)) for t in outputs]
 
     def _import(self, op: tf.Operation) -> None:
-        operands = [self.values[id(t)] for t in op.inputs]
+        operands = [self.values.arranged(id(t)) for t in op.inputs]
         node = Node(self, op)
         kind = op.type
         if operands and OPERATIONS.folds(kind) and all(type(v) is np.ndarray for v in operands):
@@ -97,6 +99,8 @@ class Importer:
             if handler is None:
                 raise _unknown(node)
             self.place.naming, self.place.location = op.name, user_line(op)
+            if not OPERATIONS.takes_arranged(kind):
+                operands = [plain(v) for v in operands]
             with self.place.surroundings(op, operands):
                 results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
@@ -207,6 +211,7 @@ def tensor_of(value: Value, place: Place) -> Tensor:
     Raises:
         GraphError: it is the handle of a variable or a list.
     """
+    value = plain(value)
     if isinstance(value, Tensor):
         return place.get(value)
     if isinstance(value, np.ndarray):

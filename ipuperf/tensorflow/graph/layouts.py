@@ -1,7 +1,7 @@
 """Layouts of images: TensorFlow's NHWC or NCHW against ``(N, C, *spatial)``, and its paddings.
 
-Simplification: NHWC images and HWIO filters are rearranged by Transpose ops, which the cost model charges as copies;
-upstream chooses a layout and has no such cost.
+Simplification: where NHWC images come in, go out or meet other ops, and HWIO filters, are rearranged by Transpose ops,
+which the cost model charges as copies; upstream chooses a layout and has no such cost.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipuperf.functions.arranging import permuted
 from ipuperf.functions.products import window_padding
 from ipuperf.ir import Tensor
 
+from .arranged import Arranged, taken
 from .node import Node
+from .values import Value
 
 
 @dataclass(frozen=True)
-class Layout:
+class ImageLayout:
     """Where batch, channels and spatial axes of an op's images are.
 
     Attributes:
@@ -29,14 +30,19 @@ class Layout:
     first: bool
     axes: int
 
-    def inner(self, tensor: Tensor) -> Tensor:
-        """``(N, C, *spatial)``."""
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Axes of TensorFlow's images in the order ``(N, C, *spatial)``."""
         last = self.axes + 1
-        return tensor if self.first else permuted(tensor, (0, last, *range(1, last)))
+        return tuple(range(last + 1)) if self.first else (0, last, *range(1, last))
 
-    def outer(self, tensor: Tensor) -> Tensor:
-        """As TensorFlow has it."""
-        return tensor if self.first else permuted(tensor, (0, *range(2, self.axes + 2), 1))
+    def inner(self, node: Node, index: int, value: Value) -> Tensor:
+        """Operand ``index`` as ``(N, C, *spatial)``."""
+        return taken(node, index, value, self.order)
+
+    def outer(self, tensor: Tensor) -> Value:
+        """``(N, C, *spatial)`` as a value of TensorFlow's order."""
+        return tensor if self.first else Arranged(tensor, self.order)
 
     def spatial(self, entries: Sequence[Any]) -> tuple[Any, ...]:
         """The spatial ones of entries for each axis."""
@@ -47,12 +53,12 @@ class Layout:
         return (entries[0], entries[1]) if self.first else (entries[0], entries[-1])
 
 
-def layout_of(node: Node, axes: int) -> Layout:
+def layout_of(node: Node, axes: int) -> ImageLayout:
     """The layout that an op's attribute ``data_format`` names."""
     found = node.attr("data_format")
     if not found.startswith("NC") and not found.endswith("C"):
         raise node.error(f"data_format={found!r}; allowed: channels second (NCHW) or last (NHWC)")
-    return Layout(found.startswith("NC"), axes)
+    return ImageLayout(found.startswith("NC"), axes)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Options:
     dilation: tuple[int, ...]
 
 
-def options_of(node: Node, layout: Layout, size: Sequence[int], kernel: Sequence[int]) -> Options:
+def options_of(node: Node, layout: ImageLayout, size: Sequence[int], kernel: Sequence[int]) -> Options:
     """Strides, padding and dilations of an op over images of a spatial size."""
     strides = _spatial_only(node, layout, "strides", node.attr("strides"))
     named = node.op.node_def.attr
@@ -81,7 +87,7 @@ def options_of(node: Node, layout: Layout, size: Sequence[int], kernel: Sequence
     return Options(strides, pairs, dilation)
 
 
-def _spatial_only(node: Node, layout: Layout, name: str, entries: Sequence[int]) -> tuple[int, ...]:
+def _spatial_only(node: Node, layout: ImageLayout, name: str, entries: Sequence[int]) -> tuple[int, ...]:
     """The spatial entries of an attribute; those of batch and channels have to be 1."""
     if not entries:
         return (1,) * layout.axes

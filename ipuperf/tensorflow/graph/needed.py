@@ -41,7 +41,7 @@ def functions_of(op: tf.Operation) -> list[FuncGraph]:
     return [named_function(op, name) for name in names]
 
 
-class Effects:
+class SideEffects:
     """Whether ops do something besides giving their outputs; functions are looked at once."""
 
     def __init__(self, has_effect: Callable[[str], bool]) -> None:
@@ -68,7 +68,7 @@ def needed_operations(
     graph: tf.Graph,
     outputs: Iterable[tf.Tensor],
     targets: Sequence[tf.Operation],
-    effects: Effects,
+    effects: SideEffects,
     *,
     alone: bool = False,
 ) -> list[tf.Operation]:

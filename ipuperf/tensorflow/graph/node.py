@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipuperf.functions import arithmetic
 from ipuperf.ir import DType, Tensor
 
+from .arranged import plain
 from .errors import GraphError
 from .lines import user_line
 from .place import Place
@@ -18,8 +19,6 @@ from .values import DTYPES, Resource, Value
 
 if TYPE_CHECKING:
     from .importer import Importer
-
-_INT32 = np.iinfo(np.int32)
 
 
 class Node:
@@ -80,16 +79,17 @@ class Node:
         Raises:
             GraphError: a value without elements on the IPU (a handle, a string), a number that int32 cannot hold.
         """
+        value = plain(value)
         if isinstance(value, Tensor):
             found = self.place.get(value)
             return found if dtype is None or found.dtype == dtype else arithmetic.cast(found, dtype)
         if not isinstance(value, np.ndarray):
             raise self.error(f"operand {value!r} is no tensor of numbers")
         own = dtype or self.narrowed(tf.as_dtype(value.dtype))
-        if value.dtype == np.int64 and value.size and own.is_integer and own.size <= 4:
-            low, high = int(value.min()), int(value.max())
-            if low < _INT32.min or high > _INT32.max:
-                raise self.error(f"the constant {low if low < _INT32.min else high} does not fit into int32")
+        if value.dtype in (np.int64, np.uint64) and value.size and own.is_integer:
+            limits, ends = np.iinfo(own.numpy), (int(value.min()), int(value.max()))
+            if wrong := [n for n in ends if not limits.min <= n <= limits.max]:
+                raise self.error(f"the constant {wrong[0]} does not fit into {own.name}")
         return self.importer.constant(value, own)
 
     def tensors(self, values: Sequence[Value]) -> list[Tensor]:

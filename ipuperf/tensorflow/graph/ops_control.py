@@ -18,8 +18,8 @@ from ipuperf.functions.arranging import reshaped
 from ipuperf.ir import BOOL, CONTEXT, Tensor, TensorSpec
 from ipuperf.ops import If, Loop
 
-from .branches import Branch
-from .counting import Counted, Unknown, count
+from .branches import BranchPlace
+from .counting import Counted, UnknownValue, count
 from .lists import TensorList
 from .needed import function_of, named_function
 from .node import Node
@@ -78,7 +78,7 @@ class _Side:
     """A branch that has been imported."""
 
     def __init__(self, node: Node, importer: Importer, build: Build) -> None:
-        self.place = Branch(importer.place, f"{importer.place.graph.name or 'main'}_branch")
+        self.place = BranchPlace(importer.place, f"{importer.place.graph.name or 'main'}_branch")
         self.node = Node(importer.inside(self.place), node.op)
         with CONTEXT.building(self.place):
             self.values = list(build(self.node.importer))
@@ -112,7 +112,8 @@ def _either(node: Node, importer: Importer, flag: Tensor, builds: Sequence[Build
         operands = [flag, *then.place.captured, *other.place.captured]
         names = [f"{node.op.name}_{i}" for i in range(len(leaves))]
         graphs = {"then_branch": then.place.graph, "else_branch": other.place.graph}
-        outputs = importer.place.create(If, operands, names, **graphs).outputs
+        builder = importer.place
+        outputs = builder.create(If, operands, names, **graphs).outputs
     values = [rebuild(outputs) for rebuild in rebuilds]
     for resource, value in zip(changed, values[len(then.values) :], strict=True):
         importer.place.assign(resource, value)
@@ -151,22 +152,10 @@ def _zeros(value: Value) -> np.ndarray:
     return np.zeros(value.shape, value.dtype.numpy if isinstance(value, Tensor) else value.dtype)
 
 
-@op("FakeParam", folds=False)
-def fake_param(node: Node) -> Value:
+@op("FakeParam", "OptionalNone", folds=False)
+def fake_param(_node: Node) -> Value:
     """A value that the other branch gives and nothing reads from this one."""
     return MISSING
-
-
-@op("OptionalNone", folds=False)
-def optional_none(node: Node) -> Value:
-    """As :func:`fake_param`."""
-    return MISSING
-
-
-@op("OptionalFromValue", "OptionalGetValue", folds=False)
-def optional_value(node: Node, *values: Value) -> list[Value]:
-    """The value itself."""
-    return list(values)
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------
@@ -178,7 +167,7 @@ def while_loop(node: Node, *values: Value) -> Sequence[Value]:
     cond, body = function_of(node.op, "cond"), function_of(node.op, "body")
     try:
         counted = count(cond, body, values)
-    except Unknown as reason:
+    except UnknownValue as reason:
         raise node.error(
             f"how often it runs depends on data ({reason}), which a program of the IPU cannot express here; loop over "
             "a tf.range of a constant, or select by a condition"
@@ -214,9 +203,8 @@ def _looped(node: Node, body: FuncGraph, values: Sequence[Value], counted: Count
             _carry(own, body, i, after[i], tensor)
     operands = [*initial, *place.captured]
     names = [f"{node.op.name}_{i}" for i in carried]
-    outputs: Sequence[Tensor] = node.place.create(
-        Loop, operands, names, callee=place.graph, trip_count=counted.trips
-    ).outputs
+    builder = node.place
+    outputs = builder.create(Loop, operands, names, callee=place.graph, trip_count=counted.trips).outputs
     found = list(values)
     for i, tensor in zip(carried, outputs, strict=True):
         found[i] = tensor

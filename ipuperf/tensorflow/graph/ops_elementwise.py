@@ -12,6 +12,7 @@ from ipuperf.functions import activations, arithmetic, elementary, make
 from ipuperf.ir import Tensor
 from ipuperf.ops import ReluGrad
 
+from .arranged import Arranged, together
 from .node import Node
 from .table import Family
 from .values import Value
@@ -23,6 +24,11 @@ op = FAMILY.op
 def _relu(t: Tensor) -> Tensor:
     """``max(t, 0)``."""
     return arithmetic.relu(t) if t.dtype.is_floating_point else arithmetic.maximum(t, 0)
+
+
+def _relu_grad(grad: Tensor, features: Tensor) -> Tensor:
+    """The gradient where the feature is above 0."""
+    return make(ReluGrad, grad, features)
 
 
 #: Functions of one tensor by op type.
@@ -95,6 +101,7 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
     "Mul": arithmetic.mul,
     "NotEqual": arithmetic.not_equal,
     "RealDiv": arithmetic.true_div,
+    "ReluGrad": _relu_grad,
     "RightShift": arithmetic.shift_right,
     "Sub": arithmetic.sub,
     "TruncateDiv": arithmetic.div,
@@ -102,10 +109,13 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
 }
 
 
-def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Value]:
     """What imports an op whose operands are those of a function of the library."""
 
-    def handler(node: Node, *values: Value) -> Tensor:
+    def handler(node: Node, *values: Value) -> Value:
+        found = together(node, values)
+        if found is not None:
+            return Arranged(function(*found[0]), found[1])
         return function(*node.tensors(values))
 
     handler.__doc__ = function.__doc__
@@ -113,8 +123,9 @@ def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _declare() -> None:
-    for name, function in {**UNARY, **BINARY}.items():
-        op(name)(_elementwise(function))
+    functions: dict[str, Callable[..., Tensor]] = {**UNARY, **BINARY}
+    for name, function in functions.items():
+        op(name, arranged=True)(_elementwise(function))
 
 
 _declare()
@@ -125,12 +136,6 @@ def cast(node: Node, value: Value) -> Value:
     """Another type."""
     tensor, dtype = node.tensor(value), node.dtype()
     return tensor if tensor.dtype == dtype else arithmetic.cast(tensor, dtype)
-
-
-@op("ReluGrad")
-def relu_grad(node: Node, grad: Value, features: Value) -> Tensor:
-    """The gradient where the feature is above 0."""
-    return make(ReluGrad, node.tensor(grad), node.tensor(features))
 
 
 @op("SquaredDifference")

@@ -36,7 +36,7 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 @op("EmptyTensorList", folds=False)
-def empty_list(node: Node, element_shape: Value, most: Value) -> TensorList:
+def empty_list(node: Node, element_shape: Value, _most: Value) -> TensorList:
     """A list without items."""
     return TensorList((), node.attr("element_dtype"), _shape(element_shape))
 
@@ -49,7 +49,7 @@ def reserve(node: Node, element_shape: Value, count: Value) -> TensorList:
 
 
 @op("TensorListFromTensor", folds=False)
-def from_tensor(node: Node, value: Value, element_shape: Value) -> TensorList:
+def from_tensor(node: Node, value: Value, _element_shape: Value) -> TensorList:
     """The slices along the first axis."""
     return TensorList(tuple(slices_of(value)), node.attr("element_dtype"), tuple(value.shape[1:]))
 
@@ -139,7 +139,7 @@ def gather_items(node: Node, handle: Value, indices: Value, element_shape: Value
 
 
 @op("TensorListScatterV2", "TensorListScatter", folds=False)
-def scatter_items(node: Node, value: Value, indices: Value, element_shape: Value, *count: Value) -> TensorList:
+def scatter_items(node: Node, value: Value, indices: Value, _element_shape: Value, *count: Value) -> TensorList:
     """A list with the slices of a tensor at positions."""
     places = node.integers(indices, "the indices")
     least = max(places, default=-1) + 1
@@ -151,7 +151,7 @@ def scatter_items(node: Node, value: Value, indices: Value, element_shape: Value
 
 
 @op("TensorListConcatV2", "TensorListConcat", folds=False)
-def concat_items(node: Node, handle: Value, *options: Value) -> list[Value]:
+def concat_items(node: Node, handle: Value, *_options: Value) -> list[Value]:
     """The items behind each other, and their lengths."""
     items = list_of(node, handle)
     values = [items.item(node, i) for i in range(len(items.items))]
@@ -160,7 +160,7 @@ def concat_items(node: Node, handle: Value, *options: Value) -> list[Value]:
 
 
 @op("TensorListSplit", folds=False)
-def split_items(node: Node, value: Value, element_shape: Value, lengths: Value) -> TensorList:
+def split_items(node: Node, value: Value, _element_shape: Value, lengths: Value) -> TensorList:
     """Parts of a tensor of given lengths."""
     tensor, sizes = node.tensor(value), node.integers(lengths, "the lengths")
     parts: Sequence[Tensor] = shapes.split(tensor, sizes, 0) if len(sizes) > 1 else [tensor]

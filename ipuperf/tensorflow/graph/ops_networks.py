@@ -17,7 +17,7 @@ from ipuperf.ops import (
     TanhGrad,
 )
 
-from .layouts import Layout
+from .layouts import ImageLayout
 from .node import Node
 from .table import Family
 from .values import Value
@@ -28,34 +28,34 @@ op = FAMILY.op
 # -- batch norm --------------------------------------------------------------------------------------------------------
 
 
-def _layout(node: Node, tensor: Tensor) -> Layout:
-    return Layout(node.attr("data_format").startswith("NC"), len(tensor.shape) - 2)
+def _layout(node: Node, images: Value) -> ImageLayout:
+    return ImageLayout(node.attr("data_format").startswith("NC"), len(images.shape) - 2)
 
 
 def _used(node: Node, index: int) -> bool:
     return index < len(node.op.outputs) and bool(node.op.outputs[index].consumers())
 
 
-@op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+@op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", arranged=True)
 def batch_norm(node: Node, value: Value, scale: Value, offset: Value, mean: Value, variance: Value) -> list[Value]:
     """Normalised images and their statistics; the reserved outputs are mean and inverse standard deviation in training,
     mean and variance otherwise."""
-    x = node.tensor(value)
-    layout = _layout(node, x)
+    layout = _layout(node, value)
+    x = layout.inner(node, 0, value)
     weight, bias, epsilon = node.tensor(scale), node.tensor(offset), node.attr("epsilon")
-    images, more = layout.inner(x), [node.op.outputs[i] for i in range(5, len(node.op.outputs))]
+    more = [node.op.outputs[i] for i in range(5, len(node.op.outputs))]
     rest: list[Value] = [np.zeros(0, t.dtype.as_numpy_dtype) for t in more]
     if not node.attr("is_training"):
         old = [node.tensor(mean), node.tensor(variance)]
-        y = networks.batch_norm_inference(images, _like(weight, x), _like(bias, x), old[0], old[1], epsilon)
+        y = networks.batch_norm_inference(x, _like(weight, x), _like(bias, x), old[0], old[1], epsilon)
         return [layout.outer(y), *old, *old, *rest]
     factor = float(node.attr("exponential_avg_factor")) if "exponential_avg_factor" in node.op.node_def.attr else 1.0
     if factor == 1.0:
-        zeros = np.zeros(x.shape[-1] if not layout.first else x.shape[1], np.float32)
+        zeros = np.zeros(x.shape[1], np.float32)
         old = [constant(zeros, weight.dtype)] * 2
     else:
         old = [node.tensor(mean), node.tensor(variance)]
-    operands = [images, _like(weight, x), _like(bias, x), *old]
+    operands = [x, _like(weight, x), _like(bias, x), *old]
     names = [f"{node.op.name}{part}" for part in ("", "/mean", "/variance", "/saved_mean", "/saved_deviation")]
     found = make_all(BatchNormalization, operands, names, epsilon=epsilon, momentum=factor)
     return [layout.outer(found[0]), *found[1:], *rest]
@@ -65,18 +65,18 @@ def _like(tensor: Tensor, other: Tensor) -> Tensor:
     return tensor if tensor.dtype == other.dtype else arithmetic.cast(tensor, other.dtype)
 
 
-@op("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+@op("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3", arranged=True)
 def batch_norm_grad(
-    node: Node, grad: Value, value: Value, scale: Value, mean: Value, spread: Value, *rest: Value
+    node: Node, grad: Value, value: Value, scale: Value, mean: Value, spread: Value, *_rest: Value
 ) -> list[Value]:
     """Gradients of images, scale and offset."""
-    dy, x = node.tensor(grad), node.tensor(value)
-    layout, weight = _layout(node, x), node.tensor(scale)
+    layout, weight = _layout(node, value), node.tensor(scale)
+    dy, x = layout.inner(node, 0, grad), layout.inner(node, 1, value)
     training = node.attr("is_training")
     inverse = node.tensor(spread)
     if not training:
         inverse = 1.0 / arithmetic.sqrt(inverse + node.attr("epsilon"))
-    operands = [layout.inner(x), _like(weight, x), node.tensor(mean), inverse, layout.inner(_like(dy, x))]
+    operands = [x, _like(weight, x), node.tensor(mean), inverse, _like(dy, x)]
     names = [f"{node.op.name}{part}" for part in ("", "/scale", "/offset")]
     found = make_all(BatchNormalizationGrad, operands, names, frozen=not training)
     parts = [_like(t, weight) for t in found[1:]]

@@ -8,6 +8,7 @@ from ipuperf.functions.products import matmul
 from ipuperf.ir import Tensor
 from ipuperf.ops import AddBias
 
+from .arranged import Arranged
 from .node import Node
 from .table import Family
 from .values import Value
@@ -34,17 +35,22 @@ def batch_mat_mul(node: Node, left: Value, right: Value) -> Tensor:
     return matmul(lhs, _turned(node.tensor(right), node.attr("adj_y")))
 
 
-@op("BiasAdd", "BiasAddV1")
-def bias_add(node: Node, value: Value, bias: Value) -> Tensor:
+@op("BiasAdd", "BiasAddV1", arranged=True)
+def bias_add(node: Node, value: Value, bias: Value) -> Value:
     """A bias for each channel: the last axis, or the second one (NCHW)."""
-    x, b = node.tensor(value), node.tensor(bias)
+    numbers = node.tensor(bias)
+    if isinstance(value, Arranged) and value.order[1] == len(value.order) - 1:
+        return Arranged(make(AddBias, value.inner, numbers), value.order)
+    x = node.tensor(value)
     first = node.op.type == "BiasAdd" and node.attr("data_format") == "NCHW" and len(x.shape) > 2
-    return make(AddBias, x, b) if first else x + b
+    return make(AddBias, x, numbers) if first else x + numbers
 
 
-@op("BiasAddGrad")
+@op("BiasAddGrad", arranged=True)
 def bias_add_grad(node: Node, grad: Value) -> Tensor:
     """The sum over everything but the channels."""
-    dy = node.tensor(grad)
-    channels = 1 if node.attr("data_format") == "NCHW" and len(dy.shape) > 2 else len(dy.shape) - 1
-    return reductions.sum(dy, [a for a in range(len(dy.shape)) if a != channels])
+    rank = len(grad.shape)
+    channels = 1 if node.attr("data_format") == "NCHW" and rank > 2 else rank - 1
+    if isinstance(grad, Arranged):
+        grad, channels = grad.inner, grad.order.index(channels)
+    return reductions.sum(node.tensor(grad), [axis for axis in range(rank) if axis != channels])

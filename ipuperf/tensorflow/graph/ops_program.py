@@ -34,19 +34,19 @@ def placeholder(node: Node) -> Value:
 
 
 @op("PlaceholderWithDefault")
-def placeholder_with_default(node: Node, value: Value) -> Value:
+def placeholder_with_default(_node: Node, value: Value) -> Value:
     """The default."""
     return value
 
 
-@op("Identity", "Snapshot", "PreventGradient", "ReadVariableXlaSplitND")
-def identity(node: Node, value: Value) -> Value:
+@op("Identity", "Snapshot", "PreventGradient", "ReadVariableXlaSplitND", arranged=True)
+def identity(_node: Node, value: Value) -> Value:
     """The value itself."""
     return value
 
 
-@op("IdentityN")
-def identities(node: Node, *values: Value) -> list[Value]:
+@op("IdentityN", "OptionalFromValue", "OptionalGetValue", folds=False, arranged=True)
+def identities(_node: Node, *values: Value) -> list[Value]:
     """The values themselves."""
     return list(values)
 
@@ -67,7 +67,7 @@ def ensure_shape(node: Node, value: Value) -> Value:
 
 
 @op("NoOp", "Assert", "ControlTrigger")
-def nothing(node: Node) -> None:
+def nothing(_node: Node) -> None:
     """No op: what an assertion is computed from is not known when the program is compiled (as with XLA)."""
     return None
 
@@ -117,7 +117,7 @@ def assign_sub_variable(node: Node, handle: Value, value: Value) -> None:
 
 
 @op("VarIsInitializedOp")
-def is_initialized(node: Node, handle: Value) -> np.ndarray:
+def is_initialized(_node: Node, _handle: Value) -> np.ndarray:
     """True: the host has given every variable a value before a program runs."""
     return np.asarray(True)
 
@@ -128,10 +128,17 @@ def variable_shape(node: Node, handle: Value) -> np.ndarray:
     return np.array(node.place.read(node.resource(handle)).shape, node.attr("out_type").as_numpy_dtype)
 
 
+@op("IteratorGetNext", "IteratorGetNextSync", effect=True)
+def iterator_get_next(node: Node, handle: Value) -> Sequence[Value]:
+    """The next element of a dataset's iterator, which the host feeds."""
+    specs = [tf.TensorSpec(node.shape(i), t.dtype) for i, t in enumerate(node.op.outputs)]
+    return node.place.next_element(node.resource(handle), specs)
+
+
 # -- functions and markers ---------------------------------------------------------------------------------------------
 
 
-@op("PartitionedCall", "StatefulPartitionedCall", folds=False)
+@op("PartitionedCall", "StatefulPartitionedCall", folds=False, arranged=True)
 def call(node: Node, *operands: Value) -> Sequence[Value]:
     """The function's ops where its call stands."""
     return node.importer.call(function_of(node.op, "f"), operands)

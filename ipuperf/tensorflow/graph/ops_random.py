@@ -28,7 +28,7 @@ op = FAMILY.op
 
 
 @dataclass(frozen=True)
-class Source:
+class RandomSource:
     """Where random numbers come from: the key and counter of TensorFlow's generators.
 
     Attributes:
@@ -40,27 +40,27 @@ class Source:
     key: int
 
 
-def stateful(node: Node) -> Source:
+def stateful(node: Node) -> RandomSource:
     """The source of an op that draws others each time."""
     first, second = node.attr("seed") & 0xFFFFFFFF, node.attr("seed2") & 0xFFFFFFFF
     key = first << 32 | second
-    return Source(node.place.seed(), key or node.place.random_key())
+    return RandomSource(node.place.seed(), key or node.place.random_key())
 
 
-def of_seed(node: Node, seed: Value) -> Source:
+def of_seed(node: Node, seed: Value) -> RandomSource:
     """The source that a seed of two whole numbers is."""
     if isinstance(seed, np.ndarray):
-        return Source(constant(seed.astype(np.int64).astype(np.uint32), UINT32), 1)
-    return Source(arithmetic.cast(node.tensor(seed), UINT32), 1)
+        return RandomSource(constant(seed.astype(np.int64).astype(np.uint32), UINT32), 1)
+    return RandomSource(arithmetic.cast(node.tensor(seed), UINT32), 1)
 
 
-def draw(node: Node, op_class: type[Op], source: Source, shape: Value, **attributes: Any) -> Tensor:
+def draw(node: Node, op_class: type[Op], source: RandomSource, shape: Value, **attributes: Any) -> Tensor:
     """New numbers of the op's shape and type."""
     wanted = node.integers(shape, "the shape")
     return make(op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes)
 
 
-def _truncated(node: Node, source: Source, shape: Value) -> Tensor:
+def _truncated(node: Node, source: RandomSource, shape: Value) -> Tensor:
     """Normal numbers within two standard deviations: the inverse distribution of uniform ones."""
     edge = math.erf(2 / math.sqrt(2))
     wanted = node.integers(shape, "the shape")
@@ -71,7 +71,7 @@ def _truncated(node: Node, source: Source, shape: Value) -> Tensor:
     return found if found.dtype == dtype else arithmetic.cast(found, dtype)
 
 
-def _integers(node: Node, source: Source, shape: Value, low: Value, high: Value) -> Tensor:
+def _integers(node: Node, source: RandomSource, shape: Value, low: Value, high: Value) -> Tensor:
     limits = (node.integer(low, "minval"), node.integer(high, "maxval"))
     return draw(node, RandomInteger, source, shape, low=limits[0], high=limits[1])
 
@@ -112,7 +112,7 @@ def random_shuffle(node: Node, value: Value) -> Tensor:
     return selection.gather(tensor, selection.topk(drawn, rows)[1], 0)
 
 
-def _chosen(node: Node, source: Source, logits: Value, count: Value) -> Tensor:
+def _chosen(node: Node, source: RandomSource, logits: Value, count: Value) -> Tensor:
     """Classes drawn by their logits: the largest of each row after Gumbel noise is added."""
     scores, samples = node.tensor(logits), node.integer(count, "num_samples")
     rows, classes = scores.shape
@@ -181,51 +181,51 @@ def key_counter_and_algorithm(node: Node, seed: Value) -> list[Value]:
 
 
 @op("StatelessRandomGetAlg", folds=False)
-def algorithm(node: Node) -> np.ndarray:
+def algorithm(_node: Node) -> np.ndarray:
     """The number of TensorFlow's counter-based algorithm."""
     return np.array(1, np.int32)
 
 
 @op("RngReadAndSkip", folds=False)
-def read_and_skip(node: Node, handle: Value, *operands: Value) -> Source:
+def read_and_skip(node: Node, _handle: Value, *_operands: Value) -> RandomSource:
     """The state of a generator: the program's own seed."""
-    return Source(node.place.seed(), node.place.random_key())
+    return RandomSource(node.place.seed(), node.place.random_key())
 
 
-def _source(node: Node, value: Value) -> Source:
-    if not isinstance(value, Source):
+def _source(node: Node, value: Value) -> RandomSource:
+    if not isinstance(value, RandomSource):
         raise node.error("its key comes neither from a seed nor from a generator")
     return value
 
 
 @op("StatelessRandomUniformV2", folds=False)
-def uniform_of_key(node: Node, shape: Value, key: Value, counter: Value, kind: Value) -> Tensor:
+def uniform_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
     """Uniform numbers of a key."""
     return draw(node, RandomUniform, _source(node, key), shape)
 
 
 @op("StatelessRandomNormalV2", folds=False)
-def normal_of_key(node: Node, shape: Value, key: Value, counter: Value, kind: Value) -> Tensor:
+def normal_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
     """Normal numbers of a key."""
     return draw(node, RandomNormal, _source(node, key), shape)
 
 
 @op("StatelessTruncatedNormalV2", folds=False)
-def truncated_of_key(node: Node, shape: Value, key: Value, counter: Value, kind: Value) -> Tensor:
+def truncated_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
     """Normal numbers within two standard deviations, of a key."""
     return _truncated(node, _source(node, key), shape)
 
 
 @op("StatelessRandomUniformIntV2", folds=False)
 def integers_of_key(
-    node: Node, shape: Value, key: Value, counter: Value, kind: Value, low: Value, high: Value
+    node: Node, shape: Value, key: Value, _counter: Value, _kind: Value, low: Value, high: Value
 ) -> Tensor:
     """Whole numbers of a key."""
     return _integers(node, _source(node, key), shape, low, high)
 
 
 @op("StatelessRandomUniformFullIntV2", folds=False)
-def full_integers_of_key(node: Node, shape: Value, key: Value, counter: Value, kind: Value) -> Tensor:
+def full_integers_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
     """Whole numbers of a key from the whole range of the type."""
     limits = np.iinfo(node.dtype().numpy)
     return draw(node, RandomInteger, _source(node, key), shape, low=int(limits.min), high=int(limits.max) + 1)
@@ -241,6 +241,6 @@ def full_integers(node: Node, shape: Value, seed: Value) -> Tensor:
 @op("Bitcast")
 def bitcast(node: Node, value: Value) -> Value:
     """The state of a generator under another type; the bits of other tensors are not available."""
-    if isinstance(value, Source):
+    if isinstance(value, RandomSource):
         return value
     raise node.error("the bits of a tensor under another type; use tf.cast")

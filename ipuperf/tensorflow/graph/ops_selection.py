@@ -232,6 +232,8 @@ def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
     """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as
     many as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
     """
+    if axis and node.integers(axis[0], "the axis") not in ((), (0,)):
+        raise node.error("different rows of a tensor; allowed: numbers of a vector")
     if isinstance(value, np.ndarray):
         different, inverse = np.unique(value, return_inverse=True)
         return [different, inverse.astype(node.op.outputs[1].dtype.as_numpy_dtype)]

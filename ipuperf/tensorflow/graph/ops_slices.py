@@ -13,7 +13,7 @@ from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import Slice
 
 from .node import Node
-from .ops_random import Source
+from .ops_random import RandomSource
 from .ops_shapes import unsliced
 from .table import Family
 from .values import Value
@@ -97,7 +97,7 @@ def _cut(tensor: Tensor, found: Cuts) -> Tensor:
 @op("StridedSlice")
 def strided_slice(node: Node, value: Value, begins: Value, ends: Value, strides: Value) -> Value:
     """A part of a tensor; one index may be computed on the IPU. Key and counter of random numbers stay together."""
-    if isinstance(value, Source):
+    if isinstance(value, RandomSource):
         return value
     tensor = node.tensor(value)
     if isinstance(begins, Tensor):
@@ -131,10 +131,10 @@ def strided_slice_grad(node: Node, shape: Value, begins: Value, ends: Value, str
 def strided_slice_update(node: Node, value: Value, begins: Value, ends: Value, strides: Value, part: Value) -> Tensor:
     """A tensor with a part replaced: a scatter to the positions of the slice."""
     tensor = node.tensor(value)
-    return replaced_part(node, tensor, cuts(node, tensor.shape, begins, ends, strides), node.tensor(part))
+    return replaced_part(tensor, cuts(node, tensor.shape, begins, ends, strides), node.tensor(part))
 
 
-def replaced_part(node: Node, tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
+def replaced_part(tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
     """A tensor with the part that ``found`` describes replaced."""
     part = reshaped(broadcast(part, found.shape), found.kept)
     if found.whole:

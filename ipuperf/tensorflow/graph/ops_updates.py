@@ -1,6 +1,6 @@
 """Updates of variables: TensorFlow's fused optimizer ops, and scatters into variables.
 
-Formulas: ``tensorflow: core/kernels/training_ops.cc``. State is changed in place where the place allows it
+Formulas: ``tensorflow: core/kernels/training_ops.cc``. UpdatedVariable is changed in place where the place allows it
 (:func:`mixed`).
 """
 
@@ -27,7 +27,7 @@ op = FAMILY.op
 Number = float | Tensor
 
 
-class State:
+class UpdatedVariable:
     """A variable that an update changes.
 
     Attributes:
@@ -111,14 +111,14 @@ def _root(number: Number) -> Number:
 @op("ResourceApplyGradientDescent", effect=True)
 def gradient_descent(node: Node, variable: Value, rate: Value, delta: Value) -> None:
     """``w -= rate g``."""
-    weight = State(node, variable)
+    weight = UpdatedVariable(node, variable)
     weight.mix(weight.gradient(delta), 1.0, _negated(weight.number(rate)))
 
 
 @op("ResourceApplyMomentum", "ResourceSparseApplyMomentum", effect=True)
 def momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
     """``v = momentum v + g``, ``w -= rate v``."""
-    weight, moving = State(node, variable), State(node, velocity)
+    weight, moving = UpdatedVariable(node, variable), UpdatedVariable(node, velocity)
     g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
     v = moving.mix(g, share, 1.0)
     weight.mix(g + v * share if node.attr("use_nesterov") else v, 1.0, _negated(step))
@@ -127,13 +127,15 @@ def momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Va
 @op("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum", effect=True)
 def keras_momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
     """``v = momentum v - rate g``, ``w += v``."""
-    weight, moving = State(node, variable), State(node, velocity)
+    weight, moving = UpdatedVariable(node, variable), UpdatedVariable(node, velocity)
     g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
     v = moving.mix(g, share, _negated(step))
     weight.mix(v * share - g * step if node.attr("use_nesterov") else v)
 
 
-def _moments(state: tuple[State, State], g: Tensor, beta1: Number, beta2: Number) -> tuple[Tensor, Tensor]:
+def _moments(
+    state: tuple[UpdatedVariable, UpdatedVariable], g: Tensor, beta1: Number, beta2: Number
+) -> tuple[Tensor, Tensor]:
     """New averages of the gradient and of its square."""
     first, second = state
     m = first.mix(g, beta1, _rest(beta1))
@@ -146,10 +148,10 @@ def adam(
     beta2: Value, epsilon: Value, grad: Value,
 ) -> None:  # fmt: skip
     """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
-    weight = State(node, variable)
+    weight = UpdatedVariable(node, variable)
     g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
     step = weight.number(rate) * _root(_rest(weight.number(power2))) / _rest(weight.number(power1))
-    first, second = _moments((State(node, m), State(node, v)), g, b1, b2)
+    first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
     if node.attr("use_nesterov"):
         first = first * b1 + g * _rest(b1)
     weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, _negated(step))
@@ -161,10 +163,10 @@ def amsgrad(
     beta1: Value, beta2: Value, epsilon: Value, grad: Value,
 ) -> None:  # fmt: skip
     """Adam with the largest second moment so far."""
-    weight, most = State(node, variable), State(node, largest)
+    weight, most = UpdatedVariable(node, variable), UpdatedVariable(node, largest)
     g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
     step = weight.number(rate) * _root(_rest(weight.number(power2))) / _rest(weight.number(power1))
-    first, second = _moments((State(node, m), State(node, v)), g, b1, b2)
+    first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
     high = most.set(arithmetic.maximum(most.value, second))
     weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, _negated(step))
 
@@ -175,7 +177,7 @@ def adamax(
     epsilon: Value, grad: Value,
 ) -> None:  # fmt: skip
     """``v = max(b2 v, |g|)``, ``w -= rate / (1 - b1^t) m / (v + epsilon)``."""
-    weight, first, norm = State(node, variable), State(node, m), State(node, v)
+    weight, first, norm = UpdatedVariable(node, variable), UpdatedVariable(node, m), UpdatedVariable(node, v)
     g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
     average = first.mix(g, b1, _rest(b1))
     high = norm.set(arithmetic.maximum(norm.value * b2, abs(g)))
@@ -192,7 +194,7 @@ def sparse_adagrad(node: Node, variable: Value, squares: Value, rate: Value, *re
 @op("ResourceApplyAdagrad", "ResourceApplyAdagradV2", effect=True)
 def adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Value) -> None:
     """``s += g^2``, ``w -= rate g / (sqrt(s) + epsilon)``."""
-    weight, total = State(node, variable), State(node, squares)
+    weight, total = UpdatedVariable(node, variable), UpdatedVariable(node, squares)
     g, step = weight.gradient(rest[-1]), weight.number(rate)
     s = total.mix(g * g) if node.attr("update_slots") else total.value
     root = arithmetic.sqrt(s)
@@ -204,10 +206,14 @@ def adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Val
 @op("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp", effect=True)
 def rms_prop(
     node: Node, variable: Value, squares: Value, velocity: Value, rate: Value, rho: Value, factor: Value,
-    epsilon: Value, grad: Value, *indices: Value,
+    epsilon: Value, grad: Value, *_indices: Value,
 ) -> None:  # fmt: skip
     """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
-    weight, mean, moving = State(node, variable), State(node, squares), State(node, velocity)
+    weight, mean, moving = (
+        UpdatedVariable(node, variable),
+        UpdatedVariable(node, squares),
+        UpdatedVariable(node, velocity),
+    )
     g, decay = weight.gradient(grad), weight.number(rho)
     s = mean.mix(g * g, decay, _rest(decay))
     step = g / arithmetic.sqrt(s + weight.number(epsilon))
@@ -217,10 +223,10 @@ def rms_prop(
 @op("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp", effect=True)
 def centered_rms_prop(
     node: Node, variable: Value, gradients: Value, squares: Value, velocity: Value, rate: Value, rho: Value,
-    factor: Value, epsilon: Value, grad: Value, *indices: Value,
+    factor: Value, epsilon: Value, grad: Value, *_indices: Value,
 ) -> None:  # fmt: skip
     """As RMSProp, with the variance of the gradient for its mean square."""
-    weight, mean, square, moving = (State(node, h) for h in (variable, gradients, squares, velocity))
+    weight, mean, square, moving = (UpdatedVariable(node, h) for h in (variable, gradients, squares, velocity))
     g, decay = weight.gradient(grad), weight.number(rho)
     s, m = square.mix(g * g, decay, _rest(decay)), mean.mix(g, decay, _rest(decay))
     step = g / arithmetic.sqrt(s - m * m + weight.number(epsilon))
@@ -230,10 +236,10 @@ def centered_rms_prop(
 @op("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta", effect=True)
 def adadelta(
     node: Node, variable: Value, squares: Value, updates: Value, rate: Value, rho: Value, epsilon: Value, grad: Value,
-    *indices: Value,
+    *_indices: Value,
 ) -> None:  # fmt: skip
     """``d = sqrt(u + epsilon) / sqrt(s + epsilon) g``, ``w -= rate d``, averages of ``g^2`` and ``d^2``."""
-    weight, square, moved = (State(node, h) for h in (variable, squares, updates))
+    weight, square, moved = (UpdatedVariable(node, h) for h in (variable, squares, updates))
     g, decay, rest = weight.gradient(grad), weight.number(rho), weight.number(epsilon)
     s = square.mix(g * g, decay, _rest(decay))
     d = arithmetic.sqrt(moved.value + rest) / arithmetic.sqrt(s + rest) * g
@@ -250,7 +256,7 @@ def sparse_ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad
 @op("ResourceApplyFtrl", "ResourceApplyFtrlV2", effect=True)
 def ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, *numbers: Value) -> None:
     """Follow the regularised leader."""
-    weight, total, line = (State(node, h) for h in (variable, squares, linear))
+    weight, total, line = (UpdatedVariable(node, h) for h in (variable, squares, linear))
     g = weight.gradient(grad)
     alpha, l1, l2, *shrinkage, power = (weight.number(n) for n in numbers)
     shrunk = g + weight.value * (2.0 * shrinkage[0]) if shrinkage else g
@@ -268,7 +274,7 @@ def signed(
     node: Node, variable: Value, m: Value, rate: Value, first: Value, decay: Value, beta: Value, grad: Value
 ) -> None:
     """Steps that are larger where gradient and its average agree."""
-    weight, average = State(node, variable), State(node, m)
+    weight, average = UpdatedVariable(node, variable), UpdatedVariable(node, m)
     g, b = weight.gradient(grad), weight.number(beta)
     agreement = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b))) * weight.number(decay)
     base = weight.number(first)
@@ -279,7 +285,7 @@ def signed(
 @op("ResourceApplyProximalGradientDescent", effect=True)
 def proximal_descent(node: Node, variable: Value, rate: Value, l1: Value, l2: Value, delta: Value) -> None:
     """A step of gradient descent, then one towards small weights."""
-    weight = State(node, variable)
+    weight = UpdatedVariable(node, variable)
     step, lasso, ridge = (weight.number(n) for n in (rate, l1, l2))
     w = weight.value - weight.gradient(delta) * step
     shrunk = arithmetic.sign(w) * arithmetic.relu(abs(w) - step * lasso)
@@ -292,7 +298,7 @@ def proximal_descent(node: Node, variable: Value, rate: Value, l1: Value, l2: Va
 @op(*(f"ResourceScatter{how}" for how in COMBINATIONS), "ResourceScatterDiv", effect=True)
 def resource_scatter(node: Node, handle: Value, indices: Value, updates: Value) -> None:
     """Updates combined with rows of a variable."""
-    how, state = node.op.type.removeprefix("ResourceScatter"), State(node, handle)
+    how, state = node.op.type.removeprefix("ResourceScatter"), UpdatedVariable(node, handle)
     rest = state.value.shape[1:]
     positions = node.tensor(indices)
     places = reshaped(positions, (-1,))
@@ -312,7 +318,7 @@ def resource_scatter(node: Node, handle: Value, indices: Value, updates: Value) 
 @op(*(f"ResourceScatterNd{how}" for how in ("Update", "Add", "Sub", "Min", "Max")), effect=True)
 def resource_scatter_nd(node: Node, handle: Value, indices: Value, updates: Value) -> None:
     """Updates combined with elements or slices of a variable."""
-    state = State(node, handle)
+    state = UpdatedVariable(node, handle)
     how = node.op.type.removeprefix("ResourceScatterNd")
     state.set(scattered_nd(state.value, node.tensor(indices), node.tensor(updates), how))
 
@@ -320,6 +326,6 @@ def resource_scatter_nd(node: Node, handle: Value, indices: Value, updates: Valu
 @op("ResourceStridedSliceAssign", effect=True)
 def strided_slice_assign(node: Node, handle: Value, begins: Value, ends: Value, strides: Value, part: Value) -> None:
     """A part of a variable replaced."""
-    state = State(node, handle)
+    state = UpdatedVariable(node, handle)
     found = cuts(node, state.value.shape, begins, ends, strides)
-    state.set(replaced_part(node, state.value, found, node.tensor(part)))
+    state.set(replaced_part(state.value, found, node.tensor(part)))

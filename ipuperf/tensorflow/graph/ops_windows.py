@@ -14,7 +14,7 @@ from ipuperf.functions.arranging import cut, joined, padded
 from ipuperf.ir import FLOAT32, Op, Tensor
 from ipuperf.ops import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad, Resize, ResizeGrad
 
-from .layouts import Layout, layout_of, options_of
+from .layouts import ImageLayout, layout_of, options_of
 from .node import Node
 from .table import Family
 from .values import Value
@@ -27,7 +27,7 @@ def _axes(node: Node) -> int:
     return 3 if "3D" in node.op.type else 2
 
 
-def _attributes(node: Node, layout: Layout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
+def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
         raise node.error(f"ksize={list(ksize)}; batch and channels allow only 1")
@@ -35,30 +35,30 @@ def _attributes(node: Node, layout: Layout, size: Sequence[int], ksize: Sequence
     return {"kernel_size": kernel, **asdict(options_of(node, layout, size, kernel))}
 
 
-@op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
-def pool(node: Node, value: Value) -> Tensor:
+@op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D", arranged=True)
+def pool(node: Node, value: Value) -> Value:
     """The largest element, or the mean, of each window."""
     layout = layout_of(node, _axes(node))
-    x = layout.inner(node.tensor(value))
+    x = layout.inner(node, 0, value)
     op_class: type[Op] = MaxPool if node.op.type.startswith("Max") else AveragePool
     return layout.outer(make(op_class, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
 
-@op("MaxPoolGrad", "MaxPool3DGrad")
-def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Tensor:
+@op("MaxPoolGrad", "MaxPool3DGrad", arranged=True)
+def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value:
     """The gradient of each window goes to its first largest element."""
     layout = layout_of(node, _axes(node))
-    x, y, dy = (layout.inner(node.tensor(v)) for v in (value, pooled, grad))
+    x, y, dy = (layout.inner(node, i, v) for i, v in enumerate((value, pooled, grad)))
     return layout.outer(make(MaxPoolGrad, dy, y, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
 
-@op("AvgPoolGrad", "AvgPool3DGrad")
-def average_pool_grad(node: Node, shape: Value, grad: Value) -> Tensor:
+@op("AvgPoolGrad", "AvgPool3DGrad", arranged=True)
+def average_pool_grad(node: Node, shape: Value, grad: Value) -> Value:
     """The gradient of each window goes to its elements in equal shares."""
     layout = layout_of(node, _axes(node))
     size = layout.spatial(node.integers(shape, "the shape"))
     attributes = _attributes(node, layout, size, node.attr("ksize"))
-    return layout.outer(make(AveragePoolGrad, layout.inner(node.tensor(grad)), input_size=size, **attributes))
+    return layout.outer(make(AveragePoolGrad, layout.inner(node, 1, grad), input_size=size, **attributes))
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def resize(node: Node, value: Value, size: Value) -> Tensor:
 
 
 @op("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
-def resize_grad(node: Node, grad: Value, original: Value) -> Tensor:
+def resize_grad(node: Node, grad: Value, _original: Value) -> Tensor:
     """Every element that was read gets its share of the gradient."""
     return make(ResizeGrad, node.tensor(grad), shape=node.shape(), **_interpolation(node))
 
@@ -112,7 +112,7 @@ def lrn(node: Node, value: Value) -> Tensor:
 
 
 @op("LRNGrad")
-def lrn_grad(node: Node, grad: Value, value: Value, result: Value) -> Tensor:
+def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
     """The gradient of :func:`lrn`."""
     dy, x = node.tensor(grad), node.tensor(value)
     radius, alpha, beta = node.attr("depth_radius"), node.attr("alpha"), node.attr("beta")

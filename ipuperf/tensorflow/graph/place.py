@@ -45,6 +45,10 @@ class Place(Builder):
         """The variable's tensor, for an op that changes it where it is; None where values are pure."""
         raise NotImplementedError
 
+    def next_element(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> Sequence[Tensor]:
+        """The next element of an iterator of the host."""
+        raise NotImplementedError("an iterator of a data set feeds a program's main graph and its loops only")
+
     def seed(self) -> Tensor:
         """A random seed (``uint32``, shape (2,)) that is another one in each execution and on each replica."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from .needed import Effects
+from .needed import SideEffects
 
 #: Ops whose result is their operand itself.
 PASSED_ON = frozenset(
@@ -15,7 +15,7 @@ PASSED_ON = frozenset(
 
 
 def reads_to_copy(
-    operations: Sequence[tf.Operation], outputs: Sequence[tf.Tensor], effects: Effects, *, called: bool
+    operations: Sequence[tf.Operation], outputs: Sequence[tf.Tensor], effects: SideEffects, *, called: bool
 ) -> set[int]:
     """Identities of those ops of ``operations`` (in order) that read a variable and whose value is used after a later
     op may have changed the variable: also after the graph, if it is ``called`` by another one."""

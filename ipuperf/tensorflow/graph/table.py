@@ -16,6 +16,7 @@ class Family(dict[str, Handler]):
     Attributes:
         title: its heading in the generated table.
         effects: types of ops that are imported for what they do, also where nothing uses their outputs.
+        arranged: types of ops that take and give :class:`.arranged.Arranged` values.
         unfolded: types of ops whose value does not follow from their operands, besides those with effects.
     """
 
@@ -24,8 +25,11 @@ class Family(dict[str, Handler]):
         self.title = title
         self.effects: set[str] = set()
         self.unfolded: set[str] = set()
+        self.arranged: set[str] = set()
 
-    def op(self, *types: str, effect: bool = False, folds: bool = True) -> Callable[[HandlerT], HandlerT]:
+    def op(
+        self, *types: str, effect: bool = False, folds: bool = True, arranged: bool = False
+    ) -> Callable[[HandlerT], HandlerT]:
         """Declare what imports the ops of these types."""
 
         def declare(handler: HandlerT) -> HandlerT:
@@ -33,6 +37,8 @@ class Family(dict[str, Handler]):
                 self[name] = handler
                 if effect:
                     self.effects.add(name)
+                if arranged:
+                    self.arranged.add(name)
                 if not folds:
                     self.unfolded.add(name)
             return handler
@@ -47,6 +53,7 @@ class Operations:
         self.families = families
         self._handlers = {name: handler for family in families for name, handler in family.items()}
         self._effects = {name for family in families for name in family.effects}
+        self._arranged = {name for family in families for name in family.arranged}
         self._unfolded = self._effects.union(*(family.unfolded for family in families))
 
     def __getitem__(self, op_type: str) -> Handler | None:
@@ -58,6 +65,10 @@ class Operations:
     def has_effect(self, op_type: str) -> bool:
         """Whether an op of this type is imported for what it does."""
         return op_type in self._effects
+
+    def takes_arranged(self, op_type: str) -> bool:
+        """Whether an op of this type takes tensors in another order of axes than TensorFlow's."""
+        return op_type in self._arranged
 
     def folds(self, op_type: str) -> bool:
         """Whether the host may compute an op of this type where its operands are known."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf2
 
-from ipuperf.runtime.settings import current_settings
+from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.state import isolated
@@ -169,7 +169,7 @@ def _optimiser(program: Program) -> Callable[..., Any]:
 def _by_tensorflow(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[np.ndarray, Weights, Any]:
     """Losses in the order of the feed, weights, the executable."""
     weights = _weights(program)
-    with isolated(), tf2.Graph().as_default(), tf.Session() as session:
+    with isolated(), use_settings(RunSettings()) as settings, tf2.Graph().as_default(), tf.Session() as session:
         config = ipu.config.IPUConfig()
         config.auto_select_ipus = (2 if len(weights) == 2 else 4) * program.replicas
         config.allow_recompute = program.recompute
@@ -201,7 +201,7 @@ def _by_tensorflow(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[np
         losses = session.run(results.dequeue())
         found = {v.op.name: session.run(v) for v in tf.trainable_variables()}
     trained = [[found[f"{n}{i}"] for n in "wbs"] for i in range(len(weights))]
-    return np.asarray(losses), trained, current_settings().executables[-1]
+    return np.asarray(losses), trained, settings.executables[-1]
 
 
 def _by_numpy(program: Program, xs: np.ndarray, ys: np.ndarray) -> tuple[list[float], Weights]:

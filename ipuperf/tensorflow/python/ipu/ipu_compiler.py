@@ -9,9 +9,9 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from ...hosting import Host
+from ...hosting import ProgramHost
 from ...program import TracedProgram
-from ...tracer import Traced, trace
+from ...tracer import TracedFunction, trace
 from .scopes import ordinal_of
 
 
@@ -44,7 +44,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if not tf.executing_eagerly():
         place = tf.no_op(name="ipu_place").device
         program.device = ordinal_of(place) if "IPU" in place.upper() else program.device
-    host = Host(program)
+    host = ProgramHost(program)
     flat = tf.nest.flatten(arguments)
     if tf.executing_eagerly():
         return _packed(traced, host.run(flat), None)
@@ -52,7 +52,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     return _packed(traced, results, done)
 
 
-def _packed(traced: Traced, results: list[tf.Tensor], done: tf.Operation | None) -> Any:
+def _packed(traced: TracedFunction, results: list[tf.Tensor], done: tf.Operation | None) -> Any:
     """The results in the form that ``xla.compile`` documents."""
     structure = traced.structure
     if not results:

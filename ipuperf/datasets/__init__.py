@@ -1,4 +1,5 @@
-"""Room ``datasets``: IDX files, MNIST, scikit-learn's digits, and a stand-in for torchvision where it is not installed.
+"""Room ``datasets``: IDX files, MNIST, scikit-learn's digits, a stand-in for torchvision where it is not installed,
+local files for Keras.
 
 The room imports no other room of ipuperf; torch and scikit-learn are imported only when they are used.
 """

@@ -76,7 +76,7 @@ def _fetch(searched: Sequence[Path], root: str | Path | None) -> Path:
     """Download all four files into the folder that belongs to ``root``; returns that folder."""
     from ipuperf.datasets.download import download_files
 
-    given = _given()
+    given = data_folder()
     if root is not None:
         folder = Path(root).expanduser() / "MNIST" / "raw"
     elif given is not None:
@@ -100,7 +100,7 @@ def _advice(searched: Sequence[Path]) -> str:
     )
 
 
-def _given() -> Path | None:
+def data_folder() -> Path | None:
     """The folder that the environment names. To pass over one that is not there would be to use other data unasked."""
     given = os.environ.get(ENVIRONMENT_VARIABLE)
     if not given:
@@ -113,7 +113,7 @@ def _given() -> Path | None:
 
 def _folders(extra_folders: Iterable[str | Path]) -> Iterator[Path]:
     """Every folder to look into, in order."""
-    given = _given()
+    given = data_folder()
     if given is not None:
         yield given / "mnist"
         yield given

@@ -227,7 +227,9 @@ def _file_of(frame: TracebackType) -> str:
 
 @contextmanager
 def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterator[None]:
-    """Front ends and torchvision stand-in in place; afterwards those that were not there before are gone."""
+    """Front ends, torchvision stand-in and local files for Keras in place; afterwards those that were not there before
+    are gone."""
+    from ipuperf.datasets.keras_files import serve_keras, unserve_keras
     from ipuperf.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
     wanted = names if isinstance(names, Mapping) else tuple(names)
@@ -236,7 +238,12 @@ def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterat
     install(wanted, force=force)
     try:
         install_standin()
-        yield
+        served = serve_keras()
+        try:
+            yield
+        finally:
+            if served:
+                unserve_keras()
     finally:
         if not standin_before:
             uninstall_standin()

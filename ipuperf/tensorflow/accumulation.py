@@ -197,7 +197,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             automatic=True,
         )
         check_types(update, self._opt.get_name())
-        meaning = _Accumulate(self, update, [v.op.name if not tf.executing_eagerly() else v.name for v in variables])
+        meaning = _Accumulate(self, update, [v.name.rpartition(":")[0] or v.name for v in variables])
         meaning.reduced = all(reduces(g) for g, _ in pairs)
         marker(self._name, meaning, [*(g for g, _ in pairs), *update.captured], [])
         return ops.get_default_graph().get_operations()[-1]

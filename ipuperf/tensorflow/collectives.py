@@ -11,8 +11,9 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf import ops as _k
 from ipuperf.functions import make
+from ipuperf.ir import CONTEXT
 
-from .graph import Importer, Value, marker, tensor_of
+from .graph import Importer, Resource, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,40 @@ def all_reduce(x: Any, kind: str, name: str | None = None) -> tf.Tensor:
 
     meaning, spec = AllReduce(kind), tf.TensorSpec(tensor.shape, tensor.dtype)
     return marker(name or f"cross_replica_{kind}", meaning, [tensor], [spec], effect=False, gradient=gradient)[0]
+
+
+class _MeanAtEnd:
+    """Variables, its inputs, that become their means over the replicas at the end of the program."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Have it written when everything else is."""
+        frame = cast("Frame", importer.place)
+        resources = [value for value in inputs if isinstance(value, Resource)]
+        frame.program.deferred.append(lambda: self._write(frame, resources))
+        return []
+
+    def changed(self) -> list[int]:
+        """Inputs that are variables which it changes: all."""
+        return list(range(self._count))
+
+    def _write(self, frame: Frame, resources: Sequence[Resource]) -> None:
+        from .tracing import use_frame
+
+        with use_frame(frame):
+            for resource in resources:
+                tensor, group = frame.read(resource), frame.program.ir.grouping()
+                with CONTEXT.on_ipu(frame.program.variable(resource).ipu or 0):
+                    mean = make(_k.ReplicatedAllReduce, tensor, name="reduced", op="mean", group=group)
+                frame.assign(resource, mean)
+
+
+def mean_at_end(variables: Sequence[Any]) -> None:
+    """Give ``variables`` their means over the replicas after everything else that the program does."""
+    if variables:
+        marker("mean_at_end", _MeanAtEnd(len(variables)), [variable.handle for variable in variables], [])
 
 
 def reduces(tensor: tf.Tensor, seen: dict[int, bool] | None = None) -> bool:

@@ -187,6 +187,20 @@ class IPUInfeedQueue(Feed):
         with self._lock, context.eager_mode(), tf.device("/CPU:0"):
             self._iterator, self._taken = iter(dataset), 0
 
+    def replace_dataset(self, dataset: tf.data.Dataset) -> None:
+        """Feed another dataset from its first element on, to the programs that were made with this queue (not upstream).
+
+        Raises:
+            ValueError: its elements have another structure, other shapes or types.
+        """
+        if dataset.element_spec != self._structure:
+            raise ValueError(
+                f"IPUInfeedQueue: the new dataset's elements are {dataset.element_spec}, those of the queue are "
+                f"{self._structure}"
+            )
+        self._dataset = dataset
+        self._start(dataset)
+
     @property
     def deleter(self) -> tf.Operation | None:
         """Forgets the place in the dataset: now in eager mode, otherwise an operation for a session."""

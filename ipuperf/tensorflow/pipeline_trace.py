@@ -154,12 +154,13 @@ def _sent(
         structure: Any = optimizer.loss
     else:
         if asked.outfeed_mask is not None:
-            if len(asked.outfeed_mask) != len(tensors):
+            mask = _flat_mask(asked.outfeed_mask, last)
+            if len(mask) != len(tensors):
                 raise ValueError(
                     f"The last computational stage has {len(tensors)} outputs, but the `outfeed_mask` has elements "
-                    f"{len(asked.outfeed_mask)} - these need to match in size."
+                    f"{len(mask)} - these need to match in size."
                 )
-            tensors = [t for t, masked in zip(tensors, asked.outfeed_mask) if not masked]
+            tensors = [t for t, masked in zip(tensors, mask) if not masked]
         if not tensors:
             return []
         if asked.outfeed_queue is None:
@@ -173,6 +174,14 @@ def _sent(
     if asked.outfeed_queue is None:
         return []
     return asked.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(asked, t), structure))
+
+
+def _flat_mask(mask: Sequence[bool], last: Sequence[TracedStage]) -> list[bool]:
+    """An element for each tensor of a mask that has one for each output of the stage, which may be nested."""
+    outputs = last[0].traced.structure if len(last) == 1 else None
+    if not isinstance(outputs, (list, tuple)) or len(outputs) != len(mask):
+        return list(mask)
+    return [masked for masked, output in zip(mask, outputs) for _ in tf.nest.flatten(output)]
 
 
 def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,8 @@ import ipuperf
 
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
 UPSTREAM = set(
-    """Adam Attribute Block Call CommGroupType Constant DataLoader DeviceConnectionType Graph Ir Liveness
+    """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType Dropout
+    Embedding Graph GroupNormalization IpuOptimizer Ir Liveness PipelineStage
     MeanReductionStrategy Module Options Phase Program RemoteBuffer ReplicaGrouping Run Stream
     Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )

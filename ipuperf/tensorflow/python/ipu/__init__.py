@@ -121,3 +121,12 @@ __all__ = [
     "vertex_edsl",
     "within_replica_ops",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """``keras``, imported on first use, as it imports Keras."""
+    if name != "keras":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ipuperf.tensorflow import keras
+
+    return keras

@@ -1,0 +1,5 @@
+"""``ipu_tensorflow_addons.keras``."""
+
+from . import layers, optimizers
+
+__all__ = ["layers", "optimizers"]

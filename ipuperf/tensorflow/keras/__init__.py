@@ -1,0 +1,36 @@
+"""Keras on the simulated IPU: ``tf.keras.ipu`` and ``tensorflow.python.ipu.keras``.
+
+Models of Keras (``tf_keras``, Keras of TensorFlow 2) that are made inside ``IPUStrategy.scope()`` run on the IPU: see
+:mod:`.attaching`.
+"""
+
+from . import extensions, layers, losses, optimizers
+from .assignments import (
+    FunctionalLayerPipelineStageAssignment,
+    FunctionalNestedModelPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    NestedModelPipelineStageAssignment,
+    SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
+)
+from .attaching import attach, detach
+from .optimizers import ALSOptimizer, ALSOptimizerGradientAccumulationWrapper
+from .stage_scope import PipelineStage
+
+__all__ = [
+    "ALSOptimizer",
+    "ALSOptimizerGradientAccumulationWrapper",
+    "FunctionalLayerPipelineStageAssignment",
+    "FunctionalNestedModelPipelineStageAssignment",
+    "ModelLayerPipelineStageAssignment",
+    "NestedModelPipelineStageAssignment",
+    "PipelineStage",
+    "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
+    "attach",
+    "detach",
+    "extensions",
+    "layers",
+    "losses",
+    "optimizers",
+]

@@ -1,0 +1,42 @@
+"""Layers that mark their inputs: checkpoints of recomputation, values that are equal on all replicas.
+
+Upstream: ``ipu_tensorflow_addons: keras/layers/{recomputation,assume_equal_across_replicas}.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tf_keras
+
+
+class RecomputationCheckpoint(tf_keras.layers.Layer):
+    """Tensors that are kept for the backward pass where a pipeline stage computes the others again."""
+
+    def call(self, inputs: Any) -> Any:
+        """``inputs``."""
+        from ...python.ipu import pipelining_ops
+
+        return pipelining_ops.recomputation_checkpoint(inputs, name=self.name)
+
+
+class AssumeEqualAcrossReplicas(tf_keras.layers.Layer):
+    """Values that are the same on all replicas.
+
+    Args:
+        inplace: whether the tensors are marked without a copy.
+    """
+
+    def __init__(self, inplace: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inplace = inplace
+
+    def call(self, inputs: Any) -> Any:
+        """``inputs``."""
+        from ...python.ipu.ops import cross_replica_ops
+
+        return cross_replica_ops.assume_equal_across_replicas(inputs, self.inplace)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the layer."""
+        return {**super().get_config(), "inplace": self.inplace}

@@ -1,0 +1,284 @@
+"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences with the products of the inputs done at once for all time steps.
+
+Upstream: ``ipu_tensorflow_addons: keras/layers/rnn.py``. Weights are laid out as in Keras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from tf_keras import initializers
+
+from ...effects import EFFECTS
+
+_ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
+_RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
+_NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
+_REFUSED = (
+    "use_bias",
+    "kernel_regularizer",
+    "recurrent_regularizer",
+    "bias_regularizer",
+    "activity_regularizer",
+    "kernel_constraint",
+    "recurrent_constraint",
+    "bias_constraint",
+    "recurrent_dropout",
+    "implementation",
+    "go_backwards",
+    "unroll",
+)
+
+
+class _Recurrent(tf_keras.layers.Layer):
+    """What both layers have in common.
+
+    Args:
+        units: elements of the state.
+        activation, recurrent_activation: names of activations.
+        kernel_initializer, recurrent_initializer, bias_initializer: of the weights.
+        dropout: rate at which elements of the inputs are dropped in training, the same ones in all time steps.
+        dropout_seed: two numbers of 32 bits.
+        return_sequences: the result is that of each time step, not of the last one.
+        return_state: the last state is a result too.
+        stateful: the last state is the first one of the next batch.
+        time_major: inputs and results are ``[time, batch, ...]``, not ``[batch, time, ...]``.
+        seed: of the default initializers.
+        partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd: without effect.
+
+    Raises:
+        ValueError: an activation or another argument of Keras' layer that the IPU's does not take.
+    """
+
+    gates = 0
+    states_count = 0
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        dropout: float = 0.0,
+        dropout_seed: Any = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        stateful: bool = False,
+        partials_dtype: Any = "float32",
+        seed: int | None = None,
+        time_major: bool = False,
+        available_memory_proportion_fwd: float | None = None,
+        available_memory_proportion_bwd: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._refuse(kwargs)
+        super().__init__(**{name: value for name, value in kwargs.items() if name not in _REFUSED})
+        EFFECTS.given("ipu.keras.layers.LSTM(partials_dtype)", tf.as_dtype(partials_dtype).name)
+        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_fwd)", available_memory_proportion_fwd)
+        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_bwd)", available_memory_proportion_bwd)
+        self.units = units
+        self.activation = self._activation(activation, _ACTIVATIONS, "an activation")
+        self.recurrent_activation = self._activation(
+            recurrent_activation, _RECURRENT_ACTIVATIONS, "a recurrent activation"
+        )
+        self.kernel_initializer = initializers.get(kernel_initializer)
+        self.recurrent_initializer = initializers.get(recurrent_initializer)
+        self.bias_initializer = initializers.get(bias_initializer)
+        self.dropout, self.dropout_seed, self.seed = dropout, dropout_seed, seed
+        self.return_sequences, self.return_state = return_sequences, return_state
+        self.stateful, self.time_major = stateful, time_major
+
+    def _refuse(self, given: dict[str, Any]) -> None:
+        for name in _REFUSED:
+            value = given.get(name)
+            neutral = _NEUTRAL.get(name, (None, False))
+            if name in given and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
+                raise ValueError(
+                    f"IPU custom {type(self).__name__} layer does not support {name} = {value!r}; use "
+                    f"tf.keras.layers.{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
+                )
+
+    def _activation(self, given: Any, allowed: tuple[str, ...], what: str) -> Callable[[Any], Any]:
+        name = given if isinstance(given, str) else getattr(given, "__name__", str(given))
+        if name not in allowed:
+            raise ValueError(
+                f"IPU custom RNN layer does not support '{name}' as {what}. Acceptable value are "
+                + ",".join(f'"{one}"' for one in allowed)
+            )
+        return tf_keras.activations.get(name)
+
+    def build(self, input_shape: Any) -> None:
+        """Make kernel ``[inputs, gates * units]``, recurrent kernel ``[units, gates * units]`` and biases."""
+        if len(input_shape) != 3:
+            raise ValueError(f"Expecting input_shape with 3 dims, got {len(input_shape)}")
+        size = self.gates * self.units
+        self.kernel = self.add_weight(
+            "kernel", shape=[input_shape[-1], size], initializer=self._seeded(self.kernel_initializer)
+        )
+        self.recurrent_kernel = self.add_weight(
+            "recurrent_kernel", shape=[self.units, size], initializer=self._seeded(self.recurrent_initializer)
+        )
+        self.biases = self._biases(size)
+        if self.stateful:
+            batch = input_shape[1 if self.time_major else 0]
+            self.states = [
+                self.add_weight(f"state_{i}", shape=[batch, self.units], initializer="zeros", trainable=False)
+                for i in range(self.states_count)
+            ]
+        super().build(input_shape)
+
+    def _seeded(self, initializer: Any) -> Any:
+        if self.seed is None or not hasattr(initializer, "seed"):
+            return initializer
+        return type(initializer).from_config({**initializer.get_config(), "seed": self.seed})
+
+    def _biases(self, size: int) -> Any:
+        return self.add_weight("biases", shape=[size], initializer=self.bias_initializer)
+
+    def call(self, inputs: Any, training: Any = None, initial_state: Any = None) -> Any:
+        """The layer's results."""
+        x = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
+        if x.shape[0] is None:
+            raise ValueError(
+                f"Layer {self.name} needs a known number of time steps, its input has shape {inputs.shape}"
+            )
+        if training and self.dropout > 0:
+            x = self._drop(x)
+        states = self._first(x, initial_state)
+        rows = []
+        for inputs_of_step in tf.unstack(self._products(x)):
+            states = self._step(inputs_of_step, states)
+            rows.append(states[0])
+        if self.stateful:
+            for variable, value in zip(self.states, states):
+                variable.assign(value)
+        result = tf.stack(rows, axis=0 if self.time_major else 1) if self.return_sequences else rows[-1]
+        return (result, *states) if self.return_state else result
+
+    def _drop(self, x: Any) -> Any:
+        from ...python.ipu.ops import rand_ops
+
+        shape = [1, *x.shape[1:]]
+        name = f"{self.name}_dropout"
+        return rand_ops.dropout(x, seed=self.dropout_seed, rate=self.dropout, noise_shape=shape, name=name)
+
+    def _first(self, x: Any, initial_state: Any) -> list[Any]:
+        if initial_state is not None:
+            given = initial_state if isinstance(initial_state, (list, tuple)) else [initial_state]
+            return [tf.convert_to_tensor(state) for state in given]
+        if self.stateful:
+            return [tf.convert_to_tensor(state) for state in self.states]
+        batch = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        return [tf.zeros([batch, self.units], x.dtype)] * self.states_count
+
+    def _products(self, x: Any) -> Any:
+        """``x @ kernel + biases`` ``[time, batch, gates * units]`` of all time steps."""
+        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + self.biases
+        return tf.reshape(flat, [x.shape[0], -1, self.gates * self.units])
+
+    def _step(self, products: Any, states: list[Any]) -> list[Any]:
+        """States after a time step, the result first."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the layer."""
+        own = {
+            "units": self.units,
+            "activation": self.activation.__name__,
+            "recurrent_activation": self.recurrent_activation.__name__,
+            "kernel_initializer": initializers.serialize(self.kernel_initializer),
+            "recurrent_initializer": initializers.serialize(self.recurrent_initializer),
+            "bias_initializer": initializers.serialize(self.bias_initializer),
+            "dropout": self.dropout,
+            "dropout_seed": self.dropout_seed,
+            "return_sequences": self.return_sequences,
+            "return_state": self.return_state,
+            "stateful": self.stateful,
+            "seed": self.seed,
+            "time_major": self.time_major,
+        }
+        return {**super().get_config(), **own}
+
+
+class PopnnLSTM(_Recurrent):
+    """Long short-term memory; gates input, forget, cell, output. ``unit_forget_bias``: the forget gate's bias starts
+    at 1.
+
+    See the base class for the arguments.
+    """
+
+    gates, states_count = 4, 2
+
+    def __init__(self, units: int, *args: Any, unit_forget_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(units, *args, **kwargs)
+        self.unit_forget_bias = unit_forget_bias
+
+    def _biases(self, size: int) -> Any:
+        def initialise(shape: Any, *args: Any, **kwargs: Any) -> Any:
+            start = self.bias_initializer([self.units], *args, **kwargs)
+            rest = self.bias_initializer([2 * self.units], *args, **kwargs)
+            return tf.concat([start, tf.ones([self.units], start.dtype), rest], 0)
+
+        return self.add_weight(
+            "biases", shape=[size], initializer=initialise if self.unit_forget_bias else self.bias_initializer
+        )
+
+    def _step(self, products: Any, states: list[Any]) -> list[Any]:
+        h, c = states
+        i, f, g, o = tf.split(products + tf.matmul(h, self.recurrent_kernel), 4, axis=1)
+        c = self.recurrent_activation(f) * c + self.recurrent_activation(i) * self.activation(g)
+        return [self.recurrent_activation(o) * self.activation(c), c]
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the layer."""
+        return {**super().get_config(), "unit_forget_bias": self.unit_forget_bias}
+
+
+class PopnnGRU(_Recurrent):
+    """Gated recurrent unit; gates update, reset, candidate. ``reset_after``: the reset gate is applied after the
+    product.
+
+    See the base class for the arguments. Biases are ``[3 * units]``, or ``[2, 3 * units]`` (inputs, state) with
+    ``reset_after``.
+    """
+
+    gates, states_count = 3, 1
+
+    def __init__(self, units: int, *args: Any, reset_after: bool = True, **kwargs: Any) -> None:
+        super().__init__(units, *args, **kwargs)
+        self.reset_after = reset_after
+
+    def _biases(self, size: int) -> Any:
+        shape = [2, size] if self.reset_after else [size]
+        return self.add_weight("biases", shape=shape, initializer=self.bias_initializer)
+
+    def _products(self, x: Any) -> Any:
+        bias = self.biases[0] if self.reset_after else self.biases
+        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + bias
+        return tf.reshape(flat, [x.shape[0], -1, 3 * self.units])
+
+    def _step(self, products: Any, states: list[Any]) -> list[Any]:
+        (h,) = states
+        x_z, x_r, x_h = tf.split(products, 3, axis=1)
+        if self.reset_after:
+            h_z, h_r, h_h = tf.split(tf.matmul(h, self.recurrent_kernel) + self.biases[1], 3, axis=1)
+            z, r = self.recurrent_activation(x_z + h_z), self.recurrent_activation(x_r + h_r)
+            candidate = self.activation(x_h + r * h_h)
+        else:
+            both = tf.matmul(h, self.recurrent_kernel[:, : 2 * self.units])
+            h_z, h_r = tf.split(both, 2, axis=1)
+            z, r = self.recurrent_activation(x_z + h_z), self.recurrent_activation(x_r + h_r)
+            candidate = self.activation(x_h + tf.matmul(r * h, self.recurrent_kernel[:, 2 * self.units :]))
+        return [z * h + (1 - z) * candidate]
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the layer."""
+        return {**super().get_config(), "reset_after": self.reset_after}
+
+
+LSTM, GRU = PopnnLSTM, PopnnGRU

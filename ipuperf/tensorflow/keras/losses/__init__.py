@@ -1,0 +1,5 @@
+"""``tensorflow.python.ipu.keras.losses``."""
+
+from ..layers import CTCLoss
+
+__all__ = ["CTCLoss"]

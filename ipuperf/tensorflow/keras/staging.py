@@ -1,0 +1,264 @@
+"""``get_``, ``set_``, ``reset_pipeline_stage_assignment`` and the summary: which kinds of assignments a model takes,
+and what is checked.
+
+Upstream: ``keras: keras/ipu/extensions/{functional,model,sequential}_extensions.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .assignments import (
+    FunctionalLayerPipelineStageAssignment,
+    FunctionalNestedModelPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    NestedModelPipelineStageAssignment,
+    SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
+)
+from .graphs import graph_of, has_graph, is_functional, is_sequential
+from .layout import graph_nodes, is_model, lay_out
+from .stage_scope import stage_of
+
+_KINDS = {
+    "functional": (FunctionalLayerPipelineStageAssignment, FunctionalNestedModelPipelineStageAssignment),
+    "sequential": (SequentialLayerPipelineStageAssignment, SequentialNestedModelPipelineStageAssignment),
+    "model": (ModelLayerPipelineStageAssignment, NestedModelPipelineStageAssignment),
+}
+
+
+def kind(model: Any) -> str:
+    """What a model is to its assignments."""
+    return "functional" if is_functional(model) else "sequential" if is_sequential(model) else "model"
+
+
+def unassigned(model: Any) -> list[Any]:
+    """An assignment without a stage for each call of a layer, in order. RuntimeError: the model is not built."""
+    return _assignments(model, lambda node: None)
+
+
+def find_scoped(model: Any) -> list[Any]:
+    """The stages that ``PipelineStage`` blocks gave; empty: they gave none.
+
+    Raises:
+        ValueError: they gave stages to some layers only.
+    """
+    assignments = _assignments(model, stage_of)
+    leaves = list(flat(assignments))
+    if all(one.pipeline_stage is None for one in leaves):
+        return []
+    for one in leaves:
+        if one.pipeline_stage is None:
+            raise ValueError(
+                "All layers of a pipelined model must have an associated pipeline stage. However, "
+                f"{one.layer.name} has not been assigned to one. Pipeline stages can be assigned when a layer is "
+                "constructed, or each time a layer is called. Different pipeline stages can assigned to each call."
+            )
+    lay_out(graph_of(model), assignments)
+    return assignments
+
+
+def flat(assignments: Sequence[Any]) -> Iterator[Any]:
+    """The assignments of layers, those in inner models included."""
+    for one in assignments:
+        if one.is_nested_model:
+            yield from flat(one.pipeline_stage_assignments)
+        else:
+            yield one
+
+
+def checked(model: Any, given: Any) -> list[Any]:
+    """The argument of ``set_pipeline_stage_assignment``, checked for ``model``.
+
+    Raises:
+        ValueError: it is no valid assignment.
+    """
+    if not isinstance(given, list):
+        raise ValueError("`pipeline_stage_assignment` needs to be a list")
+    return _checked_sequential(model, given) if is_sequential(model) else _checked_graph(model, given)
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def _assignments(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
+    layer_kind, model_kind = _KINDS[kind(model)]
+    if is_sequential(model):
+        return [
+            model_kind(layer, _inner(layer, stage)) if is_model(layer) and has_graph(layer) else layer_kind(layer)
+            for layer in model.layers
+        ]
+    made = []
+    for node in graph_nodes(graph_of(model)):
+        layer, index = node.layer, node.layer._inbound_nodes.index(node)
+        if is_model(layer) and has_graph(layer) and stage(node) is None:
+            made.append(model_kind(layer, index, _inner(layer, stage)))
+        else:
+            made.append(layer_kind(layer, index, stage(node)))
+    return made
+
+
+def _inner(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
+    """Assignments of a model that is a layer: its own ones are the default."""
+    from .extension import extension, on_ipu
+
+    own = extension(model).assignments if on_ipu(model) else []
+    if not own:
+        return _assignments(model, stage)
+    return _copied(own)
+
+
+def _copied(assignments: Sequence[Any]) -> list[Any]:
+    copies = []
+    for one in assignments:
+        index = [one.node_index] if hasattr(one, "node_index") else []
+        if one.is_nested_model:
+            copies.append(type(one)(one.nested_model, *index, _copied(one.pipeline_stage_assignments)))
+        else:
+            copies.append(type(one)(one.layer, *index, one.pipeline_stage))
+    return copies
+
+
+def _checked_graph(model: Any, given: list[Any]) -> list[Any]:
+    nodes = graph_nodes(graph_of(model))
+    kinds = _KINDS[kind(model)]
+    if len(given) != len(nodes):
+        raise ValueError(
+            f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the total number of "
+            f"invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a model needs "
+            "to be assigned to a pipeline stage (excluding input layers)."
+        )
+    _check_kinds(given, kinds, f"`{kinds[0].__name__}`")
+    for one in flat(given):
+        if one.pipeline_stage is None:
+            index = f" with node index {one.node_index}" if hasattr(one, "node_index") else ""
+            raise ValueError(f"Layer {one.layer.name}{index} has not been assigned a pipeline stage.")
+    ordered = _in_order(nodes, given)
+    lay_out(graph_of(model), ordered)
+    return ordered
+
+
+def _check_kinds(given: Sequence[Any], kinds: tuple[type, ...], named: str) -> None:
+    if not all(isinstance(one, kinds) for one in given):
+        raise ValueError(f"All elements of `pipeline_stage_assignment` need to be instances of {named}.")
+
+
+def _in_order(nodes: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """One assignment for each node; they may come in any order."""
+    by_node: dict[int, Any] = {}
+    for one in given:
+        layer = one.nested_model if one.is_nested_model else one.layer
+        calls = layer._inbound_nodes
+        if not 0 <= one.node_index < len(calls):
+            raise ValueError(
+                f"Layer {layer.name} has {len(calls)} invocation(s) in the graph, but `pipeline_stage_assignment` "
+                f"contains an assignment for node_index {one.node_index}."
+            )
+        if id(calls[one.node_index]) in by_node:
+            raise ValueError(
+                f"Duplicate assignment for layer {layer.name} with node index {one.node_index}. Each layer invocation "
+                "can only be assigned to a single pipeline stage."
+            )
+        by_node[id(calls[one.node_index])] = one
+    for node in nodes:
+        if id(node) not in by_node:
+            raise ValueError(
+                f"`pipeline_stage_assignment` has no assignment for layer {node.layer.name} with node index "
+                f"{node.layer._inbound_nodes.index(node)}; it has one for a layer that is not called in the model."
+            )
+    return [by_node[id(node)] for node in nodes]
+
+
+# -- lists of layers ---------------------------------------------------------------------------------------------------
+
+
+def _checked_sequential(model: Any, given: list[Any]) -> list[Any]:
+    layers = model.layers
+    if len(given) != len(layers):
+        raise ValueError(
+            f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the number of layers "
+            f"in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned to a "
+            "pipeline stage."
+        )
+    if all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+        given = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in zip(layers, given)]
+    _check_kinds(given, _KINDS["sequential"], "either `int` or `SequentialLayerPipelineStageAssignment`")
+    for i, (one, layer) in enumerate(zip(given, layers)):
+        assigned = one.nested_model if one.is_nested_model else one.layer
+        if assigned is not layer:
+            raise ValueError(
+                f"The provided assignment at index {i} `pipeline_stage_assignment` is for layer {assigned.name}, but "
+                f"the "
+                f"layer in the Sequential model at index {i} is {layer.name}."
+            )
+    _check_sequence(list(flat(given)))
+    return given
+
+
+def _check_sequence(assignments: Sequence[Any]) -> None:
+    previous = 0
+    for i, one in enumerate(assignments):
+        stage, name = one.pipeline_stage, one.layer.name
+        if stage is None:
+            raise ValueError(f"Layer {name} has not been assigned a pipeline stage.")
+        if i == 0 and stage != 0:
+            raise ValueError(
+                "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
+                f"however it was assigned to {stage}."
+            )
+        if stage not in (previous, previous + 1):
+            raise ValueError(
+                f"Layer {name} has been assigned to pipeline stage {stage}, however the previous layer in the "
+                f"Sequential "
+                f"model was assigned to pipeline stage {previous}. A layer in a Sequential model can only be assigned "
+                f"to "
+                "the same pipeline stage as the previous layer or to the next pipeline stage."
+            )
+        previous = stage
+
+
+# -- summary -----------------------------------------------------------------------------------------------------------
+
+
+def print_summary(model: Any, assignments: Sequence[Any], line_length: int | None, print_fn: Any) -> None:
+    """Print a table of the stages of ``model``; ``line_length``: characters of a line."""
+    say = print if print_fn is None else print_fn
+    if is_sequential(model):
+        headers, columns, length = ["Layer (type)", "Pipeline Stage"], [0.5, 1.0], line_length or 60
+    else:
+        headers = ["Layer (type) (node index)", "Input Layers", "Pipeline Stage"]
+        columns, length = [0.4, 0.8, 1.0], line_length or 89
+    ends = [int(length * column) for column in columns]
+    say(f'Model: "{model.name}"')
+    say("_" * length)
+    say(_row(headers, ends))
+    say("=" * length)
+    for i, one in enumerate(assignments):
+        for fields in _fields(one, ""):
+            say(_row(fields, ends))
+        say(("=" if i == len(assignments) - 1 else "_") * length)
+
+
+def _row(fields: Sequence[str], ends: Sequence[int]) -> str:
+    """Fields cut and filled so that each ends where its column does, with a space before the next."""
+    line = ""
+    for field, end in zip(fields, ends):
+        line = (line[:-1] + " " if line else "") + field
+        line = line[:end].ljust(end)
+    return line
+
+
+def _fields(assignment: Any, indent: str) -> Iterator[list[str]]:
+    layer = assignment.nested_model if assignment.is_nested_model else assignment.layer
+    name = f"{indent}{layer.name} ({type(layer).__name__})"
+    stage = "" if assignment.is_nested_model else str(assignment.pipeline_stage)
+    if hasattr(assignment, "node_index"):
+        inputs = [one.name for one in assignment.inbound_layers]
+        yield [f"{name} ({assignment.node_index})", inputs[0] if inputs else "", stage]
+        yield from (["", one, ""] for one in inputs[1:])
+    else:
+        yield [name, stage]
+    if assignment.is_nested_model:
+        for one in assignment.pipeline_stage_assignments:
+            yield from _fields(one, indent + "  ")

@@ -1,0 +1,31 @@
+"""What Keras asks about the strategy and the configured IPUs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def is_ipu(strategy: Any) -> bool:
+    """Whether ``strategy`` is an ``IPUStrategy`` that Keras models run on."""
+    from ..python.ipu.ipu_strategy import IPUStrategyV1
+
+    return isinstance(strategy, IPUStrategyV1)
+
+
+def replicas(shards: int) -> int:
+    """How many replicas of a model over ``shards`` IPUs the configured device holds.
+
+    Raises:
+        ValueError: the device has fewer IPUs than the model needs.
+    """
+    from ..python.ipu import utils
+
+    ipus = utils.get_num_of_ipus_in_device("/device:IPU:0")
+    needed = 2 ** math.ceil(math.log2(shards))
+    if shards > ipus:
+        raise ValueError(
+            f"Current device has {ipus} IPUs attached, however the current model requires a multiple of {needed} "
+            "IPUs. Set `auto_select_ipus` of the IPUConfig, or assign fewer pipeline stages or a `device_mapping`."
+        )
+    return max(1, ipus // needed)

@@ -1,0 +1,7 @@
+"""``tensorflow.python.ipu.ipu_estimator``: estimators are gone from TensorFlow since version 2.16."""
+
+from ...keras.refused import refused
+
+IPUEstimator = refused("IPUEstimator")
+
+__all__ = ["IPUEstimator"]

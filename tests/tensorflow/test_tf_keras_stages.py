@@ -1,0 +1,279 @@
+"""Keras models in pipeline stages: the functions of the stages, executed by plain TensorFlow, equal the model's own
+call."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tf_keras")
+
+from tensorflow import keras  # noqa: E402
+
+from ipuperf.tensorflow.keras.data import Element  # noqa: E402
+from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
+from ipuperf.tensorflow.keras.stage_functions import KerasStages  # noqa: E402
+from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
+
+
+def run_stages(model, element, training=False, finish=None):
+    """The stages of ``model``, one after the other, on one ``element``; and what each hands on."""
+    structure = Element(tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), element))
+    functions = KerasStages(model, extension(model).layout(), structure, training, finish).functions()
+    handed = []
+
+    @tf.function(autograph=False)
+    def run(*tensors):
+        for function in functions:
+            tensors = function(*tensors)
+            handed.append([tuple(t.shape) for t in tf.nest.flatten(tensors)])
+            tensors = tensors if function is functions[-1] else tuple(tensors)
+        return tensors
+
+    return run(*tf.nest.flatten(element)), handed
+
+
+def data(*shape, dtype="float32"):
+    return tf.constant(np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype))
+
+
+def same(actual, expected):
+    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def stage(number):
+    return keras.ipu.PipelineStage(number)
+
+
+@pytest.fixture(autouse=True)
+def scope():
+    with ipu_strategy.IPUStrategy().scope():
+        yield
+
+
+def test_skips_and_merges_pass_each_tensor_once():
+    first, second = keras.Input((4,)), keras.Input((6,))
+    with stage(0):
+        a = keras.layers.Dense(8, activation="relu")(first)
+        b = keras.layers.Dense(8)(second)
+    with stage(1):
+        c = keras.layers.Add()([a, b])
+    with stage(2):
+        d = keras.layers.Concatenate()([c, a, a])
+        out = keras.layers.Dense(3)(d)
+    model = keras.Model([first, second], [out, c])
+    x = (data(5, 4), data(5, 6))
+    result, handed = run_stages(model, (x,))
+    same(result, model(list(x)))
+    assert handed[0] == [(5, 8), (5, 8)]
+    assert handed[1] == [(5, 8), (5, 8)]
+
+
+def test_a_shared_layer_is_called_in_two_stages_and_a_layers_stage_counts_where_its_call_has_none():
+    inputs = keras.Input((4,))
+    with stage(1):
+        shared = keras.layers.Dense(4, activation="tanh")
+    with stage(0):
+        x = shared(inputs)
+    x = shared(x)
+    model = keras.Model(inputs, x)
+    stages = [(one.layer, one.node_index, one.pipeline_stage) for one in model.get_pipeline_stage_assignment()]
+    assert stages == [(shared, 0, 0), (shared, 1, 1)]
+    x = data(3, 4)
+    same(run_stages(model, (x,))[0], model(x))
+
+
+def test_masks_pass_from_stage_to_stage():
+    inputs = keras.Input((7,), dtype="int32")
+    with stage(0):
+        x = keras.layers.Embedding(11, 5, mask_zero=True)(inputs)
+    with stage(1):
+        x = keras.layers.Dense(5)(x)
+        x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(inputs, x)
+    x = tf.constant(np.random.default_rng(0).integers(0, 4, (3, 7)), tf.int32)
+    result, handed = run_stages(model, (x,))
+    same(result, model(x))
+    assert (3, 7) in handed[0]
+
+
+def test_targets_weights_and_losses_of_layers_reach_the_last_stage():
+    inputs = keras.Input((4,))
+    with stage(0):
+        x = keras.layers.Dense(6, kernel_regularizer="l2", activity_regularizer="l1")(inputs)
+    with stage(1):
+        x = keras.layers.Dense(2, kernel_regularizer="l2")(x)
+    model = keras.Model(inputs, x)
+    seen = {}
+
+    def finish(y, predictions, weights, losses):
+        seen["weights"] = weights
+        return tf.add_n(losses), y
+
+    element = (data(3, 4), {"a": data(3, 2)})
+    (loss, y), _ = run_stages(model, element, finish=finish)
+    same(y, element[1])
+    assert seen["weights"] is None
+    model(element[0])
+    same(loss, sum(model.losses))
+
+
+def test_dictionaries_as_inputs():
+    inputs = {"b": keras.Input((3,), name="b"), "a": keras.Input((2,), name="a")}
+    with stage(0):
+        x = keras.layers.Concatenate()([inputs["a"], inputs["b"]])
+    with stage(1):
+        x = keras.layers.Dense(2)(x)
+    model = keras.Model(inputs, {"out": x})
+    x = {"a": data(4, 2), "b": data(4, 3)}
+    result, _ = run_stages(model, (x,))
+    same(result["out"], model(x)["out"])
+
+
+def test_sequential_models_have_a_number_for_each_layer():
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, "relu"), keras.layers.Dense(2)])
+    model.set_pipeline_stage_assignment([0, 0, 1])
+    x = data(3, 2, 2)
+    extension(model).build(tf.TensorSpec(x.shape, x.dtype))
+    assert extension(model).shards() == 2
+    same(run_stages(model, (x,))[0], model(x))
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = keras.layers.Dense(4), keras.layers.Dense(2)
+
+    def call(self, inputs, training=None):
+        with stage(0):
+            x = self.first(inputs)
+        with stage(1):
+            return self.second(tf.nn.relu(x) + 1.0)
+
+
+def test_subclassed_models_are_split_by_the_scopes_in_their_call():
+    model = Subclassed()
+    x = data(3, 5)
+    extension(model).build(tf.TensorSpec(x.shape, x.dtype))
+    assert extension(model).shards() == 2
+    same(run_stages(model, (x,))[0], model(x))
+
+
+def test_models_inside_models():
+    inner_input = keras.Input((6,))
+    inner = keras.Model(inner_input, keras.layers.Dense(3)(keras.layers.Dense(5, "relu")(inner_input)), name="inner")
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(2)(inner(keras.layers.Dense(6)(inputs))))
+    assignments = model.get_pipeline_stage_assignment()
+    assert [one.is_nested_model for one in assignments] == [False, True, False]
+    inside = assignments[1].pipeline_stage_assignments
+    for number, one in enumerate([assignments[0], *inside, assignments[2]]):
+        one.pipeline_stage = number
+    model.set_pipeline_stage_assignment(assignments)
+    x = data(3, 4)
+    result, handed = run_stages(model, (x,))
+    same(result, model(x))
+    assert [shapes[0] for shapes in handed] == [(3, 6), (3, 5), (3, 3), (3, 2)]
+
+
+def test_a_model_inside_one_stage_is_one_call():
+    inner = keras.Sequential([keras.layers.Dense(5, "relu"), keras.layers.Dense(3)])
+    inputs = keras.Input((4,))
+    with stage(0):
+        x = inner(inputs)
+    with stage(1):
+        x = keras.layers.Dense(2)(x)
+    model = keras.Model(inputs, x)
+    x = data(3, 4)
+    same(run_stages(model, (x,))[0], model(x))
+
+
+def functional():
+    inputs = keras.Input((4,))
+    x = keras.layers.Dense(4)(inputs)
+    return keras.Model(inputs, [keras.layers.Dense(2)(x), keras.layers.Dense(3)(x)])
+
+
+def assigned(model, stages):
+    assignments = model.get_pipeline_stage_assignment()
+    for one, number in zip(assignments, stages):
+        one.pipeline_stage = number
+    model.set_pipeline_stage_assignment(assignments)
+
+
+def test_assignments_that_are_not_allowed():
+    model = functional()
+    with pytest.raises(
+        ValueError,
+        match="Pipeline stages in the graph need to be strictly increasing, found pipeline "
+        "stages 0, 2, however the following pipeline stages are missing 1",
+    ):
+        assigned(model, [0, 2, 2])
+    with pytest.raises(ValueError, match=r"Layer dense.* in pipeline stage 0 has a dependency from a pipeline stage"):
+        assigned(model, [1, 0, 1])
+    with pytest.raises(ValueError, match=r"Layer dense.* with node index 0 has not been assigned a pipeline stage"):
+        assigned(model, [0, 1])
+    with pytest.raises(ValueError, match="needs to be a list"):
+        model.set_pipeline_stage_assignment((0, 1))
+    with pytest.raises(ValueError, match=r"\(2\) does not match the total number of invocations .*currently 3\)"):
+        model.set_pipeline_stage_assignment(model.get_pipeline_stage_assignment()[:2])
+    with pytest.raises(ValueError, match="need to be instances of `FunctionalLayerPipelineStageAssignment`"):
+        model.set_pipeline_stage_assignment([0, 1, 2])
+    first = model.get_pipeline_stage_assignment()
+    first = [keras.ipu.FunctionalLayerPipelineStageAssignment(first[0].layer, 0, 0)] * 3
+    with pytest.raises(ValueError, match="Duplicate assignment for layer"):
+        model.set_pipeline_stage_assignment(first)
+
+
+def test_sequential_assignments_that_are_not_allowed():
+    model = keras.Sequential([keras.layers.Dense(2, name=f"d{i}") for i in range(3)])
+    for stages, message in (
+        ([1, 1, 1], "first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage"),
+        ([0, 2, 2], "Layer d1 has been assigned to pipeline stage 2, however the previous layer"),
+        ([0, 1], r"\(2\) does not match the number of layers in the model \(currently 3\)"),
+        ([0.0, 1.0, 2.0], "either `int` or `SequentialLayerPipelineStageAssignment`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.set_pipeline_stage_assignment(stages)
+    model.set_pipeline_stage_assignment([0, 0, 1])
+    model.add(keras.layers.Dense(1))
+    with pytest.raises(RuntimeError, match="not valid, as layers were added or removed"):
+        extension(model).layout()
+    model.reset_pipeline_stage_assignment()
+    assert [one.pipeline_stage for one in model.get_pipeline_stage_assignment()] == [None] * 4
+
+
+def test_scopes_that_are_not_allowed():
+    with pytest.raises(ValueError, match="-1 is not a valid pipeline stage"), stage(-1):
+        pass
+    with pytest.raises(RuntimeError, match="must not be nested"), stage(0), stage(1):
+        pass
+    inputs = keras.Input((4,))
+    with stage(0):
+        x = keras.layers.Dense(4)(inputs)
+    x = keras.layers.Dense(2)(x)
+    with pytest.raises(ValueError, match="All layers of a pipelined model must have an associated pipeline stage"):
+        keras.Model(inputs, x)
+
+
+def test_the_summary_is_a_table():
+    model = keras.Sequential([keras.layers.Flatten(name="flatten"), keras.layers.Dense(4, name="dense")], name="model")
+    lines = []
+    model.print_pipeline_stage_assignment_summary(line_length=65, print_fn=lines.append)
+    assert lines == [
+        'Model: "model"',
+        "_" * 65,
+        "Layer (type)                    Pipeline Stage                   ",
+        "=" * 65,
+        "flatten (Flatten)               None                             ",
+        "_" * 65,
+        "dense (Dense)                   None                             ",
+        "=" * 65,
+    ]
+    lines.clear()
+    model = functional()
+    assigned(model, [0, 0, 1])
+    model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
+    assert lines[2].split() == ["Layer", "(type)", "(node", "index)", "Input", "Layers", "Pipeline", "Stage"]
+    assert lines[4].endswith(" 0" + " " * 17)
+    assert all(len(line) == 89 for line in lines[1:])

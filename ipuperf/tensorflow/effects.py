@@ -12,11 +12,8 @@ _APPLIED = Effect(APPLIED)
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
-_LOCKING = Effect(NO_DIFFERENCE, "updates of a program have a fixed order")
 _WHILE = Effect(NO_DIFFERENCE, "it chooses between two ways to write the same loop")
 _HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
-_THREADS = Effect(NO_EFFECT, "the host's threads are not simulated", (None,))
-_ORDER = Effect(NO_DIFFERENCE, "elements are in order, which is always allowed")
 _COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
 _NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
 _MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
@@ -95,6 +92,10 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.ipu_strategy.IPUStrategyV1(enable_dataset_iterators)": Effect(
         NO_EFFECT, "data sets are given to queues or iterators", (True,)
     ),
+    "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)": Effect(
+        UNSUPPORTED, "gradients are reduced over the replicas of the program; allowed: True", (True,)
+    ),
+    "ipu.horovod.allreduce(op)": Effect(NO_DIFFERENCE, "there is one process"),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
     "ipu.config.configure_ipu_system(reset_configuration)": Effect(
         NO_EFFECT, "a new configuration always takes the place of the old one", (True,)

@@ -12,7 +12,7 @@ from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import auto_control_deps, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from .graph import Importer, Place, Value, import_graph, resource_of
+from .graph import Place, Value, import_graph, resource_of
 
 
 @dataclass
@@ -149,8 +149,3 @@ def resource_variables() -> Iterator[None]:
 
     with tf.variable_creator_scope(create):
         yield
-
-
-def values_of(importer: Importer, tensors: Sequence[tf.Tensor]) -> list[Value]:
-    """The values of tensors of a graph that is being imported."""
-    return [importer.values[id(tensor)] for tensor in tensors]

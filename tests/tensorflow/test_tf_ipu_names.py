@@ -191,3 +191,18 @@ def test_a_seed_of_the_ipu_changes_what_is_drawn():
             drawn.append(function().numpy().tobytes())
         assert program_of(function).executable is not None
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_one_process_is_all_there_is():
+    hvd = ipu.horovod
+    hvd.init()
+    assert (hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank()) == (1, 0, 1, 0)
+    assert hvd.broadcast(3.0, 0).numpy() == 3
+    assert hvd.allreduce(3.0, prescale_factor=0.5).numpy() == 1.5
+    with pytest.raises(ValueError, match="there is process 0 only"):
+        hvd.broadcast(3.0, 1)
+    strategy = hvd.popdist_strategy.PopDistStrategy()
+    with strategy.scope():
+        assert strategy.run(tf2.function(lambda: tf2.constant(1.0) + 1.0)).numpy() == 2
+    with pytest.raises(NotImplementedError, match="add_ipu_cross_replica_reductions"):
+        ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions=False)

@@ -188,7 +188,7 @@ class IPUInfeedQueue(Feed):
             self._iterator, self._taken = iter(dataset), 0
 
     def replace_dataset(self, dataset: tf.data.Dataset) -> None:
-        """Feed another dataset from its first element on, to the programs that were made with this queue (not upstream).
+        """Feed another dataset, from its first element on, to the programs made with this queue (not upstream).
 
         Raises:
             ValueError: its elements have another structure, other shapes or types.

@@ -54,7 +54,7 @@ class Element:
         return y, weights
 
 
-class Feed:
+class DataFeed:
     """A dataset on its way to the IPU.
 
     Attributes:
@@ -78,7 +78,7 @@ def _flat(*element: Any) -> tuple[Any, ...]:
 
 
 class IPUDataHandler(data_adapter.DataHandler):
-    """Keras' data handler, for models on the IPU. Its iterators are :class:`Feed` s.
+    """Keras' data handler, for models on the IPU. Its iterators are :class:`DataFeed` s.
 
     Raises:
         ValueError: generators, partial batches, shapes that are not known, too little data, or a number of batches that
@@ -176,13 +176,13 @@ class IPUDataHandler(data_adapter.DataHandler):
                 f"{to_replica}. It is {compiled}, and there are {steps} batches in an epoch."
             )
 
-    def enumerate_epochs(self) -> Iterator[tuple[int, Feed]]:
+    def enumerate_epochs(self) -> Iterator[tuple[int, DataFeed]]:
         """Epochs with the data they take."""
         with self._truncate_execution_to_epoch():
-            feed = Feed(self._dataset)
+            feed = DataFeed(self._dataset)
             for epoch in range(self._initial_epoch, self._epochs):
                 if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
-                    feed = Feed(self._dataset)
+                    feed = DataFeed(self._dataset)
                 self._extension.before_epoch(self)
                 yield epoch, feed
                 self._adapter.on_epoch_end()

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from . import strategies
-from .data import Feed, IPUDataHandler
+from .data import DataFeed, IPUDataHandler
 from .graphs import build_for, graph_of, has_graph, is_sequential
 from .layout import StagedModel, lay_out
 from .options import Options
@@ -145,7 +145,7 @@ class Extension:
             self._tell_batch_size(self.handler)
 
         def execute(feed: Any) -> Any:
-            return self._execute(mode, feed if isinstance(feed, Feed) else self._single(feed))
+            return self._execute(mode, feed if isinstance(feed, DataFeed) else self._single(feed))
 
         return execute
 
@@ -168,7 +168,7 @@ class Extension:
                 "Keras models with gradient accumulation enabled."
             )
 
-    def _single(self, iterator: Any) -> Feed:
+    def _single(self, iterator: Any) -> DataFeed:
         """The data of ``train_on_batch`` and its like.
 
         Raises:
@@ -177,15 +177,15 @@ class Extension:
         self.handler = None
         element = next(iterator)
         dataset = tf.data.Dataset.from_tensors(element)
-        self.build(Feed(dataset).element.parts_specification[0])
+        self.build(DataFeed(dataset).element.parts_specification[0])
         if self.replicas() > 1:
             raise ValueError(
                 f"One batch cannot be given to {self.replicas()} replicas; use `fit`, `evaluate` or `predict` with a "
                 "dataset of several batches, or configure one IPU for each stage."
             )
-        return Feed(dataset)
+        return DataFeed(dataset)
 
-    def _execute(self, mode: str, feed: Feed) -> Any:
+    def _execute(self, mode: str, feed: DataFeed) -> Any:
         """One run of the IPU's program; what Keras hands to the callbacks of its last batch."""
         if not self._waiting:
             steps = 1 if self.handler is None else self.handler.steps_per_execution
@@ -196,7 +196,7 @@ class Extension:
             self._waiting.extend(results.each() if mode == "predict" else results.each_log())
         return self._waiting.popleft()
 
-    def _program(self, mode: str, steps: int, feed: Feed) -> Program:
+    def _program(self, mode: str, steps: int, feed: DataFeed) -> Program:
         accumulation = self.accumulation(steps) if mode == "train" else steps if self.pipelined else 1
         key = (mode, steps, accumulation, feed.signature())
         if key not in self._programs:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..collectives import mean_at_end
 from . import steps
-from .data import Feed
+from .data import DataFeed
 from .layout import StagedModel
 from .optimizers.wrapping import check_minimize
 from .options import Options
@@ -96,7 +96,7 @@ class Program:
     Simplification: where a pipeline sums up its results, each weight update is a run of its own.
     """
 
-    def __init__(self, work: ModelExecution, feed: Feed) -> None:
+    def __init__(self, work: ModelExecution, feed: DataFeed) -> None:
         from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
         from ..python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 
@@ -111,7 +111,7 @@ class Program:
             self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True
         )
 
-    def run(self, feed: Feed) -> Results:
+    def run(self, feed: DataFeed) -> Results:
         """One execution on the next batches of ``feed``."""
         if feed is not self._feed:
             self._infeed.replace_dataset(feed.dataset)

@@ -128,9 +128,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """``keras``, imported on first use, as it imports Keras."""
-    if name != "keras":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ipuperf.tensorflow import keras
+    """What imports Keras is imported on first use: ``keras`` and the names of estimators."""
+    import importlib
 
-    return keras
+    if name == "keras":
+        return importlib.import_module("ipuperf.tensorflow.keras")
+    if name in ("ipu_estimator", "ipu_pipeline_estimator"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

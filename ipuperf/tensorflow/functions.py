@@ -76,14 +76,10 @@ def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         return _call(self, *args, **kwargs)
     except tf.errors.OpError:
-        if not any(
-            is_marker(op) for found in self._list_all_concrete_functions() for op in found.graph.get_operations()
-        ):
+        graphs = [found.graph for found in self._list_all_concrete_functions() if self._jit_compile]
+        if not any(is_marker(op) for graph in graphs for op in graph.get_operations()):
             raise
-    raise RuntimeError(
-        f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy (with jit_compile=True), or "
-        "by the strategy's run"
-    )
+    raise RuntimeError(f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy, or by its run")
 
 
 polymorphic_function.Function.__call__ = _called

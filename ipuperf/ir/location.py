@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-
 #: Packages whose frames stand between the user's line and an op: TensorFlow calls the functions that it traces.
 _NOT_THE_USERS = frozenset({"ipuperf", "functools", "contextlib", "tensorflow", "tf_keras", "keras", "wrapt"})
 

@@ -95,8 +95,8 @@ def _making(mode: str) -> Callable[[Any], Any]:
 def _check_made_outside(model: Any, mode: str) -> None:
     if mode == "train" and strategies.is_ipu(tf.distribute.get_strategy()):
         raise RuntimeError(
-            f"Model {model.name} is trained inside `IPUStrategy.scope()`, but was not made there: make the model in the "
-            "scope."
+            f"Model {model.name} is trained inside `IPUStrategy.scope()`, but was not made there: make the model "
+            "in the scope."
         )
 
 

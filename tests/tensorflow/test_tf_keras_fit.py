@@ -387,6 +387,14 @@ class Own(keras.optimizers.SGD):
         return super().minimize(loss, var_list, tape)
 
 
+def test_a_model_made_outside_is_not_trained_in_the_scope():
+    model = network()
+    with ipus(1):
+        model.compile("sgd", "mse")
+        with pytest.raises(RuntimeError, match="was not made there: make the model in the scope"):
+            model.fit(X, Y, batch_size=8, verbose=0)
+
+
 def test_what_keras_may_not_do_on_the_ipu():
     with ipus(1):
         model = network()

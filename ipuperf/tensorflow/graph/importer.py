@@ -20,13 +20,14 @@ stands in a graph as a marker (:mod:`.markers`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from ipuperf.ir import DType, IrError, Tensor
+from ipuperf.ir import CONTEXT, DType, IrError, Tensor
 
 from .arranged import Values, plain
 from .errors import GraphError
@@ -98,10 +99,11 @@ class Importer:
             handler = OPERATIONS[kind]
             if handler is None:
                 raise _unknown(node)
-            self.place.naming, self.place.location = op.name, user_line(op)
+            scope, _, self.place.naming = op.name.rpartition("/")
+            self.place.location = user_line(op)
             if not OPERATIONS.takes_arranged(kind):
                 operands = [plain(v) for v in operands]
-            with self.place.surroundings(op, operands):
+            with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):
                 results = _made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")

@@ -16,7 +16,7 @@ import tf_keras
 from tf_keras.src.engine import base_layer_utils, data_adapter, functional, sequential
 from tf_keras.src.saving.legacy.saved_model import load as saved_model
 
-from . import methods
+from . import methods, strategies
 from .data import IPUDataHandler
 from .extension import extension, on_ipu
 from .graphs import is_functional, is_sequential, keras_inputs, trace
@@ -80,6 +80,7 @@ def _making(mode: str) -> Callable[[Any], Any]:
         @wraps(make)
         def make_function(self: Any, force: bool = False) -> Any:
             if not on_ipu(self):
+                _check_made_outside(self, mode)
                 return make(self, force)
             _check_make(self, mode, make_function)
             function = extension(self).function(mode)
@@ -89,6 +90,14 @@ def _making(mode: str) -> Callable[[Any], Any]:
         return make_function
 
     return around
+
+
+def _check_made_outside(model: Any, mode: str) -> None:
+    if mode == "train" and strategies.is_ipu(tf.distribute.get_strategy()):
+        raise RuntimeError(
+            f"Model {model.name} is trained inside `IPUStrategy.scope()`, but was not made there: make the model "
+            "in the scope."
+        )
 
 
 def _check_make(model: Any, mode: str, expected: Any) -> None:

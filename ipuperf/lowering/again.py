@@ -5,7 +5,7 @@ apart, whose branches are compared with all their trips), on how many slices a s
 floating-point constants or on those of factors other than 0 and 1. So two programs that are the same but for these
 (another gradient accumulation, other device iterations) become the same steps with other trips. What a program is
 compared by is :func:`description`, everything else that a program says; one with something that it does not know is
-never taken for another. A :class:`Store` keeps programs for other processes too.
+never taken for another. A :class:`KeptPrograms` keeps programs for other processes too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Lowered:
     program: DeviceProgram
 
 
-class Store(Protocol):
+class KeptPrograms(Protocol):
     """Where lowered programs are kept for other processes, by plain values whose ``repr`` says all."""
 
     def read(self, said: Any) -> DeviceProgram | None:
@@ -83,7 +83,7 @@ class Again:
         name: str,
         how: tuple[Any, ...],
         lower: Callable[[], DeviceProgram],
-        store: Store | None = None,
+        store: KeptPrograms | None = None,
     ) -> DeviceProgram:
         """``lower()``, or an earlier program of the same content with the trips of this one.
 
@@ -109,7 +109,7 @@ class Again:
 
 
 def _through(
-    store: Store, machine: Machine, said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
+    store: KeptPrograms, machine: Machine, said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
 ) -> DeviceProgram:
     """``lower()``, or what the store has."""
     try:

@@ -53,12 +53,12 @@ def run_sweep(
     """
     if not isinstance(sweep, Sweep):
         sweep = read_sweep(sweep)
+    if jobs is not None and jobs < 1:
+        raise SweepError(f"{jobs} jobs, allowed: 1 or more")
     if table is not None:
         if table not in FORMATS:
             raise SweepError(f"table {table!r}, allowed: {', '.join(FORMATS)}")
         check_writable(table)
-    if jobs is not None and jobs < 1:
-        raise SweepError(f"{jobs} jobs, allowed: 1 or more")
     configurations = sweep.configurations()
     store = Store(Path(out))
     known = {key: store.row(key) for key in (sweep.key(each) for each in configurations)}

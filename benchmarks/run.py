@@ -169,6 +169,18 @@ def torch_models(repeats: int) -> list[dict[str, Any]]:
     return [*models.steps(repeats), *models.compiling()]
 
 
+def keras_fit(repeats: int) -> list[dict[str, Any]]:
+    """``fit`` of ``keras_fit.py`` in a process of its own, where TensorFlow is installed."""
+    if importlib.util.find_spec("tensorflow") is None or importlib.util.find_spec("tf_keras") is None:
+        return []
+    code = f"import keras_fit; print(*keras_fit.measure({repeats}))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True
+    )
+    seconds, reference = (float(number) for number in found.stdout.split()[-2:])
+    return [row("fit, MNIST CNN, a step (CPU)", seconds, "TensorFlow on one thread", reference)]
+
+
 @click.command(help="Measure the speed of ipuperf against stated references.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to FILE.")
 @click.option("--repeats", default=9, show_default=True, type=click.IntRange(1))
@@ -184,6 +196,7 @@ def main(json_path: Path | None, repeats: int) -> None:
         pipelines.pipelines,
         lambda: numerics.numerics(repeats),
         lambda: torch_models(min(repeats, 5)),
+        lambda: keras_fit(min(repeats, 5)),
     ]
     for job in tqdm(jobs, desc="benchmarks", leave=False):
         result = job()

@@ -19,7 +19,7 @@ from . import devices
 from .accumulation import accumulator_dtype
 from .changes import changed_captures
 from .gradient_tap import tap
-from .graph import Importer, Value, resource_of
+from .graph import Importer, Resource, Value, resource_of
 from .outfeed import OutfeedStore
 from .pipeline_rule import PipelineRule
 from .pipeline_trace import TracedPipeline, TracedTraining
@@ -101,6 +101,7 @@ class _Writer:
             self.trainable = [program.variable(resource_of(v.handle)) for v in traced.training.variables]
             self._map_gradients(traced.training)
         self.sources = self.importer.connect()
+        self.place = len(program.ir.main_graph.ops)
 
     # -- importing -----------------------------------------------------------------------------------------------------
 
@@ -190,17 +191,18 @@ class _Writer:
             asked.recompute is RecomputationMode.Auto and asked.schedule == "Sequential"
         )
         returned = "sum" if asked.accumulate_outfeed else "all"
-        built = build_pipeline(
-            program.ir,
-            self.importer.stage_graphs(self.sources, order, in_turn),
-            self._timetable(order, training is not None),
-            outputs=[StageOutput(part, output, stream, returned) for part, output, stream in self.streams],
-            training=training,
-            offload=_offload(self.traced, training is not None),
-            repeats=asked.repeats,
-            seed=program.seed_number,
-            recompute="interleaved" if in_turn else "in one piece",
-        )
+        with program.main.inserting(self.place):
+            built = build_pipeline(
+                program.ir,
+                self.importer.stage_graphs(self.sources, order, in_turn),
+                self._timetable(order, training is not None),
+                outputs=[StageOutput(part, output, stream, returned) for part, output, stream in self.streams],
+                training=training,
+                offload=_offload(self.traced, training is not None),
+                repeats=asked.repeats,
+                seed=program.seed_number,
+                recompute="interleaved" if in_turn else "in one piece",
+            )
         program.pipeline = built
         self._observe_outfeed()
         if training is not None:
@@ -254,10 +256,18 @@ class _Writer:
                     op.attributes["sink"] = sinks[stream]
 
     def _hold(self, built: Pipeline, rule: PipelineRule) -> None:
-        """Tell the program which variables it changes, and where those of the optimiser are."""
+        """Tell the program which variables it changes, and where those of the optimiser are.
+
+        Raises:
+            NotImplementedError: the program itself uses a variable of the optimizer.
+        """
         program = self.program
         for variable in self.trainable:
             program.changes(program.resource(variable))
+        for _, name in built.state:
+            self._check_own(rule.keys[name], program.holds(rule.keys[name]))
+        for name in rule.keys.keys() & {name for name, _ in built.scalars}:
+            self._check_own(rule.keys[name], program.is_changed(rule.keys[name]))
         for (_, name), variable in built.state.items():
             program.hold(rule.keys[name], variable)
             program.changes(rule.keys[name])
@@ -268,6 +278,16 @@ class _Writer:
             else:
                 numbers.append((name, variable))
         program.before_run.append(lambda: _write_numbers(program, rule, numbers))
+
+    def _check_own(self, resource: Resource, used: bool) -> None:
+        """The program around the pipeline has no copy of a variable of the optimizer that could go another way."""
+        if used:
+            assert self.traced.training is not None
+            raise NotImplementedError(
+                f"pipeline: {self.program.name_of(resource)!r} is a variable of optimizer "
+                f"{self.traced.training.name!r}, and the program around the pipeline uses it as well; use it outside "
+                "of the compiled program, before or after its run"
+            )
 
 
 def _write_numbers(program: TracedProgram, rule: PipelineRule, numbers: Sequence[tuple[str, Variable]]) -> None:

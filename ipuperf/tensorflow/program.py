@@ -143,6 +143,14 @@ class TracedProgram:
         """TensorFlow's variable of a main-graph variable."""
         return next(r for r, held in self._held.items() if variable in held)
 
+    def holds(self, resource: Resource) -> bool:
+        """Whether the program has a main-graph variable for TensorFlow's variable."""
+        return resource in self._held
+
+    def is_changed(self, resource: Resource) -> bool:
+        """Whether the program gives TensorFlow's variable other values, as far as it is imported."""
+        return resource in self._changed
+
     def hold(self, resource: Resource, variable: _ir.Variable) -> None:
         """A further main-graph variable that has the value of TensorFlow's variable."""
         self._held.setdefault(resource, []).append(variable)

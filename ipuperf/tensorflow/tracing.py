@@ -132,6 +132,21 @@ class Frame(Place):
                 self.graph.constrain(self.last, op)
             self.last = op
 
+    @contextmanager
+    def inserting(self, place: int) -> Iterator[None]:
+        """Ops made within execute after the first ``place`` ops of the graph and before those that follow them."""
+        ops = self.graph.ops
+        following = ops[place:]
+        del ops[place:]
+        yield
+        made = ops[place:]
+        ops += following
+        if following:
+            for op in made:
+                self.graph.constrain(op, following[0])
+        elif made:
+            self.last = made[-1]
+
     # -- what the importer asks (:class:`.graph.Place`) ----------------------------------------------------------------
 
     @contextmanager

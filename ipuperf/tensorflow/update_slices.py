@@ -18,7 +18,7 @@ from .graph.needed import SideEffects
 from .graph.operations import OPERATIONS
 from .tracer import TracedFunction
 
-_EFFECTS = SideEffects(OPERATIONS.has_effect)
+_EFFECTS = SideEffects(OPERATIONS)
 
 
 @dataclass

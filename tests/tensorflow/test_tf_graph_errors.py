@@ -34,12 +34,18 @@ def test_an_op_without_counterpart_is_named_with_its_line() -> None:
     assert "on the host" in message
 
 
+def printed(x: tf.Tensor) -> tf.Tensor:
+    tf.print("x is", x)
+    return x
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
         (lambda x: tf.strings.as_string(x), "no strings"),
         (lambda x: tf.sparse.to_dense(tf.sparse.from_dense(x)), "fixed shapes"),
         (lambda x: tf.raw_ops.Print(input=x, data=[x]), "print_tensor"),
+        (printed, "print_tensor"),
         (lambda x: tf.raw_ops.VariableV2(shape=[2], dtype=tf.float32) + x[0, 0], "resource variable"),
     ],
 )

@@ -28,6 +28,7 @@ BY_TYPE: Mapping[str, str] = {
     "AnonymousIterator": _DATASET,
     "MultiDevice": _DATASET,
     "String": _TEXT,
+    "StringFormat": _PRINT,
     "AsString": _TEXT,
     "RegexReplace": _TEXT,
     "Lookup": _TEXT,

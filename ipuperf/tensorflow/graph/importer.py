@@ -41,7 +41,7 @@ from .place import Place
 from .reads import reads_to_copy
 from .values import Resource, Value, resource_of
 
-_EFFECTS = SideEffects(OPERATIONS.has_effect)
+_EFFECTS = SideEffects(OPERATIONS)
 
 
 class Importer:

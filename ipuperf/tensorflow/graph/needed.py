@@ -6,11 +6,13 @@ An op that is only a control input of others is not imported; what it waits for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
+
+from .table import Operations
 
 
 def function_of(op: tf.Operation, attribute: str) -> FuncGraph:
@@ -42,16 +44,21 @@ def functions_of(op: tf.Operation) -> list[FuncGraph]:
 
 
 class SideEffects:
-    """Whether ops do something besides giving their outputs; functions are looked at once."""
+    """Whether ops do something besides giving their outputs; functions are looked at once.
 
-    def __init__(self, has_effect: Callable[[str], bool]) -> None:
-        self._has_effect = has_effect
+    An op without outputs that the table does not know is there for what it does, too (``tf.print``).
+    """
+
+    def __init__(self, table: Operations) -> None:
+        self._table = table
         self._graphs: dict[int, bool] = {}
 
     def of(self, op: tf.Operation) -> bool:
         """Whether ``op`` is there for what it does."""
         kind = op.type
-        if self._has_effect(kind):
+        if self._table.has_effect(kind):
+            return True
+        if self._table[kind] is None and not op.outputs:
             return True
         calls = kind in ("StatefulPartitionedCall", "PartitionedCall", "While", "If", "Case")
         return calls and any(self.of_graph(graph) for graph in functions_of(op))

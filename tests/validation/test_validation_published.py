@@ -139,7 +139,8 @@ def test_inference_of_the_classifier(tmp_path: Path) -> None:
         ),
         ('model = "mnist_mlp"\nio = "streams"\nrecompute = "standard"', "recompute: 'standard' is not supported"),
         ('model = "mnist_mlp"\nio = "streams"\nconfig = { x = 1 }', "config: .* is not supported"),
-        ('model = "encoder"', "has no function validation_program"),
+        ('model = "encoder"', "mode: 'inference' is not supported by model 'encoder', allowed: 'training'"),
+        ('model = "gpt2"', "has no function validation_program"),
     ],
 )
 def test_models_refuse_what_they_do_not_have(text: str, message: str, tmp_path: Path) -> None:

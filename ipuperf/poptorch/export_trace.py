@@ -47,6 +47,8 @@ BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipup
 MULTI_CONV = "ipuperf_multi_conv"
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
+#: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
+_STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, _DATA)
 #: Attributes and methods of tensors that make no node: nothing to annotate.
@@ -309,8 +311,8 @@ def _kept_annotations() -> Any:
 
 @cache
 def is_user_file(name: str) -> bool:
-    """Whether a file is neither PyTorch's nor ipuperf's own."""
-    return not name.startswith(_HIDDEN) and not name.startswith("<") and os.sep + "contextlib.py" not in name
+    """Whether a file is neither PyTorch's nor ipuperf's own, nor one whose functions stand in for PyTorch's."""
+    return not (name.startswith((*_HIDDEN, "<")) or name.endswith(_STAND_INS))
 
 
 def _calling_line() -> str:

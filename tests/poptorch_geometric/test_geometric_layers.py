@@ -20,7 +20,7 @@ from ipuperf.poptorch_geometric.neighbors import knn  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import graphcases  # noqa: E402
+import geometriccases  # noqa: E402
 
 
 class Fitted(torch.nn.Module):
@@ -38,13 +38,13 @@ ALWAYS = {
     *("GCNConv", "SAGEConv", "GATConv", "GINConv", "PNAConv", "MFConv", "ClusterGCNConv", "SchNet", "HeteroLinear"),
     *("SoftmaxAggregation", "SortAggregation", "global_mean_pool", "GraphNorm", "MemPooling"),
 }
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in graphcases.CASES]
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in geometriccases.CASES]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_layer_trains_as_in_pytorch(name: str) -> None:
     torch.manual_seed(5)
-    layer, given = graphcases.CASES[name]()
+    layer, given = geometriccases.CASES[name]()
     model = Fitted(layer)
     reference = copy.deepcopy(model)
     native = torch.optim.SGD(reference.parameters(), lr=0.05)
@@ -67,18 +67,18 @@ def refused(layer: Any, *given: Any) -> str:
 
 
 def test_what_depends_on_data_is_refused_with_its_line() -> None:
-    x, edges = graphcases.nodes(), graphcases.edges()
-    text = refused(g.RGCNConv(graphcases.WIDTH, 4, 3), x, edges, graphcases.kinds()[0])
+    x, edges = geometriccases.nodes(), geometriccases.edges()
+    text = refused(g.RGCNConv(geometriccases.WIDTH, 4, 3), x, edges, geometriccases.kinds()[0])
     assert "rgcn_conv.py" in text
     assert "the program of an IPU is static" in text
-    assert "static" in refused(g.TopKPooling(graphcases.WIDTH), x, edges)
-    text = refused(graphcases.Reduced(g.SumAggregation()), x, graphcases.graphs())
+    assert "static" in refused(g.TopKPooling(geometriccases.WIDTH), x, edges)
+    text = refused(geometriccases.Reduced(g.SumAggregation()), x, geometriccases.graphs())
     assert "'dim_size' needs to be set" in text
 
 
 def test_replaced_layers_are_pytorch_geometrics_own_outside_of_exports() -> None:
     before = g.MFConv.forward
-    layer, given = graphcases.CASES["MFConv"]()
+    layer, given = geometriccases.CASES["MFConv"]()
     poptorch.inferenceModel(layer)(*given)
     assert g.MFConv.forward is before
 
@@ -87,13 +87,13 @@ def test_sparse_edges_of_a_replaced_layer_are_refused() -> None:
     class Sparse(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = g.MFConv(graphcases.WIDTH, 4)
-            self.edges = torch.sparse_coo_tensor(graphcases.edges(), torch.ones(graphcases.EDGES), (20, 20))
+            self.layer = g.MFConv(geometriccases.WIDTH, 4)
+            self.edges = torch.sparse_coo_tensor(geometriccases.edges(), torch.ones(geometriccases.EDGES), (20, 20))
 
         def forward(self, x: Any) -> Any:
             return self.layer(x, self.edges)
 
-    assert "edge_index" in refused(Sparse(), graphcases.nodes())
+    assert "edge_index" in refused(Sparse(), geometriccases.nodes())
 
 
 class Near(torch.nn.Module):
@@ -130,5 +130,5 @@ def test_aggregation_gets_the_size_that_was_set() -> None:
     layer = g.SimpleConv()
     poptorch_geometric.set_aggregation_dim_size(layer, 30)
     assert isinstance(layer, MessagePassing)
-    found = poptorch.inferenceModel(layer)(graphcases.nodes(), graphcases.edges())
-    assert found.shape == (30, graphcases.WIDTH)
+    found = poptorch.inferenceModel(layer)(geometriccases.nodes(), geometriccases.edges())
+    assert found.shape == (30, geometriccases.WIDTH)

@@ -140,9 +140,14 @@ def test_inference_of_the_classifier(tmp_path: Path) -> None:
         ('model = "mnist_mlp"\nio = "streams"\nrecompute = "standard"', "recompute: 'standard' is not supported"),
         ('model = "mnist_mlp"\nio = "streams"\nconfig = { x = 1 }', "config: .* is not supported"),
         ('model = "encoder"', "mode: 'inference' is not supported by model 'encoder', allowed: 'training'"),
-        ('model = "gpt2"', "has no function validation_program"),
     ],
 )
 def test_models_refuse_what_they_do_not_have(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(CaseError, match=message):
         figures(model_case(text, tmp_path))
+
+
+def test_a_model_without_a_program_for_cases(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(CaseError, match="has no function validation_program"):
+        figures(model_case('model = "gpt2"', tmp_path))

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ipuperf.trace import replacing
 
 from .errors import SweepError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
@@ -52,6 +52,7 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     Raises:
         SweepError: no such figure or column, or nothing to draw. OSError: the file cannot be written.
     """
+    import pandas as pd
     from matplotlib.figure import Figure
 
     kind, columns = plot_of(plot)
@@ -142,7 +143,9 @@ def pareto_front(table: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
 
 
 def _ordered(column: pd.Series[Any]) -> list[Any]:

@@ -58,6 +58,16 @@ def test_json() -> None:
     assert not Path("s-sweep/table.parquet").exists()
 
 
+def test_nothing_fits() -> None:
+    code, out, err = call("s.py", "--factor", "machine=gc200-1", "--factor", "n=200000000,300000000,x", "--format=csv",
+                          "--", "{n}")  # fmt: skip
+    assert (code, out) == (2, "table: s-sweep/table.csv\n")
+    assert "3 configurations, 2 do not fit, 1 failed" in err
+    last = err.splitlines()[-1]
+    assert "none of 3 configurations fits; the nearest (machine = gc200-1, n = 200000000, seed = 0) needs " in last
+    assert "of 638,976 bytes on its fullest tile" in last
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,16 +12,17 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ipuperf.runtime.children import announce
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
 
 FRONT_ENDS = (
     *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
@@ -97,14 +98,16 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         return _alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(
-        self, context: importlib.metadata.DistributionFinder.Context | None = None
-    ) -> Iterator[importlib.metadata.Distribution]:
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterator[Distribution]:
         """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
         name = (getattr(context, "name", None) or "").replace("-", "_")
         ours = name in self.targets and name not in _BESIDE
         version = getattr(importlib.import_module(self.targets[name]), "__version__", None) if ours else ""
         if version:
-            yield _Distribution(name, version)
+            from .distributions import StandingIn  # what it stands on takes long to import, and few ask
+
+            yield StandingIn(name, version)
 
 
 def _modules_of(targets: Mapping[str, str]) -> dict[str, str]:
@@ -132,21 +135,6 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     return importlib.machinery.ModuleSpec(
         fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
     )
-
-
-class _Distribution(importlib.metadata.Distribution):
-    """What ``importlib.metadata`` says of an upstream package while ours stands for it: its name and version."""
-
-    def __init__(self, name: str, version: str) -> None:
-        self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-
-    def read_text(self, filename: str) -> str | None:
-        """The metadata; there are no other files."""
-        return self._metadata if filename == "METADATA" else None
-
-    def locate_file(self, path: Any) -> Any:
-        """Where ipuperf is."""
-        return Path(__file__).parents[1] / path
 
 
 class _LastFinder(importlib.abc.MetaPathFinder):

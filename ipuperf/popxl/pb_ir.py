@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -114,6 +113,8 @@ class PbIr:
     def logIr(self) -> None:
         """The ops of all graphs in execution order, to the logger ``popart`` at level DEBUG."""
         for graph in self._program.all_graphs():
+            import logging
+
             logging.getLogger("popart").debug("%s", _ir.format_schedule(graph))
 
     def __getattr__(self, name: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -22,7 +21,10 @@ from typing import TYPE_CHECKING
 from ipuperf.runtime.children import announce
 
 if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
     from importlib.metadata import Distribution, DistributionFinder
+else:
+    Loader = MetaPathFinder = object  # importlib.abc imports much that nobody here needs
 
 FRONT_ENDS = (
     *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
@@ -57,7 +59,7 @@ class InstallError(RuntimeError):
     """The upstream package of a front end is installed or already imported, and ``force`` was not given."""
 
 
-class _AliasLoader(importlib.abc.Loader):
+class _AliasLoader(Loader):
     """Loads a module by importing another and standing aside for it."""
 
     def __init__(self, target: str) -> None:
@@ -78,7 +80,7 @@ class _AliasLoader(importlib.abc.Loader):
         sys.modules[module.__name__] = self._target
 
 
-class AliasFinder(importlib.abc.MetaPathFinder):
+class AliasFinder(MetaPathFinder):
     """Finds the modules whose top-level name is in ``targets`` (upstream name -> module that stands for it)."""
 
     def __init__(self) -> None:
@@ -137,7 +139,7 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     )
 
 
-class _LastFinder(importlib.abc.MetaPathFinder):
+class _LastFinder(MetaPathFinder):
     """Stands last in ``sys.meta_path``: finds stand-ins for modules that nothing else found, and says what there is of
     PopART and the stand-ins where a part is asked for that is not here."""
 

@@ -112,9 +112,9 @@ class PbIr:
 
     def logIr(self) -> None:
         """The ops of all graphs in execution order, to the logger ``popart`` at level DEBUG."""
-        for graph in self._program.all_graphs():
-            import logging
+        import logging
 
+        for graph in self._program.all_graphs():
             logging.getLogger("popart").debug("%s", _ir.format_schedule(graph))
 
     def __getattr__(self, name: str) -> Any:

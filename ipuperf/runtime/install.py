@@ -99,9 +99,7 @@ class AliasFinder(MetaPathFinder):
             return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, _modules_of(self.targets))
 
-    def find_distributions(
-        self, context: DistributionFinder.Context | None = None
-    ) -> Iterator[Distribution]:
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
         name = (getattr(context, "name", None) or "").replace("-", "_")
         ours = name in self.targets and name not in _BESIDE

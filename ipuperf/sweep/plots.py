@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """How many columns a kind of figure names, at least and at most."""
+_WIDTH = 600
+"""Points of all cells of a row of a heat map, by the width of a digit in its height."""
+_MARKERS = "osD^v<>PX*"
 _MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
 
 
@@ -86,11 +90,12 @@ def _best(table: pd.DataFrame, by: list[str], value: str) -> pd.Series[Any]:
 
 def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
     x, y, *by = columns
-    for name, part in fitting.groupby(by[0], sort=False) if by else [("", fitting)]:
+    groups = fitting.groupby(by[0], sort=False) if by else [("", fitting)]
+    for (name, part), marker in zip(groups, itertools.cycle(_MARKERS)):
         best = _best(part, [x], y)
         best = best.sort_index() if _is_number(fitting[x]) else best
         across = best.index if _is_number(fitting[x]) else best.index.astype(str)
-        axes.plot(across, best.to_numpy(), marker="o", label=str(name))
+        axes.plot(across, best.to_numpy(), marker=marker, markerfacecolor="none", label=str(name))
     axes.set(xlabel=x, ylabel=y, ylim=(0, None))
     axes.grid(alpha=0.3)
     if by:
@@ -104,10 +109,12 @@ def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: li
     cells = np.array([[best.get((row, column), np.nan) for column in across] for row in up])
     image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis")
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+    longest = max(len(_short(held)) for held in cells[~np.isnan(cells)])
+    size = min(10.0, _WIDTH / (len(across) * longest))
     for row, column in np.ndindex(*cells.shape):
         held = cells[row, column]
         text, colour = ("-", "black") if np.isnan(held) else (_short(held), "white" if held < middle else "black")
-        axes.text(column, row, text, ha="center", va="center", color=colour)
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
     axes.set(xlabel=x, ylabel=y)
     axes.set_xticks(range(len(across)), [str(each) for each in across])
     axes.set_yticks(range(len(up)), [str(each) for each in up])

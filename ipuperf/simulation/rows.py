@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
     from ipuperf.machine import Link
 
+    from .classes import ReplicaClasses
     from .ipu import IpuProcess
 
 Columns = dict[str, Any]
@@ -51,7 +52,8 @@ class ExecutedRows:
 
     Args:
         placement: IPU of the machine by replica and IPU of the replica.
-        processes: the finished processes, of all replicas or of the first, which then stands for all.
+        classes: the replicas for which the first of each class was simulated.
+        processes: the finished processes, of these.
         recorded: rows of each of them.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
@@ -62,6 +64,7 @@ class ExecutedRows:
         self,
         tree: ProgramTree,
         placement: Sequence[Sequence[int]],
+        classes: ReplicaClasses,
         processes: Sequence[IpuProcess],
         recorded: Sequence[Sequence[Ran]],
         unfolding: Unfolding,
@@ -70,6 +73,7 @@ class ExecutedRows:
     ) -> None:
         self._tree = tree
         self._placement = placement
+        self._classes = classes
         self._processes = processes
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
@@ -115,9 +119,9 @@ class ExecutedRows:
     def instances(self) -> Columns:
         """Table ``instances``."""
         columns = self._of_all_replicas()
-        indices = np.array([process.index for process in self._processes])
-        replicas = columns["process"] // (len(indices) // self._simulated)
-        place = indices[columns["process"] % len(indices)]
+        indices = np.array([process.index for process in self._processes[: self._stride]])
+        replicas = columns["process"] // self._stride
+        place = indices[columns["process"] % self._stride]
         names = np.zeros(len(self._tree.segments), dtype=np.int64)
         names[self._used] = np.arange(len(self._used))
         return {
@@ -133,17 +137,20 @@ class ExecutedRows:
         }
 
     @property
-    def _simulated(self) -> int:
-        """Replicas that were simulated."""
-        return self._processes[-1].replica + 1
+    def _stride(self) -> int:
+        """Processes of a replica."""
+        return len(self._processes) // len(self._classes.members)
 
     def _of_all_replicas(self) -> Columns:
         """The rows sorted, with those of replicas that were not simulated."""
-        count, own = len(self._placement), len(self._columns["start"])
-        if self._simulated == count:
+        if len(self._classes.members) == len(self._placement):
             return self._columns
-        columns = {name: np.tile(values, count) for name, values in self._columns.items()}
-        columns["process"] += np.repeat(np.arange(count) * len(self._processes), own)
+        own, place = np.divmod(self._columns["process"], self._stride)
+        rows = [np.flatnonzero(own == number) for number in self._classes.of]
+        picked = np.concatenate(rows)
+        columns = {name: values[picked] for name, values in self._columns.items()}
+        replica = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
+        columns["process"] = replica * self._stride + place[picked]
         return _sorted(columns)
 
     def _outside(self) -> np.ndarray:

@@ -12,10 +12,11 @@ from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
 
 from .algorithms import collective_syncs
-from .errors import SimulationError
+from .classes import ReplicaClasses, by_servers
+from .errors import Asymmetric, SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
-from .host import HostCycles, HostServer
+from .host import HostCycles, HostServer, callbacks_at
 from .instructions import MOST_CYCLES, count_copies
 from .ipu import IpuProcess
 from .kinds import SharedKind, shared_kinds
@@ -39,6 +40,9 @@ Fidelity = Literal["phase", "tile"]
 
 TOLD_EVERY = 1_000
 """Instants of simulated time between two words about how far a simulation is."""
+
+MOST_BEGINNINGS = 8
+"""How often a simulation begins anew with smaller classes of replicas before each is simulated by itself."""
 
 
 class _HostOptions(NamedTuple):
@@ -76,8 +80,7 @@ def simulate(
             Both give the same trace.
         fold: add loop iterations in steady state instead of simulating them. The trace says the same either way, but
             without folding each trip of a local loop is an instance of its own.
-        symmetry: let replica 0 stand for all as long as they do the same (:mod:`.symmetry`). The trace says the same
-            either way.
+        symmetry: let one replica stand for all that do the same (:mod:`.symmetry`). The trace says the same either way.
         seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
         prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
             upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
@@ -111,8 +114,8 @@ def simulate(
         )
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
 
-    def run(symmetric: bool) -> Trace:
-        world = _build(program, machine, tree, seed, options, symmetric)
+    def run(classes: ReplicaClasses) -> Trace:
+        world = _build(program, machine, tree, seed, options, classes)
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
         folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
@@ -123,8 +126,25 @@ def simulate(
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas
         with contextlib.suppress(SimulationError):
-            return run(symmetric=True)
-    return run(symmetric=False)
+            return _with_few_classes(run, program.replicas)
+    return run(ReplicaClasses.all_apart(program.replicas))
+
+
+def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:
+    """The trace, from classes of replicas that are made smaller until all of one do the same.
+
+    Raises:
+        Asymmetric: there would be hardly more than one replica in a class.
+    """
+    classes = ReplicaClasses.all_alike(replicas)
+    for _ in range(MOST_BEGINNINGS):
+        try:
+            return run(classes)
+        except Asymmetric as found:
+            classes = classes.split(found.apart)
+            if 2 * len(classes.members) > replicas + 1:
+                raise
+    raise Asymmetric("the replicas come to differ again and again")
 
 
 def _build(
@@ -133,13 +153,15 @@ def _build(
     tree: ProgramTree,
     seed: int | None,
     options: _HostOptions,
-    symmetric: bool,
+    classes: ReplicaClasses,
 ) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
     lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
-    recorder = Recorder(lanes if symmetric else program.replicas * lanes)
+    servers = _servers(program, machine, options.processes)
+    classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
+    recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
@@ -151,11 +173,10 @@ def _build(
     )
     totals = _totals(tree, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
-    servers = _servers(program, machine, options.processes)
     return World(
         events=events,
         network=network,
-        host=HostServer(events, work, options.depth, totals, recorder, servers, options.threads, symmetric),
+        host=HostServer(events, work, options.depth, totals, recorder, servers, classes, options.threads),
         recorder=recorder,
         topology=machine.topology,
         placement=program.placement,
@@ -164,7 +185,7 @@ def _build(
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
-        symmetric=symmetric,
+        classes=classes,
     )
 
 
@@ -201,7 +222,7 @@ def _tiles_used(tree: ProgramTree) -> int:
 
 def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
-    for replica in range(1 if world.symmetric else len(world.placement)):
+    for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
@@ -260,7 +281,9 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = ExecutedRows(tree, program.placement, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(
+        tree, program.placement, world.classes, processes, recorder.stretches, unfolding, world.host.busy_until, run
+    )
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {

@@ -47,9 +47,9 @@ def full_runs(monkeypatch):
     found = []
     before = Asymmetric.__init__
 
-    def noted(self, reason):
+    def noted(self, reason, apart=()):
         found.append(reason)
-        before(self, reason)
+        before(self, reason, apart)
 
     monkeypatch.setattr(Asymmetric, "__init__", noted)
     return found

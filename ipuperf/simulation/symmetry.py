@@ -2,8 +2,8 @@
 
 All replicas have one program; only where they are placed tells them apart. Where that makes no difference they are in
 the same state in every instant, so the processes of one stand for those of all: the replicas are divided into *classes*
-(:class:`.classes.ReplicaClasses`), and the first replica of each is simulated. What the others do is not assumed but worked out
-with it:
+(:class:`.classes.ReplicaClasses`), and the first replica of each is simulated. What the others do is not assumed but
+worked out with it:
 
 - A transfer of a class (DDR, host, between IPUs of a replica) is one flow with the sends of all its replicas, each over
   its own route, and all of them share the links with everything else (:mod:`.network`): four replicas that load from
@@ -11,7 +11,8 @@ with it:
 - A collective begins for a group when the classes of all its members are there, with all their sends. The replicas of
   a class have to begin and leave it in the same cycle, and each round has to have taken them equally long
   (:class:`Seat`).
-- Host servers that cost their replicas the same and have replicas of the same classes are one (:func:`.classes.by_servers`).
+- Host servers that cost their replicas the same and have replicas of the same classes are one
+  (:func:`.classes.by_servers`).
 
 These are all the places where replicas can come to differ (a kind of step says that it has no other:
 :attr:`.kinds.SharedKind.symmetric`). Where those of a class do, :class:`.errors.Asymmetric` is raised and says which

@@ -296,7 +296,7 @@ def _trace(
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder.transfers, unfolding),
-        "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
+        "host_events": lambda: host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
     meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}

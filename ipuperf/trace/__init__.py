@@ -27,6 +27,7 @@ from ipuperf.trace.fold import (
     slices,
     working_cycles,
 )
+from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables
 from ipuperf.trace.loops import spent
 from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
@@ -57,6 +58,10 @@ __all__ = [
     "TRANSFER_KINDS",
     "WAITING_KINDS",
     "Column",
+    "FoldedHostEvents",
+    "FoldedInstances",
+    "FoldedTransfers",
+    "FoldedVariables",
     "Slices",
     "Table",
     "Trace",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
-from .instructions import StepPart
+from .instructions import MOST_CYCLES, StepPart
 from .network import Network, Send, SendBundle
 from .recorder import Flight, Label
 
@@ -219,7 +219,7 @@ class CollectiveRun:
 
     def _quiet_until(self) -> int:
         """When something else happens, if nothing is under way now; 0 otherwise."""
-        return self._events.peek() if self._network.idle else 0
+        return int(min(self._events.peek(), MOST_CYCLES)) if self._network.idle else 0
 
     def _quiet_rounds(self) -> int:
         """How many rounds are certain to be like the last one, which nothing disturbed: the same round, before
@@ -231,7 +231,7 @@ class CollectiveRun:
         if self._round + last + 1 == len(self._rounds):
             last -= 1
         until, period = self._quiet_until(), now - over.start
-        return max(0, min(last, (until - 1 - now) // period if until < float("inf") else last)) if period else 0
+        return max(0, min(last, (until - 1 - now) // period)) if period else 0
 
     def _skip(self, rounds: int) -> None:
         """Add as many rounds like the last one, and go on after them."""

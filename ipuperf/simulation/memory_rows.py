@@ -5,6 +5,7 @@ All replicas hold the same, so the first replica stands for all; ``ipu`` is the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,7 +110,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     classes: dict[tuple[tuple[int, int], ...], int] = {}
     group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
     known: dict[int, int] = {}  # place of each vector among the runs
-    runs = []
+    runs: list[_Runs] = []
     for variable in variables:
         if id(variable.bytes) not in known:
             known[id(variable.bytes)] = len(runs)
@@ -128,8 +129,10 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
 
     used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
-    spans = [(code, a, b) for intervals, code in classes.items() if code in used for a, b in intervals if a < b]
-    table = np.array(spans, dtype=np.int64).reshape(-1, 3)
+    seen = {intervals: code for intervals, code in classes.items() if code in used}
+    ends = _numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
+    codes_of = np.repeat(_numbers(seen.values()), _numbers(map(len, seen)))
+    live = ends[:, 0] < ends[:, 1]
     arrays = {
         "name": codes("names", "name"),
         "op_id": _numbers(v.op_id for v in variables),
@@ -146,17 +149,19 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "bytes": join("bytes"),
     }
     folded = FoldedVariables(arrays, {name: tuple(index) for name, index in words.items()})
-    return folded, dict(zip(("class_id", "step_from", "step_to"), table.T, strict=True))
+    return folded, {
+        "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
+    }  # fmt: skip
 
 
 def _numbers(values: Iterable[int]) -> np.ndarray:
-    return np.array(list(values), dtype=np.int64)
+    return np.fromiter(values, dtype=np.int64)
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:
     numbers = ("ipu", "step", "always_live", "not_always_live", "max_tile", "argmax_tile")
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, dtype=np.int64)] for name in numbers}
-    program: list[str] = []
+    program: list[tuple[str, ...]] = []
     for index, names in memory.step_names.items():
         fixed = sum(int(held.sum()) for held in always.get(index, {}).values())
         parts["ipu"].append(np.full(len(names), ipus[index]))
@@ -164,5 +169,8 @@ def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[
         parts["always_live"].append(np.full(len(names), fixed, dtype=np.int64))
         for name in ("not_always_live", "max_tile", "argmax_tile"):
             parts[name].append(np.asarray(getattr(memory, name)[index], dtype=np.int64))
-        program += names
-    return {**{name: np.concatenate(values) for name, values in parts.items()}, "program": program}
+        program.append(names)
+    return {
+        **{name: np.concatenate(values) for name, values in parts.items()},
+        "program": Words.of(itertools.chain(*program)),
+    }

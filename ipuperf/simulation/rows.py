@@ -262,8 +262,8 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
         "program_id": np.arange(len(rows)),
         "parent": [row[0] for row in rows],
         "order": orders,
-        "type": [row[1] for row in rows],
-        "name": [row[2] for row in rows],
+        "type": Words.of(row[1] for row in rows),
+        "name": Words.of(row[2] for row in rows),
         "op_id": [row[3] for row in rows],
         "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in rows],
     }
@@ -272,7 +272,8 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
 def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
     names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
-    return {name: [getattr(op, name) for op in program.ops] for name in names}
+    values = {name: [getattr(op, name) for op in program.ops] for name in names}
+    return {name: own if name in ("op_id", "flops") else Words.of(own) for name, own in values.items()}
 
 
 def plan_rows(program: DeviceProgram) -> Columns:
@@ -367,4 +368,4 @@ def host_rows(
 
 
 def _numbers(values: Iterable[int]) -> np.ndarray:
-    return np.array(list(values), dtype=np.int64)
+    return np.fromiter(values, dtype=np.int64)

@@ -17,7 +17,7 @@ from .errors import Asymmetric, SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
 from .host import HostCycles, HostServer, callbacks_at
-from .instructions import MOST_CYCLES, count_copies
+from .instructions import MOST_CYCLES, count_copies, count_instances
 from .ipu import IpuProcess
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
@@ -95,7 +95,7 @@ def simulate(
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
             of more cycles than can be counted, or of more executions than a trace can hold
-            (:data:`~.instructions.MOST_INSTANCES`; loops without a shared step count once where they are folded).
+            (:data:`~.instructions.MOST_INSTANCES`; what is folded counts once).
         MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
     """
     if fidelity not in ("phase", "tile"):
@@ -105,7 +105,8 @@ def simulate(
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
-    check_length(tree)
+    if not fold or fidelity == "tile":
+        check_length(tree, program.replicas * sum(count_instances(own) for _, own in tree.lists()))
     if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
         raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
     if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
@@ -119,7 +120,7 @@ def simulate(
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
         folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
-        _run(world, processes, folder, program, progress)
+        _run(world, processes, folder, tree, progress)
         folds = folder.folds if folder else []
         return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
@@ -235,7 +236,7 @@ def _run(
     world: World,
     processes: Sequence[IpuProcess],
     folder: Folder | None,
-    program: DeviceProgram,
+    tree: ProgramTree,
     progress: Callable[[int], object] | None,
 ) -> None:
     """Run to the end."""
@@ -245,8 +246,10 @@ def _run(
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
-        if progress is not None and next(instants) % TOLD_EVERY == 0:
-            progress(events.now)
+        if next(instants) % TOLD_EVERY == 0:
+            check_length(tree, sum(map(len, world.recorder.stretches)))
+            if progress is not None:
+                progress(events.now)
         if world.looped:
             world.looped = False
             if folder is not None:
@@ -255,7 +258,7 @@ def _run(
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(program, stuck, processes, events.now))
+        raise SimulationError(_deadlock(tree.program, stuck, processes, events.now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:

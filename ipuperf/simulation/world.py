@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,7 +60,7 @@ class World:
     looped: bool = False
     folded: int = 0
 
-    def alike(self, replica: int) -> Sequence[int]:
+    def alike(self, replica: int) -> tuple[int, ...]:
         """The replicas for which a simulated one stands, itself first."""
         return self.classes.members[self.classes.of[replica]]
 

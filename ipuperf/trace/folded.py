@@ -41,6 +41,12 @@ def ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return row, np.arange(len(row)) + (first - np.cumsum(count) + count)[row]
 
 
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers that are kept in fewer bytes (files do) as ``int64``."""
+    fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
+    return values.astype(np.int64) if fits else values
+
+
 class FoldedTable(ABC):
     """A folded table.
 
@@ -65,7 +71,7 @@ class FoldedTable(ABC):
 
     def __init__(self, arrays: Arrays, words: Mapping[str, Sequence[str]] | None = None) -> None:
         self.words = {name: tuple(own) for name, own in (words or {}).items()}
-        self.arrays = {name: np.asarray(values) for name, values in arrays.items()}
+        self.arrays = {name: _whole(np.asarray(values)) for name, values in arrays.items()}
         self._require(self.arrays.keys() == self.ARRAYS.keys(), f"arrays {', '.join(self.arrays)}")
         self._require(set(self.words) == set(self.WORDS), f"words {', '.join(self.words)}")
         self._require(
@@ -152,7 +158,7 @@ class Repeating(FoldedTable):
 
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, start, and trip of each loop around it, of all that touch the window."""
-        return unrolled(self.loops, *(self.arrays[name] for name in ("start", "dur", "repeat")), window)
+        return unrolled(self.loops, self.arrays["start"], self.arrays["dur"], self.arrays["repeat"], window)
 
 
 class FoldedInstances(Repeating):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.trace.columns import encode
+from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
 from ipuperf.trace.folded import FOLDED, FoldedTable
@@ -35,13 +35,13 @@ _LEVEL = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def _pack(columns: Mapping[str, np.ndarray]) -> bytes:
+def _pack(columns: Mapping[str, Stored]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     for name, values in columns.items():
-        if values.dtype == object:
-            codes, words = encode(values)
-            arrays[f"{name}.codes"] = codes
-            arrays[f"{name}.words"] = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
+        if isinstance(values, Words) or values.dtype == object:
+            words = values if isinstance(values, Words) else Words.of(values)
+            arrays[f"{name}.codes"] = words.codes
+            arrays[f"{name}.words"] = np.frombuffer(json.dumps(list(words.words)).encode(), dtype=np.uint8)
         else:
             arrays[name] = values
     return _archive(arrays)
@@ -55,15 +55,24 @@ def _pack_folded(table: FoldedTable) -> bytes:
 
 
 def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of a ``.npz``, compressed quickly: writing a trace is not to take longer than simulating it."""
+    """The bytes of a ``.npz``, whole numbers in as few bytes as they need, compressed quickly: writing a trace is not
+    to take longer than simulating it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, values in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             member.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asanyarray(values), allow_pickle=False)
+                np.lib.format.write_array(stream, _narrow(values), allow_pickle=False)
     return buffer.getvalue()
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Whole numbers in the smallest type that holds them."""
+    if values.dtype.kind != "i" or not values.size:
+        return np.ascontiguousarray(values)
+    smallest = np.promote_types(np.min_scalar_type(int(values.min())), np.min_scalar_type(int(values.max())))
+    return np.ascontiguousarray(values, dtype=smallest if smallest.kind in "iu" else values.dtype)
 
 
 def _strings(words: list[str], codes: np.ndarray) -> np.ndarray:
@@ -133,7 +142,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
         for name in TABLES:
             folded = trace.folded(name)
             if folded is None:
-                archive.writestr(zipfile.ZipInfo(f"{name}.npz", _EPOCH), _pack(trace.columns(name)))
+                archive.writestr(zipfile.ZipInfo(f"{name}.npz", _EPOCH), _pack(trace.stored(name)))
             else:
                 archive.writestr(zipfile.ZipInfo(f"{name}{_FOLDED}", _EPOCH), _pack_folded(folded))
 

@@ -73,6 +73,10 @@ class Trace:
             check_loops(columns)  # type: ignore[arg-type]  # a table of numbers
         self._stored[name] = columns
 
+    def stored(self, name: str) -> dict[str, Stored]:
+        """A table as it is kept: strings may be words."""
+        return self._table(name)
+
     def _table(self, name: str) -> dict[str, Stored]:
         """A table as it is kept, made now if it was to be made later."""
         self._make(name)

@@ -303,7 +303,8 @@ def _trace(
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
     meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}
-    return Trace(meta, tables, copy=False)
+    later = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
+    return Trace(meta, later, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

@@ -25,9 +25,10 @@ from ipuperf.trace.fold import (
     slice_batches,
     slice_count,
     slices,
+    span,
     working_cycles,
 )
-from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables
+from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, Repeat
 from ipuperf.trace.loops import spent
 from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
@@ -62,6 +63,7 @@ __all__ = [
     "FoldedInstances",
     "FoldedTransfers",
     "FoldedVariables",
+    "Repeat",
     "Slices",
     "Table",
     "Trace",
@@ -79,6 +81,7 @@ __all__ = [
     "slice_batches",
     "slice_count",
     "slices",
+    "span",
     "spent",
     "working_cycles",
 ]

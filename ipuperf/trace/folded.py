@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,17 @@ def _whole(values: np.ndarray) -> np.ndarray:
     """Whole numbers that are kept in fewer bytes (files do) as ``int64``."""
     fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
     return values.astype(np.int64) if fits else values
+
+
+class Repeat(NamedTuple):
+    """Something that comes again: its first start and its end (cycles; that of the last period), trips, cycles of a
+    trip, and loops around it."""
+
+    start: int
+    end: int
+    trips: int
+    period: int
+    depth: int
 
 
 class FoldedTable(ABC):
@@ -156,6 +167,18 @@ class Repeating(FoldedTable):
         repeat = self.arrays["repeat"]
         return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
 
+    def repeats(self) -> list[Repeat]:
+        """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
+        depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
+        found = []
+        for loop, level in enumerate(depth.tolist()):
+            rows = np.flatnonzero(self.loops.chain[self.arrays["repeat"], level] == loop)
+            if len(rows):
+                trips, period = int(self.arrays["count"][loop]), int(self.arrays["period"][loop])
+                start = int(self.arrays["start"][rows].min())
+                found.append(Repeat(start, start + trips * period, trips, period, level))
+        return sorted(found)
+
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, start, and trip of each loop around it, of all that touch the window."""
         return unrolled(self.loops, self.arrays["start"], self.arrays["dur"], self.arrays["repeat"], window)
@@ -193,6 +216,18 @@ class FoldedInstances(Repeating):
     def rows(self) -> int:
         """Rows of the table."""
         return int(sum((self.times * self.members).tolist()))
+
+    def alone(self) -> FoldedInstances:
+        """Those of the first member of each process."""
+        _, first = np.unique(self.arrays["of"], return_index=True)
+        names = [name for name, group in self.ARRAYS.items() if group == "members"]
+        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first] for name in names}})
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The end of the last time that each row comes."""
+        last = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
+        return np.asarray(self.arrays["start"] + last + self.arrays["dur"])
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, trips = self._unrolled(window)
@@ -252,6 +287,17 @@ class FoldedTransfers(Repeating):
         first, sends = self.arrays["first"], self.arrays["sends"]
         crossed = (before[first + sends] - before[first])[self.arrays["template"]]
         return int(sum((self.times * crossed).tolist()))
+
+    def over_links_of(self, ipus: np.ndarray) -> FoldedTransfers:
+        """Those over links that transfers of these IPUs use."""
+        own = self.arrays
+        send, link = ranges(own["link_first"], own["links"])
+        used = np.unique(own["link_id"][link[np.isin(own["ipu"][send], ipus)]])
+        kept = np.isin(own["link_id"], used)
+        before = np.concatenate([[0], np.cumsum(kept)])
+        first, last = own["link_first"], own["link_first"] + own["links"]
+        changed = {"link_id": own["link_id"][kept], "link_first": before[first], "links": before[last] - before[first]}
+        return FoldedTransfers({**own, **changed}, self.words)
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, _ = self._unrolled(window)

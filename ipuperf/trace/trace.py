@@ -13,7 +13,7 @@ import numpy as np
 from ipuperf.trace import fold, store
 from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
-from ipuperf.trace.folded import FoldedTable
+from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, Repeat
 from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
@@ -107,6 +107,38 @@ class Trace:
         made = {name: columns for name, columns in self._stored.items() if name not in self._folded}
         return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": made}
 
+    @property
+    def repeats(self) -> list[Repeat]:
+        """What instances repeat as the iterations of a loop in steady state, by start; empty where nothing is."""
+        folded = self.folded("instances")
+        return folded.repeats() if isinstance(folded, FoldedInstances) else []
+
+    @property
+    def replicas(self) -> dict[int, int]:
+        """How many replicas do the same as each that was simulated, itself included (1 where that is not known)."""
+        folded = self.folded("instances")
+        if not isinstance(folded, FoldedInstances):
+            return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
+        found: dict[int, set[int]] = {}
+        first: dict[int, int] = {}
+        for process, replica in zip(folded.arrays["of"].tolist(), folded.arrays["replica"].tolist(), strict=True):
+            found.setdefault(first.setdefault(process, replica), set()).add(replica)
+        return {replica: len(same) for replica, same in found.items()}
+
+    def of_each_class(self) -> Trace:
+        """This trace with the instances of one replica of all that do the same (:attr:`replicas`), and the transfers
+        over the links that its IPUs use."""
+        folded = self.folded("instances")
+        if not isinstance(folded, FoldedInstances):
+            return self
+        alone = folded.alone()
+        transfers = self.folded("transfers")
+        tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
+        tables["instances"] = alone
+        if isinstance(transfers, FoldedTransfers):
+            tables["transfers"] = transfers.over_links_of(alone.arrays["ipu"])
+        return self._with(tables)
+
     def within(self, window: fold.Window) -> Trace:
         """This trace with only those instances, transfers and host events that touch ``window`` (cycles); they are
         whole, and numbered anew. What the run repeats is made only there, so that a window of any run is at hand."""
@@ -115,13 +147,20 @@ class Trace:
         for name in ("instances", "transfers", "host_events"):
             folded = self.folded(name)
             if folded is not None:
-                tables[name] = folded.columns(window)
+                tables[name] = lambda folded=folded: folded.columns(window)
                 continue
             columns = self.columns(name)
             start, dur = columns["start"], columns["dur"]
             inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
             tables[name] = {key: values[inside] for key, values in columns.items()}
-        return Trace(self.meta, tables, copy=False)
+        return self._with(tables)
+
+    def _with(self, tables: Mapping[str, Any]) -> Trace:
+        """The trace with other tables but of the same steps."""
+        part = Trace(self.meta, tables, copy=False)
+        for name in ("template", "loops", "step_ops", "step_programs"):  # those of the same steps
+            part.__dict__[name] = getattr(self, name)
+        return part
 
     # -- access ------------------------------------------------------------------------------------------------------
 

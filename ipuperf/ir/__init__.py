@@ -35,6 +35,7 @@ from .errors import (
     ShapeError,
 )
 from .graph import Graph, Ir, below, calling, data_of, derived
+from .joining import join
 from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
@@ -104,6 +105,7 @@ __all__ = [
     "dtype_of",
     "expose",
     "format_schedule",
+    "join",
     "gradient_name",
     "grouping_of",
     "phases_of",

@@ -42,7 +42,7 @@ def join(op_class: type[OpT], ops: Sequence[Op], **attributes: Any) -> OpT:
     at = graph.ops.index(last)
     before = [op for op in graph.ops[:at] if op not in gone and op not in later]
     moved = [op for op in graph.ops[:at] if op in later]
-    graph.ops = [*before, made, *moved, *graph.ops[at + 1 :]]
+    graph.ops[:] = [*before, made, *moved, *graph.ops[at + 1 :]]
     _reconstrain(graph, gone, made)
     graph.version += 1
     return made

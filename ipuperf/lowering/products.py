@@ -35,8 +35,8 @@ _FLIP, _PREPARE, _BROADCAST, _SLICE, _TRANSFORM, _OPERANDS, _ZEROS, _COMPUTE, _P
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A step of a plan on ``tiles`` tiles from ``start`` on: each receives ``bytes`` in ``exchange`` cycles (none for no
-    bytes), then ``vertex`` runs for ``cycles`` (not at all for none).
+    """A step of a plan on ``tiles`` tiles from ``start`` on: each receives ``bytes`` in ``exchange`` cycles (none for
+    no bytes), then ``vertex`` runs for ``cycles`` (not at all for none).
 
     ``what``: the exchange's part of the name; ``sent``: see :meth:`~.supersteps.Superstepper.exchange`.
     """
@@ -154,7 +154,8 @@ def multi_convolution(stepper: Superstepper, item: w.MultiConvolution) -> None:
 def _planned(item: w.Convolution, placed: PlacedPlan, operands: Sequence[Tensor], result: Tensor) -> PlannedProduct:
     """A convolution with its plan; the weights of an input gradient are transposed and flipped (PopART
     ConvFlipWeights)."""
-    plan, flip = placed.plan, ()
+    plan = placed.plan
+    flip: tuple[RearrangementPhase, ...] = ()
     if item.pass_ == "bwd":
         inner, outer = item.channels_in // item.groups, item.channels_out // item.groups
         elements = item.groups * inner * outer * math.prod(item.kernel_size)

@@ -4,7 +4,8 @@ Each convolution is a :class:`Part`, an op of :mod:`.convolution` by its type wi
 and gradients are those of the parts. What is theirs together is the plan (:class:`.work.MultiConvolution`), which
 changes time and memory, never values. :func:`multi_conv_of` makes one of ops that are there.
 
-Source: popart: willow/src/op/multiconv.cpp, willow/src/popx/op/multiconvx.cpp. PopLibs: lib/poplin/MultiConvolution.cpp.
+Source: popart: willow/src/op/multiconv.cpp, willow/src/popx/op/multiconvx.cpp; PopLibs:
+lib/poplin/MultiConvolution.cpp.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Op as Operation, Tensor, TensorSpec, join
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec, join
+from ipuperf.ir import Op as Operation
 from ipuperf.ir.attributes import INTEGER, NUMBER, Attribute, choice, instance, many
 
 from . import work as works

@@ -61,7 +61,8 @@ def test_only_independent_ops_are_joined():
     second = graph.create(ops.Conv, [graph.create(ops.Relu, first.outputs, ["r"]).outputs[0], w], ["b"])
     with pytest.raises(ir.IrError, match="needs the result of another op of Conv"):
         multi_conv_of([first, second])
-    assert graph.ops[0] is first and x.consumers == [first]
+    assert graph.ops[0] is first
+    assert x.consumers == [first]
 
 
 def test_order_constraints_hold_for_the_joined_op():

@@ -1,10 +1,11 @@
 """Several convolutions planned together: side by side, each on tiles of its own, or one after the other.
 
-The way of PopLibs (``lib/poplin/ConvPlan.cpp`` getParallelMultiPlan): the largest convolution is planned for speed on all
-tiles but those reserved for the others, then again for few tiles with some cycles to spare. The others follow from the
-smallest on, each on what is left: no step of theirs may take longer than that of the plans before as far as possible,
-then few tiles count. The second largest comes last and has all the rest. As the steps of all are launched together, all
-have the same number of serial passes. Where a plan side by side is not found, they run one after the other.
+The way of PopLibs (``lib/poplin/ConvPlan.cpp`` getParallelMultiPlan): the largest convolution is planned for speed on
+all tiles but those reserved for the others, then again for few tiles with some cycles to spare. The others follow from
+the smallest on, each on what is left: no step of theirs may take longer than that of the plans before as far as
+possible, then few tiles count. The second largest comes last and has all the rest. As the steps of all are launched
+together, all have the same number of serial passes. Where a plan side by side is not found, they run one after the
+other.
 
 Simplified: where nothing fits into the memory proportion with that number of serial passes, there is no plan side by
 side (PopLibs looks for plans of less memory first).

@@ -127,7 +127,7 @@ from .resize import Resize, ResizeGrad
 from .roi_align import RoiAlign, RoiAlignGrad
 from .rotary import RotaryPosEmbed, RotaryPosEmbedGrad
 from .scaled_add import ScaledAdd, ScaledAddLhsInplace
-from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
+from .scatter import Scatter, ScatterReduce, ScatterReduceGrad, ScatterReduceInitialGrad
 from .shape import (
     Concat,
     ConcatInplace,

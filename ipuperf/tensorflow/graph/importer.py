@@ -79,13 +79,14 @@ class Importer:
         self.values.update((id(t), value) for t, value in zip(inputs, arguments))
         operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
-        kept = self.place.naming, self.place.location
+        kept, first = (self.place.naming, self.place.location), len(self.place.graph.ops)
         try:
             for op in operations:
                 if not op.outputs or id(op.outputs[0]) not in self.values:
                     self._import(op)
         finally:
             self.place.naming, self.place.location = kept
+        self.place.imported(self.graph, first)
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 

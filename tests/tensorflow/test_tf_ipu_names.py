@@ -155,7 +155,6 @@ REFUSED = [
     (lambda: ipu.rnn_ops.PopnnLSTM(4), "use tf.keras.layers"),
     (lambda: ipu.utils.create_ipu_config(), "use ipu.config.IPUConfig"),
     (lambda: ipu.within_replica_ops.all_gather([]), "compute on one shard"),
-    (lambda: ipu.nn_ops.ctc_loss_v2(), "use tf.nn.ctc_loss on the host"),
     (lambda: ipu.serving.export_single_step(), "no Poplar executables"),
     (lambda: ipu.optimizers.AutomaticLossScalingOptimizer(None), "by a constant"),
     (lambda: ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategyV1(None), "there is one process"),

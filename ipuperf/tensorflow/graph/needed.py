@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import function_def_to_graph
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from .table import Operations
@@ -27,9 +28,18 @@ def named_function(op: tf.Operation, name: str) -> FuncGraph:
         found = graph._functions.get(name) if hasattr(graph, "_functions") else None
         found = found or graph._get_function(name)
         if found is not None:
-            return found.graph
+            return found.graph if hasattr(found, "graph") else _graph_of_definition(graph, found)
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(f"{op.name}: the graph has no function {name!r}")
+
+
+def _graph_of_definition(around: tf.Graph, function: Any) -> FuncGraph:
+    """The graph of a function that has only a definition (``Defun`` of version 1), made once."""
+    if not hasattr(function, "ipuperf_graph"):
+        with around.as_default():
+            function.ipuperf_graph = function_def_to_graph.function_def_to_graph(function.definition)
+    found: FuncGraph = function.ipuperf_graph
+    return found
 
 
 def functions_of(op: tf.Operation) -> list[FuncGraph]:

@@ -152,7 +152,6 @@ REFUSED = [
     (lambda: ipu.custom_ops.precompiled_user_op([], "library.so"), "write it with TensorFlow's operations"),
     (lambda: ipu.embedding_ops.create_host_embedding("e", (2, 2), tf.float32), "use embedding_lookup"),
     (lambda: ipu.embedded_runtime.embedded_runtime_start("f", [], "n"), "run the program by a session"),
-    (lambda: ipu.rnn_ops.PopnnLSTM(4), "use tf.keras.layers"),
     (lambda: ipu.utils.create_ipu_config(), "use ipu.config.IPUConfig"),
     (lambda: ipu.within_replica_ops.all_gather([]), "compute on one shard"),
     (lambda: ipu.serving.export_single_step(), "no Poplar executables"),

@@ -153,7 +153,6 @@ REFUSED = [
     (lambda: ipu.embedding_ops.create_host_embedding("e", (2, 2), tf.float32), "use embedding_lookup"),
     (lambda: ipu.embedded_runtime.embedded_runtime_start("f", [], "n"), "run the program by a session"),
     (lambda: ipu.utils.create_ipu_config(), "use ipu.config.IPUConfig"),
-    (lambda: ipu.within_replica_ops.all_gather([]), "compute on one shard"),
     (lambda: ipu.serving.export_single_step(), "no Poplar executables"),
     (lambda: ipu.optimizers.AutomaticLossScalingOptimizer(None), "by a constant"),
     (lambda: ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategyV1(None), "there is one process"),

@@ -224,11 +224,13 @@ class _Writer:
             for v in found.variables
         }
         sharded = asked.shard_state and program.ir.replication_factor > 1
+        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded)
         return Training(
             self.loss[0],
             self.loss[1],
             self.trainable,
-            PipelineRule(program, found.update, resources, found.name, self.numbers, sharded),
+            rule,
+            joint=rule if rule.joins else None,
             reduction=asked.reduction,
             replica_reduction=found.reduction or "mean",
             accumulator_dtype=types.__getitem__,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """How many columns a kind of figure names, at least and at most."""
 _WIDTH = 600
-"""Points of all cells of a row of a heat map, by the width of a digit in its height."""
+"""What a row of a heat map has room for: points of the font times digits."""
 _MARKERS = "osD^v<>PX*"
 _MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
 

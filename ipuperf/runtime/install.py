@@ -9,6 +9,7 @@ asked for. TensorFlow is the real one: only what its port for the IPU adds is fo
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -112,8 +113,14 @@ class AliasFinder(MetaPathFinder):
 
 def _modules_of(targets: Mapping[str, str]) -> dict[str, str]:
     """The modules that stand for others while front ends ``targets`` are installed, the deeper ones first."""
+    return _deeper_first(tuple(targets.items()))
+
+
+@functools.cache
+def _deeper_first(targets: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Asked for with every import of a program."""
     found: dict[str, str] = {}
-    for name, target in targets.items():
+    for name, target in targets:
         found.update(_BESIDE.get(name, {name: target}))
     return dict(sorted(found.items(), reverse=True))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ipuperf.simulation import steps as steps  # registers the kinds of steps
 from ipuperf.simulation.errors import SimulationError
-from ipuperf.simulation.network import fair_rates
+from ipuperf.simulation.sharing import fair_rates
 from ipuperf.simulation.simulate import Fidelity, simulate
 
 __all__ = ["Fidelity", "SimulationError", "fair_rates", "simulate"]

@@ -1,8 +1,8 @@
-"""One IPU: a SimPy process that walks its instructions and yields only where something shared is touched.
+"""One IPU: a process that walks its instructions and yields only where something shared is touched.
 
-Local stretches are laid out ahead of time and cost one timeout together, however many segments, calls and loop
-iterations they span. What happens in a shared step says its kind (:mod:`.kinds`), part by part: waiting for others,
-latency and transfer, work.
+Local stretches are laid out ahead of time and cost no event, however many segments, calls and loop iterations they
+span: the IPU says at once when it will arrive at the next shared step (:mod:`.party`). What happens in a shared step
+says its kind (:mod:`.kinds`), part by part: waiting for others, latency and transfer, work.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from .instructions import Enter, Instruction, Next, Segment, Shared, Stretch
+from .event_loop import Task, Waiting
+from .instructions import Enter, Instruction, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
-from .party import Party, Waiting
+from .party import Party
 from .progress import LoopCounters
-from .recorder import Ran
 
 if TYPE_CHECKING:
     from ipuperf.lowering.steps import Step
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
     from .world import World
 
-_EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, 0)
+Context = tuple[int, int, int, int, int]
+"""The columns ``epoch`` to ``iteration`` of a row (:data:`.recorder.EXECUTED`)."""
 
 
 class IpuProcess(Party):
@@ -39,7 +37,8 @@ class IpuProcess(Party):
     Attributes:
         pc: index of the present instruction.
         loops: the open loops.
-        ahead: way taken up to ``until``: instruction (``-1 - pc``: a loop was left there) and its time.
+        ahead: what was laid out since it last caught up: instruction (``-1 - pc``: a loop was left there), time, and
+            the parts of a shared step.
         inside: in a shared step.
         serial: shared steps begun.
         finish: when it was through, -1 before.
@@ -61,9 +60,11 @@ class IpuProcess(Party):
         self._kinds = kinds
         self.tiles = tiles
         self.instructions: tuple[Instruction, ...] = (tree.io_instructions if lane else tree.instructions)[index]
+        self._add_row = world.recorder.stretches[number].add
+        self._loads: dict[int, list[int]] = {}  # streams that a shared step copies in, by instruction
         self.pc = 0
         self.loops = LoopCounters()
-        self.ahead: list[tuple[int, int]] = []
+        self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
         self.inside = False
         self.serial = 0
         self.finish = -1
@@ -74,115 +75,130 @@ class IpuProcess(Party):
         at = self.instructions[self.pc] if self.pc < len(self.instructions) else None
         return at.leaf.step.name if isinstance(at, Shared) else ""
 
+    def begin(self) -> None:
+        """Run: the fixed host cost of the run, then every instruction."""
+        self.go_on = Task(self.events, self._run()).go_on
+
     # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Waiting:
-        """The process: the run's fixed host cost, then every instruction."""
-        events = self.world.events
-        yield from self.sleep(self.world.delays.run)
-        time = events.now
-        while self.pc < len(self.instructions):
-            instruction = self.instructions[self.pc]
-            if isinstance(instruction, Stretch):
+    def _run(self) -> Waiting:
+        self.sleep(self.world.delays.run)
+        yield from self.catch_up()
+        instructions = self.instructions
+        while self.pc < len(instructions):
+            instruction = instructions[self.pc]
+            if isinstance(instruction, Shared):
+                yield from self._shared(instruction)
+            elif isinstance(instruction, Stretch):
                 if self.tiles is None:
-                    self._record(instruction, time)
-                    self.ahead.append((self.pc, time))
-                    time += instruction.dur
+                    self._add_row((instruction.number, self.clock, *self._context()))
+                    self.ahead.append((self.pc, self.clock, ()))
+                    self.clock += instruction.dur
                 else:
                     yield from self._run_tiles(instruction)
-                    time = events.now
             elif isinstance(instruction, Enter):
-                self.ahead.append((self.pc, time))
+                self.ahead.append((self.pc, self.clock, ()))
                 self.loops.enter(self.pc)
                 self.world.looped = True
-            elif isinstance(instruction, Next):
-                self._next(instruction, time)
             else:
-                yield from self._catch_up(time)
-                yield from self._shared(instruction)
-                time = events.now
+                yield from self._next(instruction)
             self.pc += 1
-        yield from self._catch_up(time)
-        self.finish = events.now
+        self.world.require_countable(self.clock)
+        yield from self.catch_up()
+        self.ahead.clear()
+        self.finish = self.events.now
 
-    def _next(self, instruction: Next, time: int) -> None:
-        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``)."""
+    def _next(self, instruction: Next) -> Waiting:
+        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``). No trip with a
+        shared step begins ahead of time, so that loops can be folded while they run."""
+        self.world.require_countable(self.clock)
+        if instruction.shared:
+            yield from self.catch_up()
+            self.ahead.clear()
         again = self.loops.again(instruction.count)
-        self.ahead.append((self.pc if again else -1 - self.pc, time))
+        self.ahead.append((self.pc if again else -1 - self.pc, self.clock, ()))
         if again:
             self.pc = instruction.begin
             self.world.looped = True
 
-    def _catch_up(self, time: int) -> Waiting:
-        """Wait until what is laid out has passed."""
-        yield from self.sleep(time - self.world.events.now)
-        self.ahead.clear()
-
-    def _row(self, stretch: Stretch, start: int) -> Ran:
-        """A row with the counters as they are now."""
+    def _context(self) -> Context:
+        """The counters as they are now."""
         slices = self.slices
-        return Ran(stretch, start, self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
-
-    def _record(self, stretch: Stretch, start: int) -> None:
-        self.world.recorder.ran(self.number, self._row(stretch, start))
+        return (self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
-        """The stretch tile by tile, with the durations that come out."""
+        """The stretch with the tiles one by one, with the durations that come out."""
         assert self.tiles is not None
-        tree = self._tree
+        tree, events = self._tree, self.events
+        yield from self.catch_up()
         for number in stretch.segment.tolist():
-            segment, start, durations = tree.segments[number], self.world.events.now, []
+            segment, start, durations = tree.segments[number], events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):
-                opened += [(n, self.world.events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
-                begin = self.world.events.now
+                opened += [(n, events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
+                begin = events.now
                 step = tree.leaves[leaf].step
-                yield from local_kind(step).execute(step, self.tiles)
-                durations.append(self.world.events.now - begin)
+                yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
+                durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
-            self._record(tree.stretch_of_one(measured), start)
+            self._add_row((tree.stretch_of((measured,)).number, start, *self._context()))
+        self.arrive()
 
     def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
         """Let the other trips of the loops that end here pass: they last as long as the first one, which began when
         ``opened`` says."""
         while opened and segment.loops[opened[-1][0]].stop == stop:
             number, begin = opened.pop()
-            yield from self.sleep((segment.loops[number].trips - 1) * (self.world.events.now - begin))
+            self.sleep((segment.loops[number].trips - 1) * (self.events.now - begin))
+            yield from self.catch_up()
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
     def _shared(self, instruction: Shared) -> Waiting:
         """Do what the kind of the step says, and record the parts that passed."""
-        leaf, step = instruction.leaf, instruction.leaf.step
-        self.parts.begin()
+        leaf, parts = instruction.leaf, self.parts
+        self.world.require_countable(self.clock)
         self.inside = True
         self.serial += 1
-        for copy in step.host_slices(self.index):
-            if copy.direction == "h2d":
-                self.slices.load(self.world.streams[copy.direction, copy.stream])
-        begun = self._row(_NOTHING, self.world.events.now)  # a fold while the step is under way moves the counters on
-        yield from self._kinds[type(step)].run(self, leaf, step)
-        if self.parts.found:
-            stretch = self._tree.stretch_of_one(self._tree.shared_segment(leaf, tuple(self.parts.found)))
-            start = self.world.events.now - stretch.dur
-            self.world.recorder.ran(self.number, begun._replace(stretch=stretch, start=start))
-            self.parts.found = []
+        for stream in self._loaded_by(leaf.step):
+            self.slices.load(stream)
+        parts.begin()
+        begun = self._context()  # a fold while the step is under way moves the counters on
+        yield from self._kinds[type(leaf.step)].run(self, leaf, leaf.step)
+        self.arrive()
+        if self.clock == self.events.now:
+            self.ahead.clear()
+        else:
+            self.ahead.append((self.pc, self.clock, tuple(parts.found)))
+        if parts.found:
+            stretch = self._tree.stretch_of_shared(leaf, tuple(parts.found))
+            self._add_row((stretch.number, self.clock - stretch.dur, *begun))
+            parts.found = []
         self.inside = False
+
+    def _loaded_by(self, step: Step) -> list[int]:
+        """Streams of which the present step, a shared one, copies a slice in."""
+        found = self._loads.get(self.pc)
+        if found is None:
+            copies = [copy for copy in step.host_slices(self.index) if copy.direction == "h2d"]
+            found = self._loads[self.pc] = [self.world.streams[copy.direction, copy.stream] for copy in copies]
+        return found
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future and the records of this process depend on, relative to ``now``, but for loop counters,
         slice counts and how long it has been waiting already (`open_wait`)."""
+        early = self.clock - now if self.clock > now else 0
         return (
             self.pc,
             self.finish >= 0,
             self.open_wait,
             self.inside,
-            self.parts.mark - now if self.inside and not self.open_wait else 0,
-            self.until - now if self.until >= 0 else -1,
-            tuple((pc, start - now) for pc, start in self.ahead),
+            self.parts.mark - now if self.inside and (early or not self.open_wait) else 0,
+            early,
+            tuple((pc, start - now, parts) for pc, start, parts in self.ahead) if early else (),
             tuple(self.parts.found),
             self.slices.last,
             tuple(self.loops.begins),

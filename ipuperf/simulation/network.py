@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .recorder import Flight, Transferred
+from .recorder import Flight, TransferTemplate
+from .sharing import Resources, Shares, Sharing, Sharings
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -35,17 +36,11 @@ if TYPE_CHECKING:
 SCALE = 720_720
 """Least common multiple of 1 to 16: units of a byte x Hz (see module docstring)."""
 
-
-_NEVER = 1 << 62
-
-_Shares = list[tuple[int, list[int]]]
-"""The rates of a flow's sends: each with the places of those that have it."""
-
-_RATES_KEPT = 4096
-"""Different sets of flows whose rates are remembered."""
-
 _ROUTES_KEPT = 65536
 """Routes that are remembered."""
+
+_BUNDLES_KEPT = 65536
+"""Sends together that are remembered."""
 
 
 class Send(NamedTuple):
@@ -62,106 +57,43 @@ class SendBundle(NamedTuple):
 
     latency: int
     flights: tuple[Flight, ...]
-    resources: tuple[tuple[int, ...], ...]
+    resources: Resources
 
 
 Done = Callable[[tuple[Flight, ...]], None]
 """Told which sends are over."""
 
 
+class FlowTemplate(NamedTuple):
+    """What is the same each time the same sends begin together.
+
+    Attributes:
+        number: in the recorder.
+        latency: cycles before they enter.
+        sent: what the trace says about them.
+        resources, kind: what each of them occupies, and its number (:class:`.sharing.Sharings`).
+        units: what each of them moves.
+        one: they must not be parted.
+    """
+
+    number: int
+    latency: int
+    sent: TransferTemplate
+    resources: Resources
+    kind: int
+    units: int
+    one: bool
+
+
 class NetworkFlow:
-    """Sends in flight that began together and have had the same rate since.
+    """Sends of a ``template`` in flight, which entered at the time ``start`` and have had the same rate since."""
 
-    ``resources`` are what each of them occupies, ``owner`` is what their owners begin with, ``bytes`` what each moves.
-    Since the time ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with
-    which it ends at the time ``end`` (never, before it has a rate). They are not parted if they are ``one``.
-    """
+    __slots__ = ("done", "start", "template")
 
-    __slots__ = (
-        "bytes", "done", "end", "flights", "label", "one", "owner", "rate", "remaining", "resources", "since", "start",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        flights: tuple[Flight, ...],
-        resources: tuple[tuple[int, ...], ...],
-        owner: tuple[int, ...],
-        size: int,
-        label: Label,
-        done: Done,
-        one: bool,
-    ) -> None:
-        self.flights = flights
-        self.resources = resources
-        self.owner = owner
-        self.label = label
-        self.bytes = size
+    def __init__(self, template: FlowTemplate, done: Done, start: int) -> None:
+        self.template = template
         self.done = done
-        self.one = one
-        self.start = -1
-        self.since = -1
-        self.remaining = 0
-        self.rate = 0
-        self.end = _NEVER
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """Owner of the first send."""
-        return self.owner + self.flights[0].owner
-
-    def part(self, places: Sequence[int]) -> NetworkFlow:
-        """These of its sends.
-
-        Raises:
-            Asymmetric: they are one.
-        """
-        if self.one:
-            raise Asymmetric(f"the {self.label.kind} transfers of the replicas are not equally fast")
-        flights = tuple([self.flights[place] for place in places])
-        resources = tuple([self.resources[place] for place in places])
-        flow = NetworkFlow(flights, resources, self.owner, self.bytes, self.label, self.done, False)
-        flow.start, flow.since, flow.remaining = self.start, self.since, self.remaining
-        flow.rate, flow.end = self.rate, self.end
-        return flow
-
-    def enter(self, now: int, units: int) -> None:
-        """Begin with ``units`` to move."""
-        self.start = self.since = now
-        self.remaining = units
-
-    def change(self, now: int, rate: int) -> int:
-        """Go on with another rate; the new end."""
-        left = self.remaining - self.rate * (now - self.since)
-        self.since, self.rate, self.remaining = now, rate, left
-        self.end = end = now - (-left // rate)
-        return end
-
-
-def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
-    """Max-min fair rate of each route, in the (integer) unit of ``capacity``; the result does not depend on order.
-
-    >>> fair_rates([(0,), (0, 1), (1,)], [10, 4])  # link 1 is tight: 2 each; the rest of link 0 goes to the first
-    [8, 2, 2]
-    """
-    rates = [0] * len(routes)
-    users: dict[int, list[int]] = {}
-    for index, route in enumerate(routes):
-        for resource in route:
-            users.setdefault(resource, []).append(index)
-    left = {resource: capacity[resource] for resource in users}
-    count = {resource: len(flows) for resource, flows in users.items()}
-    open_flows = set(range(len(routes)))
-    while open_flows:
-        shares = {resource: left[resource] // number for resource, number in count.items() if number}
-        share = min(shares.values())
-        tight = [resource for resource, value in shares.items() if value == share]
-        for index in {index for resource in tight for index in users[resource]} & open_flows:
-            open_flows.discard(index)
-            rates[index] = share
-            for resource in routes[index]:
-                left[resource] -= share
-                count[resource] -= 1
-    return rates
+        self.start = start
 
 
 class _Route(NamedTuple):
@@ -188,20 +120,28 @@ class Network:
         self._byte = clock_hz * SCALE
         self._link_ids = {link.name: index for index, link in enumerate(links)}
         resources: dict[str, int] = {}
-        self._capacity: list[int] = []
+        capacity: list[int] = []
         self._resource: list[int] = []
         for link in links:
             if link.resource not in resources:
                 resources[link.resource] = len(resources)
-                self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
+                capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._shares: dict[tuple[tuple[tuple[int, ...], ...], ...], list[_Shares]] = {}
+        self._bundles: dict[tuple[object, ...], tuple[list[Send], list[SendBundle]]] = {}
+        self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
+        self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
+        self._sharings = Sharings(capacity)
         self._flows: list[NetworkFlow] = []
-        self._entering: dict[tuple[int, ...], tuple[NetworkFlow, int]] = {}
+        self._sharing: Sharing | None = None  # of these flows, from the time `_since` on
+        self._since = 0
+        self._over: Sharing | None = None  # what ended in this instant
+        self._entered: list[NetworkFlow] = []  # in this instant
         self._due: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
         self._dirty = False
         self._planned = -1  # when the first flow ends
+
+    # -- what is to be sent ------------------------------------------------------------------------------------------
 
     def bundles(self, sends: Iterable[Send]) -> list[SendBundle]:
         """Sends that begin together, by latency. What is sent again and again is bundled once.
@@ -209,47 +149,75 @@ class Network:
         Raises:
             SimulationError: one of them has no route.
         """
-        found: dict[int, list[Flight]] = {}
-        for owner, route, ipu in sends:
-            way = self._way(route)
-            if not way.links:
-                raise SimulationError(f"IPU {ipu}: a transfer without a route")
-            found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
-        return [
-            SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
-            for latency, flights in found.items()
-        ]
+        sends = list(sends)
+        key = tuple([(owner, id(route), ipu) for owner, route, ipu in sends])
+        kept = self._bundles.get(key)
+        if kept is None:
+            found: dict[int, list[Flight]] = {}
+            for owner, route, ipu in sends:
+                way = self._way(route)
+                if not way.links:
+                    raise SimulationError(f"IPU {ipu}: a transfer without a route")
+                found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
+            if len(self._bundles) == _BUNDLES_KEPT:
+                self._bundles.clear()
+            kept = self._bundles[key] = (sends, [_bundle(*together) for together in found.items()])
+        return kept[1]
 
-    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
+    def template(
+        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, *, one: bool = False
+    ) -> FlowTemplate:
+        """The flow that moves ``size`` bytes for each send of ``bundle``; their owners begin with ``owner``."""
+        key = (id(bundle), owner, size, label)
+        kept = self._templates.get(key)
+        if kept is None:
+            latency, flights, resources = bundle
+            sent = TransferTemplate(owner, flights, size, label)
+            number, kind = self._recorder.template(sent), self._sharings.kind(resources)
+            kept = (bundle, FlowTemplate(number, latency, sent, resources, kind, size * self._byte, one))
+            self._templates[key] = kept
+        return kept[1]
+
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done, delay: int = 0) -> None:
         """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
 
         Raises:
             Asymmetric: they turn out to differ.
         """
+        self.start(self.template(self.single(sends), (), size, label, one=True), done, delay)
+
+    def single(self, sends: Iterable[Send]) -> SendBundle:
+        """These sends, which are one.
+
+        Raises:
+            Asymmetric: they have different latencies.
+        """
         bundles = self.bundles(sends)
         if len(bundles) > 1:
             raise Asymmetric("the transfers of the replicas have different latencies")
-        self.move(bundles[0], (), size, label, done, one=True)
+        return bundles[0]
 
-    def move(
-        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
-    ) -> None:
+    def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
-        ``owner``.
+        ``owner``."""
+        self.start(self.template(bundle, owner, size, label), done)
 
-        The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
+    def start(self, template: FlowTemplate, done: Done, delay: int = 0) -> None:
+        """Begin such a flow ``delay`` cycles from now.
+
+        It enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        flow = NetworkFlow(bundle.flights, bundle.resources, owner, size, label, done, one)
-        if bundle.latency:
-            at = self._events.now + bundle.latency
-            self._entering[flow.first] = (flow, at)
-            if at not in self._due:
-                self._due[at] = []
-                self._events.after(bundle.latency, lambda: self._enter_all(at))
+        wait = delay + template.latency
+        at = self._events.now + wait
+        flow = NetworkFlow(template, done, at)
+        if not wait:
+            self._enter(flow)
+        elif at in self._due:
             self._due[at].append(flow)
         else:
-            self._enter(flow)
+            self._due[at] = [flow]
+            self._events.after(wait, self._enter_due)
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
         """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""
@@ -262,26 +230,29 @@ class Network:
             kept = self._routes[id(links)] = (links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
         return kept[1]
 
-    def state(self, now: int) -> tuple[tuple[object, ...], ...]:
-        """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
-        entering = [(0, _owners(flow), at - now) for flow, at in self._entering.values()]
-        flying = [
-            (1, _owners(flow), flow.start - now, flow.remaining - flow.rate * (now - flow.since))
-            for flow in self._flows
-        ]
-        return tuple(sorted(entering + flying))  # type: ignore[operator]
+    # -- what is in flight -------------------------------------------------------------------------------------------
 
-    def _enter_all(self, at: int) -> None:
-        for flow in self._due.pop(at):
-            del self._entering[flow.first]
+    def state(self, now: int) -> tuple[tuple[int, ...], ...]:
+        """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
+        entering = [(0, flow.template.number, at - now, 0) for at, flows in self._due.items() for flow in flows]
+        flying: list[tuple[int, ...]] = []
+        if self._sharing is not None:
+            left = self._sharing.left_after(now - self._since)
+            flying = [
+                (1, flow.template.number, flow.start - now, units)
+                for flow, units in zip(self._flows, left, strict=True)
+            ]
+        return tuple(sorted(entering + flying))
+
+    def _enter_due(self) -> None:
+        for flow in self._due.pop(self._events.now):
             self._enter(flow)
 
     def _enter(self, flow: NetworkFlow) -> None:
-        if flow.bytes == 0:
-            flow.done(flow.flights)
+        if flow.template.units == 0:
+            flow.done(flow.template.sent.flights)
             return
-        flow.enter(self._events.now, flow.bytes * self._byte)
-        self._flows.append(flow)
+        self._entered.append(flow)
         self._changed()
 
     def _changed(self) -> None:
@@ -290,64 +261,87 @@ class Network:
             self._events.after(0, self._settle, NETWORK)
 
     def _settle(self) -> None:
+        """Let those that entered in this instant take part, and plan the first end."""
         self._dirty = False
-        if not self._flows:
-            return
-        rates = self._share()
-        now = self._events.now
-        ends = [
-            flow.end if flow.rate == rate else flow.change(now, rate)
-            for flow, rate in zip(self._flows, rates, strict=True)
-        ]
-        first = min(ends)
-        if first != self._planned:
-            self._planned = first
-            self._events.after(first - now, self._wake)
+        now, over, entered = self._events.now, self._over, self._entered
+        if over is not None and not entered:
+            units = over.left_after(over.lasts)
+            self._share(self._sharings.after(over), tuple([units[place] for place in over.others]))
+        elif entered:
+            kinds, units = self._present(now)
+            kinds += tuple([flow.template.kind for flow in entered])
+            units += tuple([flow.template.units for flow in entered])
+            self._flows += entered
+            self._entered = []
+            self._share(self._sharings.of(kinds, units), units)
+        self._over = None
+        if self._sharing is not None:
+            first = self._since + self._sharing.lasts
+            if first != self._planned:
+                self._planned = first
+                self._events.after(first - now, self._wake)
 
-    def _share(self) -> list[int]:
-        """The rate of each flow; those whose sends differ are parted first."""
-        key = tuple([flow.resources for flow in self._flows])
-        shares = self._shares.get(key)
-        if shares is None:
-            if len(self._shares) == _RATES_KEPT:
-                self._shares.clear()
-            shares = self._shares[key] = _shares(key, self._capacity)
-        if max(map(len, shares)) > 1:
-            pairs = list(zip(self._flows, shares, strict=True))
-            self._flows = [
-                flow if len(share) == 1 else flow.part(places) for flow, share in pairs for _, places in share
+    def _present(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Kinds of the flows, but those that enter, and what is left of them."""
+        if self._over is not None:
+            kinds, left, others = self._over.kinds, self._over.left_after(self._over.lasts), self._over.others
+            return tuple([kinds[place] for place in others]), tuple([left[place] for place in others])
+        if self._sharing is not None:
+            return self._sharing.kinds, self._sharing.left_after(now - self._since)
+        return (), ()
+
+    def _share(self, found: Sharing | list[Shares], units: tuple[int, ...]) -> None:
+        """From now on the flows, of which so much is left, share as was ``found``; they are parted first where their
+        sends differ."""
+        while not isinstance(found, Sharing):
+            flows = [
+                (part, left)
+                for flow, left, shares in zip(self._flows, units, found, strict=True)
+                for part in self._parts(flow, shares)
             ]
-        return [rate for share in shares for rate, _ in share]
+            self._flows, units = [flow for flow, _ in flows], tuple([left for _, left in flows])
+            found = self._sharings.of(tuple([flow.template.kind for flow in self._flows]), units)
+        self._sharing, self._since = found, self._events.now
+
+    def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:
+        if len(shares) == 1:
+            return [flow]
+        return [NetworkFlow(self._part(flow.template, tuple(places)), flow.done, flow.start) for _, places in shares]
+
+    def _part(self, whole: FlowTemplate, places: tuple[int, ...]) -> FlowTemplate:
+        """These of the sends.
+
+        Raises:
+            Asymmetric: they are one.
+        """
+        if whole.one:
+            raise Asymmetric(f"the {whole.sent.label.kind} transfers of the replicas are not equally fast")
+        key = (whole.number, places)
+        if key not in self._parted:
+            flights = tuple([whole.sent.flights[place] for place in places])
+            resources = tuple([whole.resources[place] for place in places])
+            sent = whole.sent._replace(flights=flights)
+            number, kind = self._recorder.template(sent), self._sharings.kind(resources)
+            self._parted[key] = whole._replace(number=number, sent=sent, resources=resources, kind=kind)
+        return self._parted[key]
 
     def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""
-        now = self._events.now
-        if now != self._planned:
+        now, sharing = self._events.now, self._sharing
+        if now != self._planned or sharing is None:
             return
-        self._planned = -1
-        ended = [flow for flow in self._flows if flow.end <= now]
-        self._flows = [flow for flow in self._flows if flow.end > now]
-        ended.sort(key=lambda flow: flow.first)
-        self._changed()
+        self._planned, self._sharing = -1, None
+        flows, transfer = self._flows, self._recorder.transfer
+        ended = [flows[place] for place in sharing.ended]
+        self._flows = [flows[place] for place in sharing.others]
+        if self._flows:
+            self._over = sharing
+            self._changed()
         for flow in ended:
-            self._recorder.transfer(
-                Transferred(flow.start, now - flow.start, flow.owner, flow.flights, flow.bytes, flow.label)
-            )
+            transfer(flow.template.number, flow.start, now - flow.start)
         for flow in ended:
-            flow.done(flow.flights)
+            flow.done(flow.template.sent.flights)
 
 
-def _owners(flow: NetworkFlow) -> tuple[tuple[int, ...], ...]:
-    return (flow.owner, *[flight.owner for flight in flow.flights])
-
-
-def _shares(flows: Sequence[tuple[tuple[int, ...], ...]], capacity: Sequence[int]) -> list[_Shares]:
-    """The rates of each flow's sends, which go over these resources."""
-    rates = iter(fair_rates([route for flow in flows for route in flow], capacity))
-    found = []
-    for flow in flows:
-        places: dict[int, list[int]] = {}
-        for place in range(len(flow)):
-            places.setdefault(next(rates), []).append(place)
-        found.append(list(places.items()))
-    return found
+def _bundle(latency: int, flights: Sequence[Flight]) -> SendBundle:
+    return SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))

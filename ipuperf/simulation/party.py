@@ -1,12 +1,15 @@
-"""Who takes part in shared steps: an IPU (or its I/O tiles) as those it meets know it."""
+"""Who takes part in shared steps: an IPU (or its I/O tiles) as those it meets know it.
+
+A party has a clock of its own, which may be ahead of the event loop: what nobody else can see passes without an event,
+and who waits for several parties knows when the last of them arrives as soon as the last has said so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
-from simpy.events import Event
-
+from .event_loop import Waiting
 from .instructions import StepPart
 from .network import Send
 from .recorder import Label
@@ -14,10 +17,8 @@ from .recorder import Label
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .event_loop import EventLoop
     from .world import World
 
-Waiting = Generator[Event, object, None]
 Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
 """The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas."""
 
@@ -26,22 +27,22 @@ Ask = Callable[[Callable[[], None]], None]
 
 
 class Parts:
-    """The parts of the shared step that is under way; up to ``mark`` they are known."""
+    """The parts of the shared step that ``party`` is in; up to ``mark`` they are known."""
 
-    def __init__(self, events: EventLoop) -> None:
-        self._events = events
+    def __init__(self, party: Party) -> None:
+        self._party = party
         self.mark = 0
         self.found: list[StepPart] = []
 
     def begin(self) -> None:
-        """A step begins now."""
-        self.mark, self.found = self._events.now, []
+        """A step begins."""
+        self.mark, self.found = self._party.clock, []
 
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind (and of this control program of the step); a part of no
         cycles and no bytes is left out."""
-        dur = self._events.now - self.mark
-        self.mark += dur
+        now = self._party.arrive()
+        dur, self.mark = now - self.mark, now
         if dur or bytes_in or bytes_out:
             self.found.append(StepPart(kind, program, dur, bytes_in, bytes_out))
 
@@ -82,19 +83,23 @@ class Party:
         parts: of the shared step it is in.
         slices: what it has copied in.
         open_wait: what it waits for without knowing how long, "" if it does not.
+        clock: until when it is known what it does; behind the event loop while it waits.
+        go_on: lets it go on after it has waited; nothing before it begins.
     """
 
     def __init__(self, world: World, number: int, replica: int, index: int, ipu: int, lane: int = 0) -> None:
         self.world = world
+        self.events = world.events
         self.number = number
         self.replica = replica
         self.index = index
         self.ipu = ipu
         self.lane = lane
-        self.parts = Parts(world.events)
+        self.clock = 0
+        self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
-        self.until = -1  # end of the timeout it waits for, -1 if it waits for something else
+        self.go_on: Callable[[], None] = _nothing
 
     @property
     def name(self) -> str:
@@ -102,55 +107,62 @@ class Party:
         tiles = "I/O tiles of " if self.lane else ""
         return f"{tiles}replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
 
-    def sleep(self, cycles: int) -> Waiting:
-        """Let ``cycles`` pass.
+    def arrive(self, time: int = 0) -> int:
+        """Its clock, which is at ``time`` and the present at least."""
+        self.clock = time = max(self.clock, self.events.now, time)
+        return time
+
+    def sleep(self, cycles: int) -> None:
+        """Let ``cycles`` pass on its clock.
 
         Raises:
             SimulationError: the run takes more than can be counted.
         """
-        if cycles:
-            self.until = self.world.events.now + cycles
-            self.world.require_countable(self.until)
-            yield self.world.events.timeout(cycles)
-            self.until = -1
+        self.clock = self.arrive() + cycles
+        self.world.require_countable(self.clock)
+
+    def catch_up(self) -> Waiting:
+        """Wait until the event loop is where its clock is."""
+        if self.clock > self.events.now:
+            yield self.clock - self.events.now
 
     def wait(self, ask: Ask) -> Waiting:
-        """Hand ``ask`` something to call when this party may go on, and wait for that."""
-        event = self.world.events.event()
-        ask(lambda: _succeed(event))
-        yield event
+        """At its time, hand ``ask`` something to call when this party may go on, and wait for that."""
+        yield from self.catch_up()
+        ask(self.go_on)
+        yield None
 
     def wait_all(self, asks: Sequence[Ask]) -> Waiting:
         """Ask for all at once and wait for the last."""
         left = len(asks)
 
-        def ask_all(done: Callable[[], None]) -> None:
-            def one() -> None:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    done()
+        def one() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.go_on()
 
-            for ask in asks:
-                ask(one)
-
+        yield from self.catch_up()
+        for ask in asks:
+            ask(one)
         if asks:
-            yield from self.wait(ask_all)
+            yield None
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
-        """Start a transfer of its own, of those that are under way the one of this number."""
+        """Start a transfer of its own when its clock says, of those that are under way the one of this number."""
         world = self.world
         sends = []
         for replica in world.alike(self.replica):
             owner = self.number + (replica - self.replica) * world.stride
             ipu = world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
-        world.network.send(sends, size, label, lambda _: done())
+        world.network.send(sends, size, label, lambda _: done(), self.arrive() - self.events.now)
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
         """Start a transfer of its own and wait for its end."""
-        yield from self.wait(lambda done: self.send(way, size, Label(kind, op_id), done))
+        self.send(way, size, Label(kind, op_id), self.go_on)
+        yield None
 
 
-def _succeed(event: Event) -> None:
-    event.succeed()
+def _nothing() -> None:
+    pass

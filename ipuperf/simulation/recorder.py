@@ -1,15 +1,16 @@
-"""What happened, as it happened: plain lists in the time of the event loop, made into tables at the end.
+"""What happened, as it happened: columns in the time of the event loop, made into tables at the end.
 
-Folding (:mod:`.folding`) copies and shifts rows by their ends.
+Folding (:mod:`.folding`) copies and shifts rows by their ends. A row is a few numbers in an array that grows, not an
+object; what comes again and again is a template, and the row says which.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .instructions import Stretch
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,6 @@ class Label:
 
     kind: str
     op_id: int
-
-
-class Ran(NamedTuple):
-    """A stretch executed by an IPU, from ``start``, counted back from its end; ``stream`` and ``batch`` say which slice
-    of which host load came last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction)
-    and its trip (-1: none)."""
-
-    stretch: Stretch
-    start: int
-    epoch: int
-    stream: int
-    batch: int
-    loop: int
-    iteration: int
 
 
 class Flight(NamedTuple):
@@ -44,11 +31,9 @@ class Flight(NamedTuple):
     ipu: int
 
 
-class Transferred(NamedTuple):
-    """Sends that began and ended together: bytes of each (``size``), and what their owners begin with (``owner``)."""
+class TransferTemplate(NamedTuple):
+    """Sends that begin and end together: what their owners begin with (``owner``), and bytes of each (``size``)."""
 
-    start: int
-    dur: int
     owner: tuple[int, ...]
     flights: tuple[Flight, ...]
     size: int
@@ -71,22 +56,61 @@ class HostEvent(NamedTuple):
     line: LineKey
 
 
+class Rows:
+    """Rows of integers, column by column at the end.
+
+    >>> rows = Rows("start", "dur")
+    >>> rows.add((3, 4))
+    >>> rows.add((7, 1))
+    >>> len(rows), rows.columns()["dur"].tolist()
+    (2, [4, 1])
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._numbers = array("q")
+        self.add = self._numbers.extend
+        """Append a row."""
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self._names)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns, ``int64``."""
+        numbers = np.array(self._numbers, dtype=np.int64).reshape(-1, len(self._names))
+        return {name: numbers[:, place].copy() for place, name in enumerate(self._names)}
+
+
+EXECUTED = ("stretch", "start", "epoch", "stream", "batch", "loop", "iteration")
+"""Columns of what an IPU executed: number of the stretch, its start, counted back from its end, folds made before;
+``stream`` and ``batch`` say which slice of which host load came last (-1: none), ``loop`` and ``iteration`` the
+innermost loop (index of its instruction) and its trip (-1: none)."""
+
+
 class Recorder:
-    """Collects the rows of a simulation of ``processes`` IPU processes."""
+    """Collects the rows of a simulation of ``processes`` IPU processes.
+
+    Attributes:
+        stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
+        transfers: those that ended: which of the ``templates``, start and duration.
+        epoch: folds made.
+    """
 
     def __init__(self, processes: int) -> None:
-        self.stretches: list[list[Ran]] = [[] for _ in range(processes)]
-        self.transfers: list[Transferred] = []
+        self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
+        self.transfers = Rows("template", "start", "dur")
+        self.templates: list[TransferTemplate] = []
         self.host: list[HostEvent] = []
-        self.epoch = 0  # folds made
+        self.epoch = 0
 
-    def ran(self, process: int, row: Ran) -> None:
-        """Process number ``process`` executes a stretch (which may begin ahead of the present time)."""
-        self.stretches[process].append(row)
+    def template(self, sent: TransferTemplate) -> int:
+        """The number of a new template."""
+        self.templates.append(sent)
+        return len(self.templates) - 1
 
-    def transfer(self, row: Transferred) -> None:
-        """A flow ended."""
-        self.transfers.append(row)
+    def transfer(self, template: int, start: int, dur: int) -> None:
+        """Sends of this template are over."""
+        self.transfers.add((template, start, dur))
 
     def host_event(self, start: int, dur: int, line: LineKey) -> None:
         """The host works on a slice from ``start`` on."""

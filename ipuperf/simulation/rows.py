@@ -12,9 +12,9 @@ from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.trace import Words
 
 from .folding import Unfolding
-from .instructions import LeafStep, Segment, StepPart
+from .instructions import LeafStep, Segment, StepPart, Stretch
 from .kinds import kind_of, local_kind
-from .recorder import Flight, HostEvent, Ran, Transferred
+from .recorder import Flight, HostEvent, Recorder, Rows, TransferTemplate
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ExecutedRows:
         tree: ProgramTree,
         placement: Sequence[Sequence[int]],
         processes: Sequence[IpuProcess],
-        recorded: Sequence[Sequence[Ran]],
+        recorded: Sequence[Rows],
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
@@ -71,6 +71,7 @@ class ExecutedRows:
         self._tree = tree
         self._placement = placement
         self._processes = processes
+        self._inside = _StretchColumns(tree.stretches)
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
         self.end = max(last, unfolding.time(host_end))
@@ -87,23 +88,14 @@ class ExecutedRows:
         self._used, first = np.unique(self._columns["segment"], return_index=True)
         self._used = self._used[np.argsort(first)]
 
-    def _process(self, process: int, rows: Sequence[Ran], unfolding: Unfolding) -> Columns:
+    def _process(self, process: int, rows: Rows, unfolding: Unfolding) -> Columns:
         """Instances of one process in true time."""
-        counts = np.array([len(row.stretch.segment) for row in rows], dtype=np.int64)
-
-        def spread(name: str) -> np.ndarray:
-            return np.repeat(np.array([getattr(row, name) for row in rows], dtype=np.int64), counts)
-
-        def join(name: str) -> np.ndarray:
-            return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(row.stretch, name) for row in rows)])
-
-        found = {
-            **{name: spread(name) for name in ("epoch", "stream", "batch", "loop", "iteration")},
-            "segment": join("segment"),
-            "number": np.repeat(np.arange(len(rows)), counts),
-            "length": join("length"),
-        }
-        ends, found = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
+        own = rows.columns()
+        numbers, place = self._inside.spread(own["stretch"])
+        found = {name: own[name][numbers] for name in ("epoch", "stream", "batch", "loop", "iteration")}
+        found |= {"segment": self._inside.segment[place], "number": numbers, "length": self._inside.length[place]}
+        starts = own["start"][numbers] + self._inside.start[place]
+        ends, found = unfolding.instances(process, starts + found["length"], found)
         kept = {name: found[name] for name in ("segment", "number", "batch", "iteration")}
         return {**kept, "start": ends - found["length"], "process": np.full(len(ends), process)}
 
@@ -223,6 +215,24 @@ class ExecutedRows:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
 
+class _StretchColumns:
+    """What is inside stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        empty = np.empty(0, dtype=np.int64)
+        self.segment = np.concatenate([empty, *[stretch.segment for stretch in stretches]])
+        self.start = np.concatenate([empty, *[stretch.start for stretch in stretches]])
+        self.length = np.concatenate([empty, *[stretch.length for stretch in stretches]])
+        self._sizes = np.array([len(stretch.segment) for stretch in stretches], dtype=np.int64)
+
+    def spread(self, stretches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For everything in these stretches: which of them it is in, and its place in the columns."""
+        counts = self._sizes[stretches]
+        which = np.repeat(np.arange(len(stretches)), counts)
+        shift = (np.cumsum(self._sizes) - self._sizes)[stretches] - (np.cumsum(counts) - counts)
+        return which, np.arange(len(which)) + shift[which]
+
+
 def _sorted(columns: Columns) -> Columns:
     """Rows of processes by start, process, end and number."""
     keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
@@ -295,16 +305,12 @@ def link_rows(links: Sequence[Link]) -> Columns:
     }
 
 
-def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
+def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
-
-    def spread(values: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.array(values, dtype=np.int64), counts)
-
-    sent = _SendColumns(moved)
-    lengths = spread([row.dur for row in moved])
-    ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
+    moved, templates = recorder.transfers.columns(), recorder.templates
+    sent = _SendColumns(templates, moved["template"])
+    template, lengths = (np.repeat(moved[name], sent.counts) for name in ("template", "dur"))
+    ends, picked = unfolding.rows(np.repeat(moved["start"], sent.counts) + lengths)
     start = ends - lengths[picked]
     order = np.lexsort((sent.rank[sent.row][picked], start))
     start, picked = start[order], picked[order]
@@ -313,38 +319,31 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns
     row = picked[flows]
     within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
     kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(moving.label.kind, len(kinds)) for moving in moved]
+    kind = [kinds.setdefault(one.label.kind, len(kinds)) for one in templates]
     return {
         "transfer": flows,
         "link_id": sent.links[sent.first[sent.row[row]] + within],
         "start": start[flows],
         "dur": lengths[row],
-        "bytes": spread([moving.size for moving in moved])[row],
-        "op_id": spread([moving.label.op_id for moving in moved])[row],
-        "kind": Words(tuple(kinds), spread(kind)[row]),
+        "bytes": np.array([one.size for one in templates], dtype=np.int64)[template[row]],
+        "op_id": np.array([one.label.op_id for one in templates], dtype=np.int64)[template[row]],
+        "kind": Words(tuple(kinds), np.array(kind, dtype=np.int64)[template[row]]),
         "ipu": sent.ipu[sent.row[row]],
     }
 
 
 class _SendColumns:
-    """The sends of all transfers as columns, those that come again once: number of links, place of the first one among
-    ``links``, IPU, and rank by owner. ``row`` is the one of each send that was made."""
+    """The sends of all templates as columns: number of links, place of the first one among ``links``, IPU, and rank by
+    owner. ``row`` is the one of each send that was made, ``counts`` how many sends each transfer made."""
 
-    def __init__(self, moved: Sequence[Transferred]) -> None:
-        flights: list[Flight] = []
-        owners: list[tuple[int, ...]] = []
-        places: dict[tuple[tuple[int, ...], int], int] = {}
-        firsts = []
-        for _, _, owner, own, _, _ in moved:
-            key = (owner, id(own))
-            if key not in places:
-                places[key] = len(flights)
-                flights += own
-                owners += [owner + flight.owner for flight in own]
-            firsts.append(places[key])
-        counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
-        before = np.cumsum(counts) - counts
-        self.row = np.arange(counts.sum()) + np.repeat(np.array(firsts, dtype=np.int64) - before, counts)
+    def __init__(self, templates: Sequence[TransferTemplate], moved: np.ndarray) -> None:
+        flights: list[Flight] = [flight for one in templates for flight in one.flights]
+        owners = [one.owner + flight.owner for one in templates for flight in one.flights]
+        number = np.array([len(one.flights) for one in templates], dtype=np.int64)
+        firsts = np.cumsum(number) - number
+        self.counts = number[moved]
+        before = np.cumsum(self.counts) - self.counts
+        self.row = np.arange(self.counts.sum()) + np.repeat(firsts[moved] - before, self.counts)
         ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
         self.rank = np.array([ranks[owner] for owner in owners], dtype=np.int64)
         self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)

@@ -205,7 +205,7 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
         for index in range(len(tree.instructions)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
-                    few = Tiles(world.events, tiles) if tiles else None
+                    few = Tiles(tiles) if tiles else None
                     processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
     return processes
 
@@ -220,7 +220,7 @@ def _run(
     """Run to the end."""
     events, instants = world.events, itertools.count(1)
     for process in processes:
-        events.process(process.run())
+        process.begin()
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
@@ -272,7 +272,7 @@ def _trace(
         "instances": done.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
-        "transfers": lambda: transfer_rows(recorder.transfers, unfolding),
+        "transfers": lambda: transfer_rows(recorder, unfolding),
         "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ipuperf.lowering.steps import Collective
 
 from ..algorithms import Planner
 from ..collectives import CollectiveRun, Members, RoundTemplates
 from ..errors import Asymmetric
-from ..gathering import Gathering, Guest
+from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep, StepPart
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
@@ -49,8 +50,8 @@ class CollectiveKind(SharedKind[Collective]):
         super().__init__(world)
         self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
         self._templates = RoundTemplates(world.network, world.topology)
-        self._templates = RoundTemplates(world.network, world.topology)
         self._arriving: Gathering[CollectiveKey] = Gathering()
+        self._starts: dict[CollectiveKey, int] = {}
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
@@ -59,14 +60,15 @@ class CollectiveKind(SharedKind[Collective]):
         if self.world.symmetric:
             yield from self._all_alike(party, leaf, step)
         elif len(step.groups[number]) > 1:
-            yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, number))
+            self._meet(Guest(party, leaf), step, number)
+            yield None
 
     def _meet(self, guest: Guest, step: Collective, number: int) -> None:
         group, key = step.groups[number], (guest.leaf.leaf_id, guest.party.index, number)
         waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, group))}"
         guests = self._arriving.arrive(key, guest.party.replica, guest, len(group), waits_for)
         if guests:
-            self._start(key, step, [guest.party.ipu for guest in guests], Guests(guests))
+            self._start_at(last_arrival(guests), key, step, [guest.party.ipu for guest in guests], Guests(guests))
 
     def _all_alike(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
         """The party stands for its IPU of all replicas: every group is there at once."""
@@ -76,13 +78,22 @@ class CollectiveKind(SharedKind[Collective]):
         if sizes == {1}:
             return
 
-        def start(done: Callable[[], None]) -> None:
-            members = AllAlike(Guest(party, leaf, done), len(self.world.placement))
-            for number, group in enumerate(step.groups):
-                ipus = [self.world.placement[replica][party.index] for replica in group]
-                self._start((leaf.leaf_id, party.index, number), step, ipus, members)
+        yield from party.catch_up()
+        members = AllAlike(Guest(party, leaf), len(self.world.placement))
+        for number, group in enumerate(step.groups):
+            ipus = [self.world.placement[replica][party.index] for replica in group]
+            self._start((leaf.leaf_id, party.index, number), step, ipus, members)
+        yield None
 
-        yield from party.wait(start)
+    def _start_at(self, time: int, key: CollectiveKey, *what: Any) -> None:
+        """All are there at this time."""
+        self._starts[key] = time
+
+        def start() -> None:
+            del self._starts[key]
+            self._start(key, *what)
+
+        self.world.events.after(time - self.world.events.now, start)
 
     def _start(self, key: CollectiveKey, step: Collective, ipus: Sequence[int], members: Members) -> None:
         self._runs[key] = CollectiveRun(
@@ -94,4 +105,5 @@ class CollectiveKind(SharedKind[Collective]):
 
     def state(self, now: int) -> tuple[object, ...]:
         """Collectives under way."""
-        return tuple(self._runs[key].state(now) for key in sorted(self._runs))
+        starts = tuple(sorted((key, start - now) for key, start in self._starts.items()))
+        return (starts, *(self._runs[key].state(now) for key in sorted(self._runs)))

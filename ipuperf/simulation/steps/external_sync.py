@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.lowering.steps import ExternalSync
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest
+from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
@@ -29,7 +29,8 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Waiting:
         """Until the last one is there."""
-        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
+        self._meet(Guest(party, leaf), step)
+        yield None
         party.parts.close("sync_external")
 
     def _meet(self, guest: Guest, step: ExternalSync) -> None:
@@ -51,5 +52,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
                 f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
                 "same order"
             )
-        for one in sorted(guests, key=lambda guest: guest.party.index):
+        last = last_arrival(guests)
+        for one in guests:
+            one.party.arrive(last)
             one.go_on()

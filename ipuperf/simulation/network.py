@@ -128,7 +128,7 @@ class Network:
                 capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._bundles: dict[tuple[object, ...], tuple[list[Send], list[SendBundle]]] = {}
+        self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
         self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
         self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
         self._sharings = Sharings(capacity)
@@ -149,20 +149,21 @@ class Network:
         Raises:
             SimulationError: one of them has no route.
         """
-        sends = list(sends)
-        key = tuple([(owner, id(route), ipu) for owner, route, ipu in sends])
-        kept = self._bundles.get(key)
-        if kept is None:
-            found: dict[int, list[Flight]] = {}
-            for owner, route, ipu in sends:
-                way = self._way(route)
-                if not way.links:
-                    raise SimulationError(f"IPU {ipu}: a transfer without a route")
-                found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
+        flights = []
+        for owner, route, ipu in sends:
+            way = self._way(route)
+            if not way.links:
+                raise SimulationError(f"IPU {ipu}: a transfer without a route")
+            flights.append((way.latency, Flight(owner, way.links, way.resources, ipu)))
+        key = tuple(flights)
+        if key not in self._bundles:
             if len(self._bundles) == _BUNDLES_KEPT:
                 self._bundles.clear()
-            kept = self._bundles[key] = (sends, [_bundle(*together) for together in found.items()])
-        return kept[1]
+            found: dict[int, list[Flight]] = {}
+            for latency, flight in flights:
+                found.setdefault(latency, []).append(flight)
+            self._bundles[key] = [_bundle(*together) for together in found.items()]
+        return self._bundles[key]
 
     def template(
         self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, *, one: bool = False

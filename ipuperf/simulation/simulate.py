@@ -234,7 +234,8 @@ def _run(
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(program, stuck, processes, events.now))
+        now = max(process.arrive() for process in processes)
+        raise SimulationError(_deadlock(program, stuck, processes, now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:

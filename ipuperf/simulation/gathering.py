@@ -57,4 +57,4 @@ class Gathering(Generic[K]):
 
 def last_arrival(guests: Sequence[Guest]) -> int:
     """When the last of them is there, now at the earliest."""
-    return max([party.arrive() for party, _ in guests])
+    return max([party.clock for party, _ in guests] + [guests[0].party.events.now])

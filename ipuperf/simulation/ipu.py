@@ -7,13 +7,13 @@ says its kind (:mod:`.kinds`), part by part: waiting for others, latency and tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .event_loop import Task, Waiting
-from .instructions import Enter, Instruction, Next, Segment, Shared, StepPart, Stretch
+from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
-from .party import Party
+from .party import Context, Party
 from .progress import LoopCounters
 
 if TYPE_CHECKING:
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
     from .world import World
 
-Context = tuple[int, int, int, int, int]
-"""The columns ``epoch`` to ``iteration`` of a row (:data:`.recorder.EXECUTED`)."""
+class _Prepared(NamedTuple):
+    """A shared step: what to call, the streams that it copies in, and its stretches by parts."""
+
+    leaf: LeafStep
+    step: Step
+    run: Callable[[Party, LeafStep, Step], Waiting | None]
+    loads: list[int]
+    stretches: dict[tuple[StepPart, ...], Stretch]
 
 
 class IpuProcess(Party):
@@ -61,7 +67,7 @@ class IpuProcess(Party):
         self.tiles = tiles
         self.instructions: tuple[Instruction, ...] = (tree.io_instructions if lane else tree.instructions)[index]
         self._add_row = world.recorder.stretches[number].add
-        self._loads: dict[int, list[int]] = {}  # streams that a shared step copies in, by instruction
+        self._shared: dict[int, _Prepared] = {}  # by instruction
         self.pc = 0
         self.loops = LoopCounters()
         self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
@@ -82,49 +88,71 @@ class IpuProcess(Party):
     # -- the walk ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> Waiting:
+        """One frame for the whole walk, but for what a shared step waits for: it is resumed for every event."""
         self.sleep(self.world.delays.run)
         yield from self.catch_up()
-        instructions = self.instructions
-        while self.pc < len(instructions):
-            instruction = instructions[self.pc]
-            if isinstance(instruction, Shared):
-                yield from self._shared(instruction)
-            elif isinstance(instruction, Stretch):
+        instructions, add, ahead, folds = self.instructions, self._add_row, self.ahead, self.world.folds
+        pc, last = 0, len(instructions)
+        while pc < last:
+            instruction = instructions[pc]
+            kind = instruction.__class__
+            if kind is Shared:
+                self.pc = pc
+                begun = self._enter_shared(instruction)
+                shared = self._shared[pc]
+                waiting = shared.run(self, shared.leaf, shared.step)
+                if waiting is None:
+                    yield None
+                else:
+                    yield from waiting
+                self._leave_shared(shared, begun)
+            elif kind is Stretch:
                 if self.tiles is None:
-                    self._add_row((instruction.number, self.clock, *self._context()))
-                    self.ahead.append((self.pc, self.clock, ()))
+                    add((instruction.number, self.clock, *(self.context or self._count())))
+                    if folds:
+                        ahead.append((pc, self.clock, ()))
                     self.clock += instruction.dur
                 else:
                     yield from self._run_tiles(instruction)
-            elif isinstance(instruction, Enter):
-                self.ahead.append((self.pc, self.clock, ()))
-                self.loops.enter(self.pc)
-                self.world.looped = True
+            elif kind is Next:
+                if folds and instruction.shared:
+                    yield from self.catch_up()
+                    ahead.clear()
+                pc = self._next(pc, instruction)
             else:
-                yield from self._next(instruction)
-            self.pc += 1
+                self._enter(pc)
+            pc += 1
+        self.pc = pc
         self.world.require_countable(self.clock)
         yield from self.catch_up()
-        self.ahead.clear()
+        ahead.clear()
         self.finish = self.events.now
 
-    def _next(self, instruction: Next) -> Waiting:
-        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``). No trip with a
-        shared step begins ahead of time, so that loops can be folded while they run."""
-        self.world.require_countable(self.clock)
-        if instruction.shared:
-            yield from self.catch_up()
-            self.ahead.clear()
-        again = self.loops.again(instruction.count)
-        self.ahead.append((self.pc if again else -1 - self.pc, self.clock, ()))
-        if again:
-            self.pc = instruction.begin
-            self.world.looped = True
+    def _enter(self, pc: int) -> None:
+        """A loop begins."""
+        self.ahead.append((pc, self.clock, ()))
+        self.loops.enter(pc)
+        self.context = None
+        self.world.looped = True
 
-    def _context(self) -> Context:
-        """The counters as they are now."""
+    def _next(self, pc: int, instruction: Next) -> int:
+        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``); the instruction
+        before the next one. Where loops are folded, no trip with a shared step begins ahead of time."""
+        world = self.world
+        if self.clock + world.folded >= world.most:
+            world.require_countable(self.clock)
+        again = self.loops.again(instruction.count)
+        self.context = None
+        if world.folds:
+            self.ahead.append((pc if again else -1 - pc, self.clock, ()))
+            world.looped = True
+        return instruction.begin if again else pc
+
+    def _count(self) -> Context:
+        """The counters as they are now, kept until one of them changes."""
         slices = self.slices
-        return (self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
+        self.context = found = (self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
+        return found
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
         """The stretch with the tiles one by one, with the durations that come out."""
@@ -142,7 +170,7 @@ class IpuProcess(Party):
                 durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
-            self._add_row((tree.stretch_of((measured,)).number, start, *self._context()))
+            self._add_row((tree.stretch_of((measured,)).number, start, *(self.context or self._count())))
         self.arrive()
 
     def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
@@ -155,35 +183,45 @@ class IpuProcess(Party):
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
-    def _shared(self, instruction: Shared) -> Waiting:
-        """Do what the kind of the step says, and record the parts that passed."""
-        leaf, parts = instruction.leaf, self.parts
-        self.world.require_countable(self.clock)
+    def _enter_shared(self, instruction: Shared) -> Context:
+        """A shared step begins; the counters, which a fold may move on while the step is under way."""
+        shared = self._shared.get(self.pc)
+        if shared is None:
+            shared = self._shared[self.pc] = self._prepare(instruction.leaf)
+        world = self.world
+        if self.clock + world.folded >= world.most:
+            world.require_countable(self.clock)
         self.inside = True
         self.serial += 1
-        for stream in self._loaded_by(leaf.step):
-            self.slices.load(stream)
-        parts.begin()
-        begun = self._context()  # a fold while the step is under way moves the counters on
-        yield from self._kinds[type(leaf.step)].run(self, leaf, leaf.step)
-        self.arrive()
-        if self.clock == self.events.now:
+        if shared.loads:
+            for stream in shared.loads:
+                self.slices.load(stream)
+            self.context = None
+        self.parts.mark = self.clock
+        return self.context or self._count()
+
+    def _leave_shared(self, shared: _Prepared, begun: Context) -> None:
+        """The shared step is over: record the parts that passed."""
+        now, found = self.events.now, tuple(self.parts.found)
+        if self.clock <= now:
+            self.clock = now
             self.ahead.clear()
-        else:
-            self.ahead.append((self.pc, self.clock, tuple(parts.found)))
-        if parts.found:
-            stretch = self._tree.stretch_of_shared(leaf, tuple(parts.found))
+        elif self.world.folds:
+            self.ahead.append((self.pc, self.clock, found))
+        if found:
+            stretch = shared.stretches.get(found)
+            if stretch is None:
+                stretch = self._tree.stretch_of((self._tree.shared_segment(shared.leaf, found),))
+                shared.stretches[found] = stretch
             self._add_row((stretch.number, self.clock - stretch.dur, *begun))
-            parts.found = []
+            self.parts.found = []
         self.inside = False
 
-    def _loaded_by(self, step: Step) -> list[int]:
-        """Streams of which the present step, a shared one, copies a slice in."""
-        found = self._loads.get(self.pc)
-        if found is None:
-            copies = [copy for copy in step.host_slices(self.index) if copy.direction == "h2d"]
-            found = self._loads[self.pc] = [self.world.streams[copy.direction, copy.stream] for copy in copies]
-        return found
+    def _prepare(self, leaf: LeafStep) -> _Prepared:
+        step, streams = leaf.step, self.world.streams
+        loads = [copy for copy in step.host_slices(self.index) if copy.direction == "h2d"]
+        numbers = [streams[copy.direction, copy.stream] for copy in loads]
+        return _Prepared(leaf, step, self._kinds[type(step)].run, numbers, {})
 
     # -- folding -----------------------------------------------------------------------------------------------------
 

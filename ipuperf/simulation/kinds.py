@@ -91,9 +91,10 @@ class SharedKind(StepKind[S]):
         self.world = world
 
     @abstractmethod
-    def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting | None:
         """``party`` executes ``step`` (that of ``leaf``): it waits for what it needs and says what passed, part by part
-        (:attr:`.party.Party.parts`). It yields None to wait until ``party.go_on`` is called."""
+        (:attr:`.party.Party.parts`). It yields None to wait until ``party.go_on`` is called; where that is all
+        it does, it need not be a generator and returns None."""
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""

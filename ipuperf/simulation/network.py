@@ -86,14 +86,16 @@ class FlowTemplate(NamedTuple):
 
 
 class NetworkFlow:
-    """Sends of a ``template`` in flight, which entered at the time ``start`` and have had the same rate since."""
+    """Sends of a ``template``, which enter at the time ``start`` and have the same rate as long as they are in flight;
+    ``done`` is told when they are over. When it is over, a flow may be started again."""
 
-    __slots__ = ("done", "start", "template")
+    __slots__ = ("done", "kind", "start", "template", "units")
 
-    def __init__(self, template: FlowTemplate, done: Done, start: int) -> None:
+    def __init__(self, template: FlowTemplate, done: Done, start: int = -1) -> None:
         self.template = template
         self.done = done
         self.start = start
+        self.kind, self.units = template.kind, template.units  # where they are read all the time
 
 
 class _Route(NamedTuple):
@@ -185,7 +187,7 @@ class Network:
         Raises:
             Asymmetric: they turn out to differ.
         """
-        self.start(self.template(self.single(sends), (), size, label, one=True), done, delay)
+        self.start([NetworkFlow(self.template(self.single(sends), (), size, label, one=True), done)], delay)
 
     def single(self, sends: Iterable[Send]) -> SendBundle:
         """These sends, which are one.
@@ -201,23 +203,24 @@ class Network:
     def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
         ``owner``."""
-        self.start(self.template(bundle, owner, size, label), done)
+        self.start([NetworkFlow(self.template(bundle, owner, size, label), done)])
 
-    def start(self, template: FlowTemplate, done: Done, delay: int = 0) -> None:
-        """Begin such a flow ``delay`` cycles from now.
+    def start(self, flows: Sequence[NetworkFlow], delay: int = 0) -> None:
+        """Begin flows of one latency ``delay`` cycles from now.
 
-        It enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
+        They enter after the latencies of their links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        wait = delay + template.latency
+        wait = delay + flows[0].template.latency
         at = self._events.now + wait
-        flow = NetworkFlow(template, done, at)
+        for flow in flows:
+            flow.start = at
         if not wait:
-            self._enter(flow)
+            self._enter(flows)
         elif at in self._due:
-            self._due[at].append(flow)
+            self._due[at] += flows
         else:
-            self._due[at] = [flow]
+            self._due[at] = [*flows]
             self._events.after(wait, self._enter_due)
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
@@ -246,15 +249,15 @@ class Network:
         return tuple(sorted(entering + flying))
 
     def _enter_due(self) -> None:
-        for flow in self._due.pop(self._events.now):
-            self._enter(flow)
+        self._enter(self._due.pop(self._events.now))
 
-    def _enter(self, flow: NetworkFlow) -> None:
-        if flow.template.units == 0:
-            flow.done(flow.template.sent.flights)
-            return
-        self._entered.append(flow)
-        self._changed()
+    def _enter(self, flows: Sequence[NetworkFlow]) -> None:
+        self._entered += [flow for flow in flows if flow.units]
+        if self._entered:
+            self._changed()
+        for flow in flows:
+            if not flow.units:
+                flow.done(flow.template.sent.flights)
 
     def _changed(self) -> None:
         if not self._dirty:
@@ -270,8 +273,8 @@ class Network:
             self._share(self._sharings.after(over), tuple([units[place] for place in over.others]))
         elif entered:
             kinds, units = self._present(now)
-            kinds += tuple([flow.template.kind for flow in entered])
-            units += tuple([flow.template.units for flow in entered])
+            kinds += tuple([flow.kind for flow in entered])
+            units += tuple([flow.units for flow in entered])
             self._flows += entered
             self._entered = []
             self._share(self._sharings.of(kinds, units), units)
@@ -301,7 +304,7 @@ class Network:
                 for part in self._parts(flow, shares)
             ]
             self._flows, units = [flow for flow, _ in flows], tuple([left for _, left in flows])
-            found = self._sharings.of(tuple([flow.template.kind for flow in self._flows]), units)
+            found = self._sharings.of(tuple([flow.kind for flow in self._flows]), units)
         self._sharing, self._since = found, self._events.now
 
     def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:

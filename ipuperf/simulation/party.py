@@ -25,6 +25,9 @@ Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
 
+Context = tuple[int, int, int, int, int]
+"""The columns ``epoch`` to ``iteration`` of a row (:data:`.recorder.EXECUTED`)."""
+
 
 class Parts:
     """The parts of the shared step that ``party`` is in; up to ``mark`` they are known."""
@@ -34,15 +37,18 @@ class Parts:
         self.mark = 0
         self.found: list[StepPart] = []
 
-    def begin(self) -> None:
-        """A step begins."""
-        self.mark, self.found = self._party.clock, []
-
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind (and of this control program of the step); a part of no
         cycles and no bytes is left out."""
-        now = self._party.arrive()
-        dur, self.mark = now - self.mark, now
+        self.close_at(self._party.events.now, kind, program, bytes_in, bytes_out)
+
+    def close_at(self, time: int, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """As `close` for what passed until ``time``, which may be yet to come."""
+        party = self._party
+        if party.clock < time:
+            party.clock = time
+        dur = party.clock - self.mark
+        self.mark = party.clock
         if dur or bytes_in or bytes_out:
             self.found.append(StepPart(kind, program, dur, bytes_in, bytes_out))
 
@@ -84,6 +90,7 @@ class Party:
         slices: what it has copied in.
         open_wait: what it waits for without knowing how long, "" if it does not.
         clock: until when it is known what it does; behind the event loop while it waits.
+        context: how far it has counted, None when that has changed.
         go_on: lets it go on after it has waited; nothing before it begins.
     """
 
@@ -96,6 +103,7 @@ class Party:
         self.ipu = ipu
         self.lane = lane
         self.clock = 0
+        self.context: Context | None = None
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""

@@ -112,10 +112,10 @@ def simulate(
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
 
     def run(symmetric: bool) -> Trace:
-        world = _build(program, machine, tree, seed, options, symmetric)
+        world = _build(program, machine, tree, seed, options, symmetric, fold and fidelity == "phase")
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
-        folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
+        folder = Folder(world, processes, kinds.values()) if world.folds else None
         _run(world, processes, folder, program, progress)
         folds = folder.folds if folder else []
         return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
@@ -134,6 +134,7 @@ def _build(
     seed: int | None,
     options: _HostOptions,
     symmetric: bool,
+    folds: bool,
 ) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
@@ -164,6 +165,7 @@ def _build(
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
+        folds=folds,
         symmetric=symmetric,
     )
 

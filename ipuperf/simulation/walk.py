@@ -82,7 +82,6 @@ class ProgramTree:
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
-        self._shared: dict[tuple[int, tuple[StepPart, ...]], Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self._lane = 0
@@ -154,14 +153,6 @@ class ProgramTree:
             length = np.array([self._lengths[s] for s in segments], dtype=np.int64)
             found = Stretch(len(self._stretches), np.array(segments), np.cumsum(length) - length, length, dur)
             self._stretches[segments] = found
-        return found
-
-    def stretch_of_shared(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> Stretch:
-        """A shared step that took these parts."""
-        key = (leaf.leaf_id, parts)
-        found = self._shared.get(key)
-        if found is None:
-            found = self._shared[key] = self.stretch_of((self.shared_segment(leaf, parts),))
         return found
 
     @property

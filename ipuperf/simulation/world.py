@@ -40,6 +40,7 @@ class World:
         streams: number of each (direction, stream).
         most: cycles that a run must not reach.
         stride: parties of a replica.
+        folds: loops in steady state are folded.
         symmetric: replica 0 stands for all of them (:mod:`.symmetry`).
         looped: set whenever an iteration of a loop begins.
         folded: cycles added by folding.
@@ -56,6 +57,7 @@ class World:
     streams: dict[tuple[str, str], int]
     most: int
     stride: int
+    folds: bool
     symmetric: bool = False
     looped: bool = False
     folded: int = 0

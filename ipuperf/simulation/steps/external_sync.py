@@ -7,7 +7,7 @@ from ipuperf.lowering.steps import ExternalSync
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party
 from ..world import World
 
@@ -27,22 +27,15 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         super().__init__(world)
         self._arriving: Gathering[SyncKey] = Gathering()
 
-    def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Waiting:
-        """Until the last one is there."""
-        self._meet(Guest(party, leaf), step)
-        yield None
-        party.parts.close("sync_external")
-
-    def _meet(self, guest: Guest, step: ExternalSync) -> None:
-        """One has arrived.
+    def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
+        """Until the last one is there.
 
         Raises:
             SimulationError: the IPUs mean different communication.
         """
-        party = guest.party
         waits_for = f"the sync of {step.name!r}"
         key = (party.replica, step.participants)
-        guests = self._arriving.arrive(key, party.index, guest, len(step.participants), waits_for)
+        guests = self._arriving.arrive(key, party.index, Guest(party, leaf), len(step.participants), waits_for)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}
@@ -54,5 +47,5 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             )
         last = last_arrival(guests)
         for one in guests:
-            one.party.arrive(last)
+            one.party.parts.close_at(last, "sync_external")
             one.go_on()

@@ -16,8 +16,8 @@ from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
-from ..network import FlowTemplate, Send
+from ..kinds import SharedKind, simulates
+from ..network import FlowTemplate, Network, NetworkFlow, Send
 from ..party import Party
 from ..recorder import Flight, Label
 from ..world import World
@@ -34,13 +34,47 @@ class _Seat(NamedTuple):
     waits_for: str
 
 
-class _Exchange(NamedTuple):
-    """What is the same each time parties meet in the same copies: the flows, each with the places of its ends among the
-    guests, and for each guest its transfers, and the bytes it receives and sends."""
+class _Exchange:
+    """The same guests in the same copies, again and again.
 
-    flows: tuple[tuple[FlowTemplate, tuple[int, int]], ...]
-    transfers: tuple[int, ...]
-    moved: tuple[tuple[int, int], ...]
+    Args:
+        flows: for each copy what is sent, and the places of its ends among the guests.
+        moved: bytes that each guest receives and sends.
+    """
+
+    def __init__(
+        self, flows: Sequence[tuple[FlowTemplate, tuple[int, int]]], moved: Sequence[tuple[int, int]]
+    ) -> None:
+        self._moved = moved
+        self._transfers = [sum(place in ends for _, ends in flows) for place in range(len(moved))]
+        self._guests: Sequence[Guest] = ()
+        self._left: list[int] = []  # transfers of each guest
+        by_latency: dict[int, list[NetworkFlow]] = {}
+        for template, ends in flows:
+            by_latency.setdefault(template.latency, []).append(NetworkFlow(template, partial(self._arrived, *ends)))
+        self._flows = tuple(by_latency.values())
+
+    def start(self, network: Network, guests: Sequence[Guest], delay: int) -> None:
+        """All transfers start ``delay`` cycles from now."""
+        self._guests, self._left = guests, self._transfers.copy()
+        for together in self._flows:
+            network.start(together, delay)
+
+    def _arrived(self, source: int, destination: int, flights: Sequence[Flight]) -> None:
+        """One transfer is over; an end without further transfers goes on."""
+        left = self._left
+        left[source] -= 1
+        left[destination] -= 1
+        if not left[source]:
+            self._release(source)
+        if not left[destination]:
+            self._release(destination)
+
+    def _release(self, place: int) -> None:
+        party = self._guests[place].party
+        received, sent = self._moved[place]
+        party.parts.close("link", 0, received, sent)
+        party.go_on()
 
 
 @simulates(InterIpuCopy)
@@ -57,7 +91,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         self._seats: dict[tuple[int, int], _Seat] = {}
         self._exchanges: dict[tuple[int, ...], _Exchange] = {}
 
-    def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> None:
         """Until its own transfers are over."""
         seat = self._seats.get((leaf.leaf_id, party.number))
         if seat is None:
@@ -65,7 +99,6 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         guests = self._arriving.arrive(seat.key, party.index, Guest(party, leaf), seat.expected, seat.waits_for)
         if guests:
             self._move(guests)
-        yield None
 
     def _seat(self, own: Party, step: InterIpuCopy) -> _Seat:
         key = (own.replica, tuple(sorted(copy.ends for copy in step.copies)))
@@ -82,11 +115,8 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             exchange = self._exchanges[key] = self._exchange(guests)
         start = last_arrival(guests) + self.world.delays.external_sync
         for party, _ in guests:
-            party.arrive(start)
-            party.parts.close("sync_external")
-        network, delay, left = self.world.network, start - self.world.events.now, list(exchange.transfers)
-        for template, ends in exchange.flows:
-            network.start(template, partial(_arrived, ends, guests, exchange, left), delay)
+            party.parts.close_at(start, "sync_external")
+        exchange.start(self.world.network, guests, start - self.world.events.now)
 
     def _exchange(self, guests: Sequence[Guest]) -> _Exchange:
         parties = {guest.party.index: guest for guest in guests}
@@ -97,8 +127,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         step = steps[places[copies[0].source]]
         flows = [(self._template(guests[0].party.replica, step, copy), copy.ends) for copy in copies]
         return _Exchange(
-            tuple([(template, (places[source], places[end])) for template, (source, end) in flows]),
-            tuple([sum(index in copy.ends for copy in copies) for index in parties]),
+            [(template, (places[source], places[end])) for template, (source, end) in flows],
             tuple([(own.received(index), own.sent(index)) for own, index in zip(steps, parties, strict=True)]),
         )
 
@@ -110,18 +139,6 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             sends.append(Send((2, alike, *copy.ends, 0), route, source))
         network = self.world.network
         return network.template(network.single(sends), (), copy.bytes, Label("p2p", step.op_id), one=True)
-
-
-def _arrived(
-    ends: tuple[int, int], guests: Sequence[Guest], exchange: _Exchange, left: list[int], flights: Sequence[Flight]
-) -> None:
-    """One transfer is over; an end without further transfers goes on."""
-    for place in ends:
-        left[place] -= 1
-        if left[place] == 0:
-            party = guests[place].party
-            party.parts.close("link", 0, *exchange.moved[place])
-            party.go_on()
 
 
 def _require_same(parties: Mapping[int, Guest]) -> None:

@@ -7,8 +7,8 @@ the same instant and goes through the same three stages again. Nothing therefore
 of the same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
 
 Speed. What is to happen later stands in SimPy's queue; what is to happen in the present instant never goes there but
-into a list for each stage. A :class:`Task` is SimPy's process without an event for each of its waits. SimPy's own
-processes and events work beside it; a test runs all tasks as such, with the same traces.
+into a list for each stage. SimPy's own processes and events work beside it; a test runs everything as events of SimPy's
+own loop, with the same traces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOST = 3
 Action = Callable[[], None]
 
 Waiting = Generator["int | None", None, None]
-"""What a task walks: it yields the cycles it lets pass, or None to wait until it is told to go on."""
+"""What a process walks: it yields the cycles it lets pass, or None to wait until it is told to go on."""
 
 
 class EventLoop(simpy.Environment):
@@ -53,7 +53,9 @@ class EventLoop(simpy.Environment):
         super().__init__(initial_time=0)
         self._random = None if seed is None else random.Random(seed)
         self._ready: deque[Action] = deque()  # what happens next
-        self._later: dict[int, deque[Action]] = {NETWORK: deque(), HOST: deque()}  # stages of the present instant
+        self._network: deque[Action] = deque()  # later stages of the present instant
+        self._host: deque[Action] = deque()
+        self._stages = {NETWORK: self._network, HOST: self._host}
         self.soon: Callable[[Action], None] = self._ready.append if self._random is None else self._shuffle_in
         """Call an action in the present instant, with the processes."""
 
@@ -71,7 +73,7 @@ class EventLoop(simpy.Environment):
         elif stage == NORMAL:
             self.soon(action)
         else:
-            self._later[stage].append(action)
+            self._stages[stage].append(action)
 
     def step(self) -> None:
         """Handle what happens next: all that is ready in the present instant, or what the next stage makes ready.
@@ -94,28 +96,29 @@ class EventLoop(simpy.Environment):
         """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant."""
         queue, ready = self._queue, self._ready
         if queue and queue[0][0] == self.now and queue[0][1] <= NORMAL:
-            ready.append(self._action(heappop(queue)[3]))
+            ready.append(_action(heappop(queue)[3]))
             return True
-        for stage in self._later.values():
-            if stage:
-                ready.append(stage.popleft())
-                return True
+        later = self._network or self._host
+        if later:
+            ready.append(later.popleft())
+            return True
         if not queue:
             return False
         if between is not None and queue[0][0] > self.now:
             between()
         time = self._now = self.now = queue[0][0]  # type: ignore[assignment]
         while queue and queue[0][0] == time:
-            _, stage_number, _, event = heappop(queue)
-            self._later.get(stage_number, ready).append(self._action(event))
+            _, stage, _, event = heappop(queue)
+            self._stages.get(stage, ready).append(_action(event))
         return bool(ready) or self._refill()
-
-    def _action(self, event: Event | Action) -> Action:
-        return partial(_trigger, event) if isinstance(event, Event) else event
 
     def _shuffle_in(self, action: Action) -> None:
         assert self._random is not None
         self._ready.insert(self._random.randint(0, len(self._ready)), action)
+
+
+def _action(event: Event | Action) -> Action:
+    return partial(_trigger, event) if isinstance(event, Event) else event
 
 
 def _trigger(event: Event) -> None:
@@ -125,37 +128,3 @@ def _trigger(event: Event) -> None:
         callback(event)
     if not event.ok:
         raise event.value  # type: ignore[misc]
-
-
-class Task:
-    """Something that walks ``steps`` from the present instant on.
-
-    >>> events, log = EventLoop(), []
-    >>> def steps():
-    ...     yield 3
-    ...     log.append(events.now)
-    ...     yield None
-    ...     log.append(events.now)
-    >>> task = Task(events, steps())
-    >>> events.after(10, task.go_on)
-    >>> events.run()
-    >>> log
-    [3, 10]
-    """
-
-    def __init__(self, events: EventLoop, steps: Waiting) -> None:
-        self._events = events
-        self._next = steps.__next__
-        events.soon(self._walk)
-
-    def go_on(self) -> None:
-        """It waits no longer."""
-        self._events.soon(self._walk)
-
-    def _walk(self) -> None:
-        try:
-            cycles = self._next()
-        except StopIteration:
-            return
-        if cycles is not None:
-            self._events.after(cycles, self._walk)

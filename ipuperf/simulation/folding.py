@@ -167,7 +167,7 @@ class Folder:
         self.folds.append(Fold(one.time, two.time, count, loops, tuple(trips for _, trips in advance), tuple(loaded)))
         self._world.recorder.epoch += 1
         for process in self._processes:
-            process.context = None
+            process.context = -1
         self._shift += count * period
         self._world.folded = self._shift
         self._world.require_countable(two.time)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .event_loop import Task, Waiting
+from .event_loop import Waiting
 from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
-from .party import Context, Party
+from .party import Party, PartsTrail
 from .progress import LoopCounters
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from .world import World
 
 class _Prepared(NamedTuple):
-    """A shared step: what to call, the streams that it copies in, and its stretches by parts."""
+    """A shared step: what to call, the streams that it copies in, and the parts that it can have."""
 
     leaf: LeafStep
     step: Step
     run: Callable[[Party, LeafStep, Step], Waiting | None]
     loads: list[int]
-    stretches: dict[tuple[StepPart, ...], Stretch]
+    trail: PartsTrail
 
 
 class IpuProcess(Party):
@@ -72,6 +72,8 @@ class IpuProcess(Party):
         self.loops = LoopCounters()
         self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
         self.inside = False
+        self._waiting: Waiting | None = None  # what it does in the present instruction, if that takes more than one wait
+        self._begun = -1  # the counters as the present shared step began; a fold meanwhile moves them on
         self.serial = 0
         self.finish = -1
 
@@ -81,58 +83,78 @@ class IpuProcess(Party):
         at = self.instructions[self.pc] if self.pc < len(self.instructions) else None
         return at.leaf.step.name if isinstance(at, Shared) else ""
 
-    def begin(self) -> None:
-        """Run: the fixed host cost of the run, then every instruction."""
-        self.go_on = Task(self.events, self._run()).go_on
-
     # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def _run(self) -> Waiting:
-        """One frame for the whole walk, but for what a shared step waits for: it is resumed for every event."""
+    def begin(self) -> None:
+        """Run: the fixed host cost of the run, then every instruction."""
         self.sleep(self.world.delays.run)
-        yield from self.catch_up()
+        self.events.after(self.clock, self._walk)
+
+    def _walk(self) -> None:
+        """Walk on from the present instruction up to something that has to be waited for."""
         instructions, add, ahead, folds = self.instructions, self._add_row, self.ahead, self.world.folds
-        pc, last = 0, len(instructions)
+        pc, last = self.pc, len(self.instructions)
         while pc < last:
             instruction = instructions[pc]
             kind = instruction.__class__
             if kind is Shared:
                 self.pc = pc
-                begun = self._enter_shared(instruction)
-                shared = self._shared[pc]
-                waiting = shared.run(self, shared.leaf, shared.step)
-                if waiting is None:
-                    yield None
-                else:
-                    yield from waiting
-                self._leave_shared(shared, begun)
+                if not self._enter_shared(instruction):
+                    return
             elif kind is Stretch:
                 if self.tiles is None:
-                    add((instruction.number, self.clock, *(self.context or self._count())))
+                    add((instruction.number, self.clock, self.context if self.context >= 0 else self._count()))
                     if folds:
                         ahead.append((pc, self.clock, ()))
                     self.clock += instruction.dur
                 else:
-                    yield from self._run_tiles(instruction)
+                    self.pc, self._waiting = pc, self._run_tiles(instruction)
+                    if not self._is_over():
+                        return
             elif kind is Next:
-                if folds and instruction.shared:
-                    yield from self.catch_up()
-                    ahead.clear()
+                if folds and instruction.shared and self._behind(pc):
+                    return
                 pc = self._next(pc, instruction)
             else:
                 self._enter(pc)
             pc += 1
+        if not self._behind(pc):
+            self.finish = self.events.now
+
+    def resume(self) -> None:
+        """Go on with the present instruction, and when that is over, walk on."""
+        if self._is_over():
+            self.pc += 1
+            self._walk()
+
+    def _is_over(self) -> bool:
+        """Go on with the present instruction; whether nothing in it has to be waited for any more."""
+        if self._waiting is not None:
+            for cycles in self._waiting:
+                if cycles is not None:
+                    self.events.after(cycles, self.resume)
+                return False
+            self._waiting = None
+        if self.inside:
+            self._leave_shared()
+        return True
+
+    def _behind(self, pc: int) -> bool:
+        """Whether the event loop is behind what was laid out up to this instruction; then the walk goes on with it when
+        that has passed."""
         self.pc = pc
         self.world.require_countable(self.clock)
-        yield from self.catch_up()
-        ahead.clear()
-        self.finish = self.events.now
+        if self.clock > self.events.now:
+            self.events.after(self.clock - self.events.now, self._walk)
+            return True
+        self.ahead.clear()
+        return False
 
     def _enter(self, pc: int) -> None:
         """A loop begins."""
         self.ahead.append((pc, self.clock, ()))
         self.loops.enter(pc)
-        self.context = None
+        self.context = -1
         self.world.looped = True
 
     def _next(self, pc: int, instruction: Next) -> int:
@@ -142,17 +164,17 @@ class IpuProcess(Party):
         if self.clock + world.folded >= world.most:
             world.require_countable(self.clock)
         again = self.loops.again(instruction.count)
-        self.context = None
+        self.context = -1
         if world.folds:
             self.ahead.append((pc if again else -1 - pc, self.clock, ()))
             world.looped = True
         return instruction.begin if again else pc
 
-    def _count(self) -> Context:
-        """The counters as they are now, kept until one of them changes."""
-        slices = self.slices
-        self.context = found = (self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
-        return found
+    def _count(self) -> int:
+        """Number of the counters as they are now, kept until one of them changes."""
+        slices, recorder = self.slices, self.world.recorder
+        self.context = recorder.context((recorder.epoch, slices.last, slices.batch, *self.loops.innermost))
+        return self.context
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
         """The stretch with the tiles one by one, with the durations that come out."""
@@ -170,7 +192,8 @@ class IpuProcess(Party):
                 durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
-            self._add_row((tree.stretch_of((measured,)).number, start, *(self.context or self._count())))
+            context = self.context if self.context >= 0 else self._count()
+            self._add_row((tree.stretch_of((measured,)).number, start, context))
         self.arrive()
 
     def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
@@ -183,8 +206,8 @@ class IpuProcess(Party):
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
-    def _enter_shared(self, instruction: Shared) -> Context:
-        """A shared step begins; the counters, which a fold may move on while the step is under way."""
+    def _enter_shared(self, instruction: Shared) -> bool:
+        """Do what the kind of the step says; whether it is over at once."""
         shared = self._shared.get(self.pc)
         if shared is None:
             shared = self._shared[self.pc] = self._prepare(instruction.leaf)
@@ -196,32 +219,33 @@ class IpuProcess(Party):
         if shared.loads:
             for stream in shared.loads:
                 self.slices.load(stream)
-            self.context = None
-        self.parts.mark = self.clock
-        return self.context or self._count()
+            self.context = -1
+        self.parts.mark, self.parts.trail = self.clock, shared.trail
+        self._begun = self.context if self.context >= 0 else self._count()
+        self._waiting = shared.run(self, shared.leaf, shared.step)
+        return self._waiting is not None and self._is_over()
 
-    def _leave_shared(self, shared: _Prepared, begun: Context) -> None:
+    def _leave_shared(self) -> None:
         """The shared step is over: record the parts that passed."""
-        now, found = self.events.now, tuple(self.parts.found)
+        now, trail = self.events.now, self.parts.trail
         if self.clock <= now:
             self.clock = now
             self.ahead.clear()
         elif self.world.folds:
-            self.ahead.append((self.pc, self.clock, found))
-        if found:
-            stretch = shared.stretches.get(found)
+            self.ahead.append((self.pc, self.clock, trail.parts))
+        if trail.parts:
+            stretch = trail.stretch
             if stretch is None:
-                stretch = self._tree.stretch_of((self._tree.shared_segment(shared.leaf, found),))
-                shared.stretches[found] = stretch
-            self._add_row((stretch.number, self.clock - stretch.dur, *begun))
-            self.parts.found = []
+                segment = self._tree.shared_segment(self._shared[self.pc].leaf, trail.parts)
+                stretch = trail.stretch = self._tree.stretch_of((segment,))
+            self._add_row((stretch.number, self.clock - stretch.dur, self._begun))
         self.inside = False
 
     def _prepare(self, leaf: LeafStep) -> _Prepared:
         step, streams = leaf.step, self.world.streams
         loads = [copy for copy in step.host_slices(self.index) if copy.direction == "h2d"]
         numbers = [streams[copy.direction, copy.stream] for copy in loads]
-        return _Prepared(leaf, step, self._kinds[type(step)].run, numbers, {})
+        return _Prepared(leaf, step, self._kinds[type(step)].run, numbers, PartsTrail())
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
@@ -237,7 +261,7 @@ class IpuProcess(Party):
             self.parts.mark - now if self.inside and (early or not self.open_wait) else 0,
             early,
             tuple((pc, start - now, parts) for pc, start, parts in self.ahead) if early else (),
-            tuple(self.parts.found),
+            self.parts.trail.parts if self.inside else (),
             self.slices.last,
             tuple(self.loops.begins),
         )

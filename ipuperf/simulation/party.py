@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
 from .event_loop import Waiting
-from .instructions import StepPart
+from .instructions import StepPart, Stretch
 from .network import Send
 from .recorder import Label
 
@@ -25,17 +25,38 @@ Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
 
-Context = tuple[int, int, int, int, int]
-"""The columns ``epoch`` to ``iteration`` of a row (:data:`.recorder.EXECUTED`)."""
+class PartsTrail:
+    """Parts of a shared step that followed each other, and what followed them at other times: each is made once.
+
+    Attributes:
+        parts: from the begin of the step.
+        stretch: what a step of these parts is in the trace, None until it was one.
+    """
+
+    __slots__ = ("_after", "parts", "stretch")
+
+    def __init__(self, parts: tuple[StepPart, ...] = ()) -> None:
+        self.parts = parts
+        self.stretch: Stretch | None = None
+        self._after: dict[tuple[str, int, int, int, int], PartsTrail] = {}
+
+    def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
+        """With one more part, as the values of a `StepPart`."""
+        found = self._after.get(part)
+        if found is None:
+            found = self._after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return found
 
 
 class Parts:
     """The parts of the shared step that ``party`` is in; up to ``mark`` they are known."""
 
+    __slots__ = ("_party", "mark", "trail")
+
     def __init__(self, party: Party) -> None:
         self._party = party
         self.mark = 0
-        self.found: list[StepPart] = []
+        self.trail = PartsTrail()
 
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind (and of this control program of the step); a part of no
@@ -47,15 +68,18 @@ class Parts:
         party = self._party
         if party.clock < time:
             party.clock = time
-        dur = party.clock - self.mark
-        self.mark = party.clock
+        else:
+            time = party.clock
+        dur = time - self.mark
+        self.mark = time
         if dur or bytes_in or bytes_out:
-            self.found.append(StepPart(kind, program, dur, bytes_in, bytes_out))
+            self.trail = self.trail.then((kind, program, dur, bytes_in, bytes_out))
 
     def add(self, parts: Sequence[StepPart]) -> None:
         """These were the next parts."""
-        self.mark += sum([part.dur for part in parts])
-        self.found.extend(parts)
+        for part in parts:
+            self.mark += part.dur
+            self.trail = self.trail.then(part)
 
 
 class SliceColumns:
@@ -90,8 +114,7 @@ class Party:
         slices: what it has copied in.
         open_wait: what it waits for without knowing how long, "" if it does not.
         clock: until when it is known what it does; behind the event loop while it waits.
-        context: how far it has counted, None when that has changed.
-        go_on: lets it go on after it has waited; nothing before it begins.
+        context: number of the counters of its rows (:data:`.recorder.COUNTERS`), -1 when one of them has changed.
     """
 
     def __init__(self, world: World, number: int, replica: int, index: int, ipu: int, lane: int = 0) -> None:
@@ -103,11 +126,18 @@ class Party:
         self.ipu = ipu
         self.lane = lane
         self.clock = 0
-        self.context: Context | None = None
+        self.context = -1
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
-        self.go_on: Callable[[], None] = _nothing
+
+    def go_on(self) -> None:
+        """It has waited for this."""
+        self.events.soon(self.resume)
+
+    def resume(self) -> None:
+        """Go on with what it does, now."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -170,7 +200,3 @@ class Party:
         """Start a transfer of its own and wait for its end."""
         self.send(way, size, Label(kind, op_id), self.go_on)
         yield None
-
-
-def _nothing() -> None:
-    pass

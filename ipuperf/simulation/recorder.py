@@ -57,7 +57,7 @@ class HostEvent(NamedTuple):
 
 
 class Rows:
-    """Rows of integers, column by column at the end.
+    """Rows of integers, column by column at the end; ``pack`` now and then saves memory.
 
     >>> rows = Rows("start", "dur")
     >>> rows.add((3, 4))
@@ -68,23 +68,33 @@ class Rows:
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        self._numbers = array("q")
-        self.add = self._numbers.extend
+        self._fresh: list[int] = []  # four times as fast to append to as the array
+        self._packed = array("q")
+        self.add = self._fresh.extend
         """Append a row."""
 
     def __len__(self) -> int:
-        return len(self._numbers) // len(self._names)
+        return (len(self._packed) + len(self._fresh)) // len(self._names)
+
+    def pack(self) -> None:
+        """Keep the rows as plain numbers of eight bytes."""
+        self._packed.extend(array("q", self._fresh))
+        self._fresh.clear()
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns, ``int64``."""
-        numbers = np.array(self._numbers, dtype=np.int64).reshape(-1, len(self._names))
+        self.pack()
+        numbers = np.array(self._packed, dtype=np.int64).reshape(-1, len(self._names))
         return {name: numbers[:, place].copy() for place, name in enumerate(self._names)}
 
 
-EXECUTED = ("stretch", "start", "epoch", "stream", "batch", "loop", "iteration")
-"""Columns of what an IPU executed: number of the stretch, its start, counted back from its end, folds made before;
-``stream`` and ``batch`` say which slice of which host load came last (-1: none), ``loop`` and ``iteration`` the
-innermost loop (index of its instruction) and its trip (-1: none)."""
+EXECUTED = ("stretch", "start", "context")
+"""Columns of what an IPU executed: number of the stretch, its start, counted back from its end, and the number of its
+:data:`COUNTERS`."""
+
+COUNTERS = ("epoch", "stream", "batch", "loop", "iteration")
+"""How far an IPU has counted: folds made before; ``stream`` and ``batch`` say which slice of which host load came last
+(-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1: none)."""
 
 
 class Recorder:
@@ -92,16 +102,28 @@ class Recorder:
 
     Attributes:
         stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
+        counters: the counters of all processes (:data:`COUNTERS`).
         transfers: those that ended: which of the ``templates``, start and duration.
         epoch: folds made.
     """
 
     def __init__(self, processes: int) -> None:
         self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
+        self.counters = Rows(*COUNTERS)
         self.transfers = Rows("template", "start", "dur")
         self.templates: list[TransferTemplate] = []
         self.host: list[HostEvent] = []
         self.epoch = 0
+
+    def context(self, counters: tuple[int, int, int, int, int]) -> int:
+        """The number of these counters."""
+        self.counters.add(counters)
+        return len(self.counters) - 1
+
+    def pack(self) -> None:
+        """Keep what was recorded in little memory."""
+        for rows in (*self.stretches, self.counters, self.transfers):
+            rows.pack()
 
     def template(self, sent: TransferTemplate) -> int:
         """The number of a new template."""

@@ -52,7 +52,7 @@ class ExecutedRows:
     Args:
         placement: IPU of the machine by replica and IPU of the replica.
         processes: the finished processes, of all replicas or of the first, which then stands for all.
-        recorded: rows of each of them.
+        recorder: holds their rows.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
         run_cycles: fixed cost of the run.
@@ -63,7 +63,7 @@ class ExecutedRows:
         tree: ProgramTree,
         placement: Sequence[Sequence[int]],
         processes: Sequence[IpuProcess],
-        recorded: Sequence[Rows],
+        recorder: Recorder,
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
@@ -75,7 +75,8 @@ class ExecutedRows:
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
         self.end = max(last, unfolding.time(host_end))
-        parts = [self._process(p.number, rows, unfolding) for p, rows in zip(processes, recorded, strict=True)]
+        rows, counters = recorder.stretches, recorder.counters.columns()
+        parts = [self._process(p.number, own, counters, unfolding) for p, own in zip(processes, rows, strict=True)]
         for process, finish in zip(processes, finishes, strict=True):
             if process.lane:
                 continue
@@ -88,11 +89,11 @@ class ExecutedRows:
         self._used, first = np.unique(self._columns["segment"], return_index=True)
         self._used = self._used[np.argsort(first)]
 
-    def _process(self, process: int, rows: Rows, unfolding: Unfolding) -> Columns:
+    def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
         """Instances of one process in true time."""
         own = rows.columns()
         numbers, place = self._inside.spread(own["stretch"])
-        found = {name: own[name][numbers] for name in ("epoch", "stream", "batch", "loop", "iteration")}
+        found = {name: values[own["context"]][numbers] for name, values in counters.items()}
         found |= {"segment": self._inside.segment[place], "number": numbers, "length": self._inside.length[place]}
         starts = own["start"][numbers] + self._inside.start[place]
         ends, found = unfolding.instances(process, starts + found["length"], found)

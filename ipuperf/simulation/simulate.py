@@ -226,8 +226,10 @@ def _run(
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
-        if progress is not None and next(instants) % TOLD_EVERY == 0:
-            progress(events.now)
+        if next(instants) % TOLD_EVERY == 0:
+            world.recorder.pack()
+            if progress is not None:
+                progress(events.now)
         if world.looped:
             world.looped = False
             if folder is not None:
@@ -263,7 +265,7 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = ExecutedRows(tree, program.placement, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(tree, program.placement, processes, recorder, unfolding, world.host.busy_until, run)
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {

@@ -27,8 +27,10 @@ CopyKey = tuple[int, tuple[tuple[int, int], ...]]
 
 
 class _Seat(NamedTuple):
-    """What a party says when it arrives: number of the :data:`CopyKey`, how many are expected, what it waits for."""
+    """What a party says when it arrives: itself, number of the :data:`CopyKey`, how many are expected, what it waits
+    for."""
 
+    guest: Guest
     key: int
     expected: int
     waits_for: str
@@ -73,7 +75,7 @@ class _Exchange:
     def _release(self, place: int) -> None:
         party = self._guests[place].party
         received, sent = self._moved[place]
-        party.parts.close("link", 0, received, sent)
+        party.parts.close_at(party.events.now, "link", 0, received, sent)
         party.go_on()
 
 
@@ -95,17 +97,19 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         """Until its own transfers are over."""
         seat = self._seats.get((leaf.leaf_id, party.number))
         if seat is None:
-            seat = self._seats[leaf.leaf_id, party.number] = self._seat(party, step)
-        guests = self._arriving.arrive(seat.key, party.index, Guest(party, leaf), seat.expected, seat.waits_for)
+            seat = self._seats[leaf.leaf_id, party.number] = self._seat(Guest(party, leaf), step)
+        guest, key, expected, waits_for = seat
+        guests = self._arriving.arrive(key, party.index, guest, expected, waits_for)
         if guests:
             self._move(guests)
 
-    def _seat(self, own: Party, step: InterIpuCopy) -> _Seat:
+    def _seat(self, guest: Guest, step: InterIpuCopy) -> _Seat:
+        own = guest.party
         key = (own.replica, tuple(sorted(copy.ends for copy in step.copies)))
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != own.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        return _Seat(self._keys.setdefault(key, len(self._keys)), len(step.participants), waits_for)
+        return _Seat(guest, self._keys.setdefault(key, len(self._keys)), len(step.participants), waits_for)
 
     def _move(self, guests: Sequence[Guest]) -> None:
         """All are there: every transfer starts an external sync after the last has arrived."""

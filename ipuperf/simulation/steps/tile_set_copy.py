@@ -53,7 +53,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
                 )
             if step.destination == "compute":
                 compute.slices.take_over(io.slices)
-                compute.context = None
+                compute.context = -1
             last = last_arrival(guests)
             for one in guests:
                 one.party.arrive(last)

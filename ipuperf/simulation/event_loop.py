@@ -89,8 +89,9 @@ class EventLoop(simpy.Environment):
 
     def exhaust(self, between: Action) -> None:
         """Run to the end of all events; ``between`` is called at the end of each instant."""
-        while self._ready or self._refill(between):
-            self.step()
+        ready, refill, step = self._ready, self._refill, self.step
+        while ready or refill(between):
+            step()
 
     def _refill(self, between: Action | None = None) -> bool:
         """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant."""

@@ -92,20 +92,24 @@ class IpuProcess(Party):
 
     def _walk(self) -> None:
         """Walk on from the present instruction up to something that has to be waited for."""
-        instructions, add, ahead, folds = self.instructions, self._add_row, self.ahead, self.world.folds
+        instructions, add, folds = self.instructions, self._add_row, self.world.folds
         pc, last = self.pc, len(self.instructions)
         while pc < last:
             instruction = instructions[pc]
             kind = instruction.__class__
             if kind is Shared:
                 self.pc = pc
-                if not self._enter_shared(instruction):
+                shared = self._shared.get(pc) or self._prepare(instruction)
+                self._enter_shared(shared)
+                self._waiting = shared.run(self, shared.leaf, shared.step)
+                if self._waiting is None or not self._is_over():
                     return
+                self._leave_shared()
             elif kind is Stretch:
                 if self.tiles is None:
                     add((instruction.number, self.clock, self.context if self.context >= 0 else self._count()))
                     if folds:
-                        ahead.append((pc, self.clock, ()))
+                        self.ahead.append((pc, self.clock, ()))
                     self.clock += instruction.dur
                 else:
                     self.pc, self._waiting = pc, self._run_tiles(instruction)
@@ -123,20 +127,20 @@ class IpuProcess(Party):
 
     def resume(self) -> None:
         """Go on with the present instruction, and when that is over, walk on."""
-        if self._is_over():
+        if self._waiting is None or self._is_over():
+            if self.inside:
+                self._leave_shared()
             self.pc += 1
             self._walk()
 
     def _is_over(self) -> bool:
-        """Go on with the present instruction; whether nothing in it has to be waited for any more."""
-        if self._waiting is not None:
-            for cycles in self._waiting:
-                if cycles is not None:
-                    self.events.after(cycles, self.resume)
-                return False
-            self._waiting = None
-        if self.inside:
-            self._leave_shared()
+        """Go on with the present instruction, which waits several times; whether it waits no longer."""
+        assert self._waiting is not None
+        for cycles in self._waiting:
+            if cycles is not None:
+                self.events.after(cycles, self.resume)
+            return False
+        self._waiting = None
         return True
 
     def _behind(self, pc: int) -> bool:
@@ -206,24 +210,19 @@ class IpuProcess(Party):
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
-    def _enter_shared(self, instruction: Shared) -> bool:
-        """Do what the kind of the step says; whether it is over at once."""
-        shared = self._shared.get(self.pc)
-        if shared is None:
-            shared = self._shared[self.pc] = self._prepare(instruction.leaf)
-        world = self.world
-        if self.clock + world.folded >= world.most:
-            world.require_countable(self.clock)
+    def _enter_shared(self, shared: _Prepared) -> None:
+        """A shared step begins."""
+        clock, world = self.clock, self.world
+        if clock + world.folded >= world.most:
+            world.require_countable(clock)
         self.inside = True
         self.serial += 1
         if shared.loads:
             for stream in shared.loads:
                 self.slices.load(stream)
             self.context = -1
-        self.parts.mark, self.parts.trail = self.clock, shared.trail
+        self.parts.mark, self.parts.trail = clock, shared.trail
         self._begun = self.context if self.context >= 0 else self._count()
-        self._waiting = shared.run(self, shared.leaf, shared.step)
-        return self._waiting is not None and self._is_over()
 
     def _leave_shared(self) -> None:
         """The shared step is over: record the parts that passed."""
@@ -241,11 +240,13 @@ class IpuProcess(Party):
             self._add_row((stretch.number, self.clock - stretch.dur, self._begun))
         self.inside = False
 
-    def _prepare(self, leaf: LeafStep) -> _Prepared:
-        step, streams = leaf.step, self.world.streams
-        loads = [copy for copy in step.host_slices(self.index) if copy.direction == "h2d"]
+    def _prepare(self, instruction: Shared) -> _Prepared:
+        leaf, streams = instruction.leaf, self.world.streams
+        loads = [copy for copy in leaf.step.host_slices(self.index) if copy.direction == "h2d"]
         numbers = [streams[copy.direction, copy.stream] for copy in loads]
-        return _Prepared(leaf, step, self._kinds[type(step)].run, numbers, PartsTrail())
+        found = _Prepared(leaf, leaf.step, self._kinds[type(leaf.step)].run, numbers, PartsTrail())
+        self._shared[self.pc] = found
+        return found
 
     # -- folding -----------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,9 @@ _ROUTES_KEPT = 65536
 _BUNDLES_KEPT = 65536
 """Sends together that are remembered."""
 
+_SPLITS_KEPT = 64
+"""Different flows that share alike which are remembered."""
+
 
 class Send(NamedTuple):
     """A transfer to be: ``owner`` identifies it among those in flight (a tuple of integers, the same in every iteration
@@ -98,6 +101,23 @@ class NetworkFlow:
         self.kind, self.units = template.kind, template.units  # where they are read all the time
 
 
+class _Batch(NamedTuple):
+    """Flows that began and end together, of which one is ``first``, and who is told: the number of what was sent, and
+    the sends."""
+
+    first: NetworkFlow
+    number: int
+    flights: tuple[Flight, ...]
+
+
+class Split(NamedTuple):
+    """These ``flows``: those that end, and those that do not."""
+
+    flows: list[NetworkFlow]
+    ended: list[_Batch]
+    others: list[NetworkFlow]
+
+
 class _Route(NamedTuple):
     """A route as numbers: link ids, what they occupy, and the sum of their latencies."""
 
@@ -132,6 +152,7 @@ class Network:
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
         self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
         self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
+        self._together: dict[tuple[int, ...], tuple[int, tuple[Flight, ...]]] = {}
         self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
         self._sharings = Sharings(capacity)
         self._flows: list[NetworkFlow] = []
@@ -176,18 +197,18 @@ class Network:
         if kept is None:
             latency, flights, resources = bundle
             sent = TransferTemplate(owner, flights, size, label)
-            number, kind = self._recorder.template(sent), self._sharings.kind(resources)
+            number, kind = self._recorder.template([sent]), self._sharings.kind(resources)
             kept = (bundle, FlowTemplate(number, latency, sent, resources, kind, size * self._byte, one))
             self._templates[key] = kept
         return kept[1]
 
-    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done, delay: int = 0) -> None:
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
 
         Raises:
             Asymmetric: they turn out to differ.
         """
-        self.start([NetworkFlow(self.template(self.single(sends), (), size, label, one=True), done)], delay)
+        self.start([NetworkFlow(self.template(self.single(sends), (), size, label, one=True), done)])
 
     def single(self, sends: Iterable[Send]) -> SendBundle:
         """These sends, which are one.
@@ -275,7 +296,7 @@ class Network:
             kinds, units = self._present(now)
             kinds += tuple([flow.kind for flow in entered])
             units += tuple([flow.units for flow in entered])
-            self._flows += entered
+            self._flows = self._flows + entered  # a new list: others may be kept in splits
             self._entered = []
             self._share(self._sharings.of(kinds, units), units)
         self._over = None
@@ -325,7 +346,7 @@ class Network:
             flights = tuple([whole.sent.flights[place] for place in places])
             resources = tuple([whole.resources[place] for place in places])
             sent = whole.sent._replace(flights=flights)
-            number, kind = self._recorder.template(sent), self._sharings.kind(resources)
+            number, kind = self._recorder.template([sent]), self._sharings.kind(resources)
             self._parted[key] = whole._replace(number=number, sent=sent, resources=resources, kind=kind)
         return self._parted[key]
 
@@ -335,16 +356,38 @@ class Network:
         if now != self._planned or sharing is None:
             return
         self._planned, self._sharing = -1, None
-        flows, transfer = self._flows, self._recorder.transfer
-        ended = [flows[place] for place in sharing.ended]
-        self._flows = [flows[place] for place in sharing.others]
+        split = sharing.splits.get(id(self._flows[0]))
+        if split is None or split.flows != self._flows:
+            if len(sharing.splits) == _SPLITS_KEPT:
+                sharing.splits.clear()
+            split = sharing.splits[id(self._flows[0])] = self._split(self._flows, sharing)
+        self._flows = split.others
         if self._flows:
             self._over = sharing
             self._changed()
-        for flow in ended:
-            transfer(flow.template.number, flow.start, now - flow.start)
-        for flow in ended:
-            flow.done(flow.template.sent.flights)
+        for flow, number, _ in split.ended:
+            self._recorder.transfers.add((number, flow.start, now - flow.start))
+        for flow, _, flights in split.ended:
+            flow.done(flights)
+
+    def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> Split:
+        """Who ends; flows that the same one started together are one batch."""
+        batches: dict[tuple[Done, int], list[NetworkFlow]] = {}
+        for place in sharing.ended:
+            batches.setdefault((flows[place].done, flows[place].start), []).append(flows[place])
+        ended = [_Batch(batch[0], *self._joined(batch)) for batch in batches.values()]
+        return Split(flows, ended, [flows[place] for place in sharing.others])
+
+    def _joined(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:
+        """Number and sends of these together; for the same flows the same tuple."""
+        if len(flows) == 1:
+            return flows[0].template.number, flows[0].template.sent.flights
+        key = tuple([flow.template.number for flow in flows])
+        if key not in self._together:
+            sent = [flow.template.sent for flow in flows]
+            flights = tuple([flight for one in sent for flight in one.flights])
+            self._together[key] = (self._recorder.template(sent), flights)
+        return self._together[key]
 
 
 def _bundle(latency: int, flights: Sequence[Flight]) -> SendBundle:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Union
 
 from .event_loop import Waiting
 from .instructions import StepPart, Stretch
-from .network import Send
+from .network import FlowTemplate, NetworkFlow, Send
 from .recorder import Label
 
 if TYPE_CHECKING:
@@ -31,21 +31,21 @@ class PartsTrail:
     Attributes:
         parts: from the begin of the step.
         stretch: what a step of these parts is in the trace, None until it was one.
+        after: with one more part (the values of a `StepPart`), as far as it happened.
     """
 
-    __slots__ = ("_after", "parts", "stretch")
+    __slots__ = ("after", "parts", "stretch")
 
     def __init__(self, parts: tuple[StepPart, ...] = ()) -> None:
         self.parts = parts
         self.stretch: Stretch | None = None
-        self._after: dict[tuple[str, int, int, int, int], PartsTrail] = {}
+        self.after: dict[tuple[str, int, int, int, int], PartsTrail] = {}
 
     def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
         """With one more part, as the values of a `StepPart`."""
-        found = self._after.get(part)
-        if found is None:
-            found = self._after[part] = PartsTrail((*self.parts, StepPart(*part)))
-        return found
+        if part not in self.after:
+            self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return self.after[part]
 
 
 class Parts:
@@ -73,7 +73,8 @@ class Parts:
         dur = time - self.mark
         self.mark = time
         if dur or bytes_in or bytes_out:
-            self.trail = self.trail.then((kind, program, dur, bytes_in, bytes_out))
+            part = (kind, program, dur, bytes_in, bytes_out)
+            self.trail = self.trail.after.get(part) or self.trail.then(part)
 
     def add(self, parts: Sequence[StepPart]) -> None:
         """These were the next parts."""
@@ -130,6 +131,7 @@ class Party:
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
+        self._flows: dict[int, NetworkFlow] = {}
 
     def go_on(self) -> None:
         """It has waited for this."""
@@ -188,15 +190,26 @@ class Party:
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
         """Start a transfer of its own when its clock says, of those that are under way the one of this number."""
+        flow = NetworkFlow(self._template(way, size, label, number), lambda _: done())
+        self.world.network.start([flow], self.arrive() - self.events.now)
+
+    def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
+        """Start a transfer of its own and wait for its end."""
+        template = self._template(way, size, Label(kind, op_id), 0)
+        if template.number not in self._flows:
+            self._flows[template.number] = NetworkFlow(template, self._sent)
+        self.world.network.start([self._flows[template.number]], self.arrive() - self.events.now)
+        yield None
+
+    def _sent(self, flights: object) -> None:
+        self.go_on()
+
+    def _template(self, way: Way, size: int, label: Label, number: int) -> FlowTemplate:
+        """A transfer of this party, and of those for which it stands."""
         world = self.world
         sends = []
         for replica in world.alike(self.replica):
             owner = self.number + (replica - self.replica) * world.stride
             ipu = world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
-        world.network.send(sends, size, label, lambda _: done(), self.arrive() - self.events.now)
-
-    def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
-        """Start a transfer of its own and wait for its end."""
-        self.send(way, size, Label(kind, op_id), self.go_on)
-        yield None
+        return world.network.template(world.network.single(sends), (), size, label, one=True)

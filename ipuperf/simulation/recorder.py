@@ -7,6 +7,7 @@ object; what comes again and again is a template, and the row says which.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ class Flight(NamedTuple):
 
 
 class TransferTemplate(NamedTuple):
-    """Sends that begin and end together: what their owners begin with (``owner``), and bytes of each (``size``)."""
+    """Sends of one size: what their owners begin with (``owner``), and bytes of each (``size``)."""
 
     owner: tuple[int, ...]
     flights: tuple[Flight, ...]
@@ -103,7 +104,7 @@ class Recorder:
     Attributes:
         stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
         counters: the counters of all processes (:data:`COUNTERS`).
-        transfers: those that ended: which of the ``templates``, start and duration.
+        transfers: those that ended: which of the ``templates`` (sends that begin and end together), start, duration.
         epoch: folds made.
     """
 
@@ -111,7 +112,7 @@ class Recorder:
         self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
         self.counters = Rows(*COUNTERS)
         self.transfers = Rows("template", "start", "dur")
-        self.templates: list[TransferTemplate] = []
+        self.templates: list[Sequence[TransferTemplate]] = []
         self.host: list[HostEvent] = []
         self.epoch = 0
 
@@ -125,14 +126,10 @@ class Recorder:
         for rows in (*self.stretches, self.counters, self.transfers):
             rows.pack()
 
-    def template(self, sent: TransferTemplate) -> int:
+    def template(self, sent: Sequence[TransferTemplate]) -> int:
         """The number of a new template."""
         self.templates.append(sent)
         return len(self.templates) - 1
-
-    def transfer(self, template: int, start: int, dur: int) -> None:
-        """Sends of this template are over."""
-        self.transfers.add((template, start, dur))
 
     def host_event(self, start: int, dur: int, line: LineKey) -> None:
         """The host works on a slice from ``start`` on."""

@@ -14,7 +14,7 @@ from ipuperf.trace import Words
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart, Stretch
 from .kinds import kind_of, local_kind
-from .recorder import Flight, HostEvent, Recorder, Rows, TransferTemplate
+from .recorder import HostEvent, Recorder, Rows, TransferTemplate
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -308,9 +308,9 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> Columns:
     """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    moved, templates = recorder.transfers.columns(), recorder.templates
-    sent = _SendColumns(templates, moved["template"])
-    template, lengths = (np.repeat(moved[name], sent.counts) for name in ("template", "dur"))
+    moved = recorder.transfers.columns()
+    sent = _SendColumns(recorder.templates, moved["template"])
+    lengths = np.repeat(moved["dur"], sent.counts)
     ends, picked = unfolding.rows(np.repeat(moved["start"], sent.counts) + lengths)
     start = ends - lengths[picked]
     order = np.lexsort((sent.rank[sent.row][picked], start))
@@ -319,38 +319,46 @@ def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> Columns:
     flows = np.repeat(np.arange(len(start)), crossed)
     row = picked[flows]
     within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
-    kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(one.label.kind, len(kinds)) for one in templates]
+    send = sent.row[row]
     return {
         "transfer": flows,
-        "link_id": sent.links[sent.first[sent.row[row]] + within],
+        "link_id": sent.links[sent.first[send] + within],
         "start": start[flows],
         "dur": lengths[row],
-        "bytes": np.array([one.size for one in templates], dtype=np.int64)[template[row]],
-        "op_id": np.array([one.label.op_id for one in templates], dtype=np.int64)[template[row]],
-        "kind": Words(tuple(kinds), np.array(kind, dtype=np.int64)[template[row]]),
-        "ipu": sent.ipu[sent.row[row]],
+        "bytes": sent.bytes[send],
+        "op_id": sent.op_id[send],
+        "kind": Words(sent.kinds, sent.kind[send]),
+        "ipu": sent.ipu[send],
     }
 
 
 class _SendColumns:
-    """The sends of all templates as columns: number of links, place of the first one among ``links``, IPU, and rank by
-    owner. ``row`` is the one of each send that was made, ``counts`` how many sends each transfer made."""
+    """The sends of all templates as columns: bytes, op, kind, number of links, place of the first one among ``links``,
+    IPU, and rank by owner. ``row`` is the one of each send that was made, ``counts`` how many sends each transfer
+    made."""
 
-    def __init__(self, templates: Sequence[TransferTemplate], moved: np.ndarray) -> None:
-        flights: list[Flight] = [flight for one in templates for flight in one.flights]
-        owners = [one.owner + flight.owner for one in templates for flight in one.flights]
-        number = np.array([len(one.flights) for one in templates], dtype=np.int64)
-        firsts = np.cumsum(number) - number
+    def __init__(self, templates: Sequence[Sequence[TransferTemplate]], moved: np.ndarray) -> None:
+        number = np.array([sum(len(one.flights) for one in sent) for sent in templates], dtype=np.int64)
         self.counts = number[moved]
-        before = np.cumsum(self.counts) - self.counts
-        self.row = np.arange(self.counts.sum()) + np.repeat(firsts[moved] - before, self.counts)
+        shift = (np.cumsum(number) - number)[moved] - (np.cumsum(self.counts) - self.counts)
+        self.row = np.arange(self.counts.sum()) + np.repeat(shift, self.counts)
+        sends = [(one, flight) for sent in templates for one in sent for flight in one.flights]
+        owners = [one.owner + flight.owner for one, flight in sends]
         ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
-        self.rank = np.array([ranks[owner] for owner in owners], dtype=np.int64)
-        self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)
+        kinds: dict[str, int] = {}
+        self.kind = _integers([kinds.setdefault(one.label.kind, len(kinds)) for one, _ in sends])
+        self.kinds = tuple(kinds)
+        self.bytes = _integers([one.size for one, _ in sends])
+        self.op_id = _integers([one.label.op_id for one, _ in sends])
+        self.rank = _integers([ranks[owner] for owner in owners])
+        self.crossed = _integers([len(flight.links) for _, flight in sends])
         self.first = np.cumsum(self.crossed) - self.crossed
-        self.links = np.array([link for flight in flights for link in flight.links], dtype=np.int64)
-        self.ipu = np.array([flight.ipu for flight in flights], dtype=np.int64)
+        self.links = _integers([link for _, flight in sends for link in flight.links])
+        self.ipu = _integers([flight.ipu for _, flight in sends])
+
+
+def _integers(values: Sequence[int]) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
 
 
 def host_rows(

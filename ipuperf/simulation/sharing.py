@@ -8,6 +8,10 @@ as a whole, an event of the network is a look into a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .network import Split
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
@@ -57,9 +61,10 @@ class Sharing:
         lasts: cycles until the first ends.
         ended, others: places of the flows that end then, and of those that do not.
         after: what becomes of the others, None until it has been asked for or where there are none.
+        splits: what the network keeps of the flows that shared like this, by the identity of the first.
     """
 
-    __slots__ = ("after", "ended", "kinds", "lasts", "left", "others", "rates")
+    __slots__ = ("after", "ended", "kinds", "lasts", "left", "others", "rates", "splits")
 
     def __init__(self, kinds: tuple[int, ...], left: tuple[int, ...], rates: tuple[int, ...]) -> None:
         self.kinds, self.left, self.rates = kinds, left, rates
@@ -68,6 +73,7 @@ class Sharing:
         self.ended = [place for place, units in enumerate(then) if units <= 0]
         self.others = [place for place, units in enumerate(then) if units > 0]
         self.after: Sharing | None = None
+        self.splits: dict[int, Split] = {}
 
     def left_after(self, cycles: int) -> tuple[int, ...]:
         """What is left of each after so many cycles, which are not more than it ``lasts``."""

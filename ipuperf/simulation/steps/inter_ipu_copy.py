@@ -8,7 +8,6 @@ own transfers are done; until the exchange begins it waits (kind ``sync_external
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
@@ -48,29 +47,44 @@ class _Exchange:
         self, flows: Sequence[tuple[FlowTemplate, tuple[int, int]]], moved: Sequence[tuple[int, int]]
     ) -> None:
         self._moved = moved
-        self._transfers = [sum(place in ends for _, ends in flows) for place in range(len(moved))]
+        self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._guests: Sequence[Guest] = ()
-        self._left: list[int] = []  # transfers of each guest
+        self._states: list[tuple[int, ...]] = [tuple(sum(n in ends for _, ends in flows) for n in range(len(moved)))]
+        self._state = 0  # number of the transfers that each guest has left, 0 before the first is over
+        self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[int]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
-        for template, ends in flows:
-            by_latency.setdefault(template.latency, []).append(NetworkFlow(template, partial(self._arrived, *ends)))
+        for template, _ in flows:
+            by_latency.setdefault(template.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())
 
     def start(self, network: Network, guests: Sequence[Guest], delay: int) -> None:
         """All transfers start ``delay`` cycles from now."""
-        self._guests, self._left = guests, self._transfers.copy()
+        self._guests, self._state = guests, 0
         for together in self._flows:
             network.start(together, delay)
 
-    def _arrived(self, source: int, destination: int, flights: Sequence[Flight]) -> None:
-        """One transfer is over; an end without further transfers goes on."""
-        left = self._left
-        left[source] -= 1
-        left[destination] -= 1
-        if not left[source]:
-            self._release(source)
-        if not left[destination]:
-            self._release(destination)
+    def _arrived(self, flights: tuple[Flight, ...]) -> None:
+        """Some transfers are over; guests without further transfers go on. The network gives the same tuple for the
+        same transfers, so what follows from it is known after the first time."""
+        key = (self._state, id(flights))
+        known = self._next.get(key)
+        if known is None:
+            known = self._next[key] = self._after(flights)
+        _, self._state, released = known
+        for place in released:
+            self._release(place)
+
+    def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[int]]:
+        """The flights, the state when these are over, and the guests that go on then."""
+        left, released = list(self._states[self._state]), []
+        for ends in [self._ends[flight.owner] for flight in flights if flight.owner in self._ends]:
+            for place in ends:
+                left[place] -= 1
+                if left[place] == 0:
+                    released.append(place)
+        if tuple(left) not in self._states:
+            self._states.append(tuple(left))
+        return flights, self._states.index(tuple(left)), released
 
     def _release(self, place: int) -> None:
         party = self._guests[place].party

@@ -69,7 +69,10 @@ class EventLoop(simpy.Environment):
     def after(self, delay: int, action: Action, stage: int = NORMAL) -> None:
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
         if delay:
-            self.schedule(action, stage, delay)
+            if self._random is None:
+                heappush(self._queue, (self.now + delay, stage, next(self._eid), action))  # type: ignore[misc]
+            else:
+                self.schedule(action, stage, delay)
         elif stage == NORMAL:
             self.soon(action)
         else:

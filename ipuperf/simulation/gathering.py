@@ -8,7 +8,7 @@ be named. Parties say that they arrive ahead of time (``party.clock``).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from .instructions import LeafStep
@@ -29,11 +29,24 @@ class Guest(NamedTuple):
         return self.party.go_on
 
 
+class Seat(NamedTuple):
+    """What a party says each time it arrives at the same step (see :meth:`Gathering.arrive`)."""
+
+    key: Any
+    guest: Guest
+    expected: int
+    waits_for: str
+
+
 class Gathering(Generic[K]):
     """Meetings whose parties are still arriving."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, dict[int, Guest]] = {}
+
+    def take(self, seat: Seat) -> list[Guest]:
+        """`arrive` where the guest arrives again and again."""
+        return self.arrive(seat.key, seat.guest.party.index, seat.guest, seat.expected, seat.waits_for)
 
     def arrive(self, key: K, seat: int, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
         """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.

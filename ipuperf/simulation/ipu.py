@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
     from .world import World
 
+
 class _Prepared(NamedTuple):
     """A shared step: what to call, the streams that it copies in, and the parts that it can have."""
 
@@ -72,7 +73,9 @@ class IpuProcess(Party):
         self.loops = LoopCounters()
         self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
         self.inside = False
-        self._waiting: Waiting | None = None  # what it does in the present instruction, if that takes more than one wait
+        self._waiting: Waiting | None = (
+            None  # what it does in the present instruction, if that takes more than one wait
+        )
         self._begun = -1  # the counters as the present shared step began; a fold meanwhile moves them on
         self.serial = 0
         self.finish = -1

@@ -290,15 +290,20 @@ class Network:
         self._dirty = False
         now, over, entered = self._events.now, self._over, self._entered
         if over is not None and not entered:
-            units = over.left_after(over.lasts)
-            self._share(self._sharings.after(over), tuple([units[place] for place in over.others]))
+            found = self._sharings.after(over)
+            if not isinstance(found, Sharing):
+                found = self._part_flows(found, self._present(now)[1])
+            self._sharing, self._since = found, now
         elif entered:
             kinds, units = self._present(now)
             kinds += tuple([flow.kind for flow in entered])
             units += tuple([flow.units for flow in entered])
             self._flows = self._flows + entered  # a new list: others may be kept in splits
             self._entered = []
-            self._share(self._sharings.of(kinds, units), units)
+            found = self._sharings.of(kinds, units)
+            if not isinstance(found, Sharing):
+                found = self._part_flows(found, units)
+            self._sharing, self._since = found, now
         self._over = None
         if self._sharing is not None:
             first = self._since + self._sharing.lasts
@@ -315,18 +320,18 @@ class Network:
             return self._sharing.kinds, self._sharing.left_after(now - self._since)
         return (), ()
 
-    def _share(self, found: Sharing | list[Shares], units: tuple[int, ...]) -> None:
-        """From now on the flows, of which so much is left, share as was ``found``; they are parted first where their
-        sends differ."""
+    def _part_flows(self, shares: list[Shares], units: tuple[int, ...]) -> Sharing:
+        """Part the flows, of which so much is left, so that the sends of each are equally fast."""
+        found: Sharing | list[Shares] = shares
         while not isinstance(found, Sharing):
             flows = [
                 (part, left)
-                for flow, left, shares in zip(self._flows, units, found, strict=True)
-                for part in self._parts(flow, shares)
+                for flow, left, own in zip(self._flows, units, found, strict=True)
+                for part in self._parts(flow, own)
             ]
             self._flows, units = [flow for flow, _ in flows], tuple([left for _, left in flows])
             found = self._sharings.of(tuple([flow.kind for flow in self._flows]), units)
-        self._sharing, self._since = found, self._events.now
+        return found
 
     def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:
         if len(shares) == 1:

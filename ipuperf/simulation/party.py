@@ -25,6 +25,7 @@ Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
 
+
 class PartsTrail:
     """Parts of a shared step that followed each other, and what followed them at other times: each is made once.
 

@@ -8,12 +8,11 @@ own transfers are done; until the exchange begins it waits (kind ``sync_external
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest, last_arrival
+from ..gathering import Gathering, Guest, Seat, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..network import FlowTemplate, Network, NetworkFlow, Send
@@ -25,16 +24,6 @@ CopyKey = tuple[int, tuple[tuple[int, int], ...]]
 """Replica and the pairs of IPUs between which something is copied."""
 
 
-class _Seat(NamedTuple):
-    """What a party says when it arrives: itself, number of the :data:`CopyKey`, how many are expected, what it waits
-    for."""
-
-    guest: Guest
-    key: int
-    expected: int
-    waits_for: str
-
-
 class _Exchange:
     """The same guests in the same copies, again and again.
 
@@ -43,9 +32,7 @@ class _Exchange:
         moved: bytes that each guest receives and sends.
     """
 
-    def __init__(
-        self, flows: Sequence[tuple[FlowTemplate, tuple[int, int]]], moved: Sequence[tuple[int, int]]
-    ) -> None:
+    def __init__(self, flows: Sequence[tuple[FlowTemplate, tuple[int, int]]], moved: Sequence[tuple[int, int]]) -> None:
         self._moved = moved
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._guests: Sequence[Guest] = ()
@@ -104,7 +91,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         super().__init__(world)
         self._arriving: Gathering[int] = Gathering()
         self._keys: dict[CopyKey, int] = {}
-        self._seats: dict[tuple[int, int], _Seat] = {}
+        self._seats: dict[tuple[int, int], Seat] = {}
         self._exchanges: dict[tuple[int, ...], _Exchange] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> None:
@@ -112,18 +99,17 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         seat = self._seats.get((leaf.leaf_id, party.number))
         if seat is None:
             seat = self._seats[leaf.leaf_id, party.number] = self._seat(Guest(party, leaf), step)
-        guest, key, expected, waits_for = seat
-        guests = self._arriving.arrive(key, party.index, guest, expected, waits_for)
+        guests = self._arriving.take(seat)
         if guests:
             self._move(guests)
 
-    def _seat(self, guest: Guest, step: InterIpuCopy) -> _Seat:
+    def _seat(self, guest: Guest, step: InterIpuCopy) -> Seat:
         own = guest.party
         key = (own.replica, tuple(sorted(copy.ends for copy in step.copies)))
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != own.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        return _Seat(guest, self._keys.setdefault(key, len(self._keys)), len(step.participants), waits_for)
+        return Seat(self._keys.setdefault(key, len(self._keys)), guest, len(step.participants), waits_for)
 
     def _move(self, guests: Sequence[Guest]) -> None:
         """All are there: every transfer starts an external sync after the last has arrived."""
@@ -161,6 +147,8 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
 def _require_same(parties: Mapping[int, Guest]) -> None:
     """All sides have to mean the same copies."""
+    if len({leaf.step for _, leaf in parties.values()}) == 1:
+        return
     meant: dict[tuple[int, int], dict[int, str]] = {}
     for party, leaf in parties.values():
         assert isinstance(leaf.step, InterIpuCopy)

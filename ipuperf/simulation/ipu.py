@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .event_loop import Waiting
 from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
-from .party import Party, PartsTrail
+from .party import PartsTrail, Party
 from .progress import LoopCounters
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ class IpuProcess(Party):
         pc, last = self.pc, len(self.instructions)
         while pc < last:
             instruction = instructions[pc]
-            kind = instruction.__class__
-            if kind is Shared:
+            if isinstance(instruction, Shared):
                 self.pc = pc
                 shared = self._shared.get(pc) or self._prepare(instruction)
                 self._enter_shared(shared)
@@ -108,7 +107,7 @@ class IpuProcess(Party):
                 if self._waiting is None or not self._is_over():
                     return
                 self._leave_shared()
-            elif kind is Stretch:
+            elif isinstance(instruction, Stretch):
                 if self.tiles is None:
                     add((instruction.number, self.clock, self.context if self.context >= 0 else self._count()))
                     if folds:
@@ -118,7 +117,7 @@ class IpuProcess(Party):
                     self.pc, self._waiting = pc, self._run_tiles(instruction)
                     if not self._is_over():
                         return
-            elif kind is Next:
+            elif isinstance(instruction, Next):
                 if folds and instruction.shared and self._behind(pc):
                     return
                 pc = self._next(pc, instruction)

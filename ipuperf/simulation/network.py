@@ -20,13 +20,14 @@ flow of its own. One that stands for several replicas must not be parted (:class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
+from .flows import Batch, Done, FlowTemplate, NetworkFlow, Resources, Split
 from .recorder import Flight, TransferTemplate
-from .sharing import Resources, Shares, Sharing, Sharings
+from .sharing import Shares, Sharing, Sharings
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -61,61 +62,6 @@ class SendBundle(NamedTuple):
     latency: int
     flights: tuple[Flight, ...]
     resources: Resources
-
-
-Done = Callable[[tuple[Flight, ...]], None]
-"""Told which sends are over."""
-
-
-class FlowTemplate(NamedTuple):
-    """What is the same each time the same sends begin together.
-
-    Attributes:
-        number: in the recorder.
-        latency: cycles before they enter.
-        sent: what the trace says about them.
-        resources, kind: what each of them occupies, and its number (:class:`.sharing.Sharings`).
-        units: what each of them moves.
-        one: they must not be parted.
-    """
-
-    number: int
-    latency: int
-    sent: TransferTemplate
-    resources: Resources
-    kind: int
-    units: int
-    one: bool
-
-
-class NetworkFlow:
-    """Sends of a ``template``, which enter at the time ``start`` and have the same rate as long as they are in flight;
-    ``done`` is told when they are over. When it is over, a flow may be started again."""
-
-    __slots__ = ("done", "kind", "start", "template", "units")
-
-    def __init__(self, template: FlowTemplate, done: Done, start: int = -1) -> None:
-        self.template = template
-        self.done = done
-        self.start = start
-        self.kind, self.units = template.kind, template.units  # where they are read all the time
-
-
-class _Batch(NamedTuple):
-    """Flows that began and end together, of which one is ``first``, and who is told: the number of what was sent, and
-    the sends."""
-
-    first: NetworkFlow
-    number: int
-    flights: tuple[Flight, ...]
-
-
-class Split(NamedTuple):
-    """These ``flows``: those that end, and those that do not."""
-
-    flows: list[NetworkFlow]
-    ended: list[_Batch]
-    others: list[NetworkFlow]
 
 
 class _Route(NamedTuple):
@@ -380,7 +326,7 @@ class Network:
         batches: dict[tuple[Done, int], list[NetworkFlow]] = {}
         for place in sharing.ended:
             batches.setdefault((flows[place].done, flows[place].start), []).append(flows[place])
-        ended = [_Batch(batch[0], *self._joined(batch)) for batch in batches.values()]
+        ended = [Batch(batch[0], *self._joined(batch)) for batch in batches.values()]
         return Split(flows, ended, [flows[place] for place in sharing.others])
 
     def _joined(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
 from .event_loop import Waiting
+from .flows import FlowTemplate, NetworkFlow
 from .instructions import StepPart, Stretch
-from .network import FlowTemplate, NetworkFlow, Send
+from .network import Send
 from .recorder import Label
 
 if TYPE_CHECKING:

@@ -8,19 +8,14 @@ as a whole, an event of the network is a look into a table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .network import Split
+from .flows import Resources, Split
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
 
 _SHARINGS_KEPT = 65536
 """Different sets of flows with what is left of them that are remembered."""
-
-Resources = tuple[tuple[int, ...], ...]
-"""What each send of a flow occupies."""
 
 Shares = list[tuple[int, list[int]]]
 """The rates of a flow's sends: each with the places of those that have it."""

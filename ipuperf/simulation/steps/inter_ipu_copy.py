@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
+from ..flows import FlowTemplate, NetworkFlow
 from ..gathering import Gathering, Guest, Seat, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
-from ..network import FlowTemplate, Network, NetworkFlow, Send
+from ..network import Network, Send
 from ..party import Party
 from ..recorder import Flight, Label
 from ..world import World

@@ -8,8 +8,8 @@ from one part of a shared step (a barrier, a latency, the host, its transfers) t
 network; it leaves. They are counted in the trace (:func:`events_of`), so the number is that of the program and not of
 the implementation. The whole of ``simulate`` is measured: reading the program, the event loop and the rows.
 
-The programs are pipelines of an encoder on 16 IPUs, without folding and symmetry, with transfers that share links and
-DDR: 16 stages, and 4 replicas of 4 stages. The reference is bare SimPy: 16 processes that do nothing but yield timeouts.
+The programs are pipelines of an encoder on 16 IPUs, without folding and symmetry, with transfers that share links:
+16 stages, and 4 replicas of 4 stages. The reference is bare SimPy: 16 processes that do nothing but yield timeouts.
 
 **Tile-steps.** ``fidelity="tile"``: uneven phases on 1,472 tiles, trip by trip. The reference is the maximum of an
 ``int64`` array of that length with NumPy, per element.

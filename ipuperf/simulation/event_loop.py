@@ -90,6 +90,10 @@ class EventLoop(simpy.Environment):
         while ready:
             ready.popleft()()
 
+    def peek(self) -> int | float:
+        """When the next thing happens, infinity if nothing does."""
+        return self.now if self._ready or self._network or self._host else super().peek()
+
     def exhaust(self, between: Action) -> None:
         """Run to the end of all events; ``between`` is called at the end of each instant."""
         ready, refill, step = self._ready, self._refill, self.step

@@ -14,25 +14,31 @@ Done = Callable[[tuple[Flight, ...]], None]
 """Told which sends are over."""
 
 
+class SendBundle(NamedTuple):
+    """Sends of one latency, which occupy these ``resources``, known by this ``kind`` (:class:`.sharing.Sharings`); they
+    are not parted if they are those of ``replicas`` (one send each) that do the same."""
+
+    latency: int
+    flights: tuple[Flight, ...]
+    resources: Resources
+    kind: int
+    replicas: tuple[int, ...] = ()
+
+
 class FlowTemplate(NamedTuple):
     """What is the same each time the same sends begin together.
 
     Attributes:
-        number: in the recorder.
-        latency: cycles before they enter.
+        number: of what was sent, in the recorder.
+        bundle: the sends.
         sent: what the trace says about them.
-        resources, kind: what each of them occupies, and its number (:class:`.sharing.Sharings`).
         units: what each of them moves.
-        one: they must not be parted.
     """
 
     number: int
-    latency: int
+    bundle: SendBundle
     sent: TransferTemplate
-    resources: Resources
-    kind: int
     units: int
-    one: bool
 
 
 class NetworkFlow:
@@ -45,7 +51,7 @@ class NetworkFlow:
         self.template = template
         self.done = done
         self.start = start
-        self.kind, self.units = template.kind, template.units  # where they are read all the time
+        self.kind, self.units = template.bundle.kind, template.units  # where they are read all the time
 
 
 class Batch(NamedTuple):

@@ -29,7 +29,7 @@ class Guest(NamedTuple):
         return self.party.go_on
 
 
-class Seat(NamedTuple):
+class Arrival(NamedTuple):
     """What a party says each time it arrives at the same step (see :meth:`Gathering.arrive`)."""
 
     key: Any
@@ -44,9 +44,9 @@ class Gathering(Generic[K]):
     def __init__(self) -> None:
         self._waiting: dict[K, dict[int, Guest]] = {}
 
-    def take(self, seat: Seat) -> list[Guest]:
+    def take(self, arrival: Arrival) -> list[Guest]:
         """`arrive` where the guest arrives again and again."""
-        return self.arrive(seat.key, seat.guest.party.index, seat.guest, seat.expected, seat.waits_for)
+        return self.arrive(arrival.key, arrival.guest.party.index, arrival.guest, arrival.expected, arrival.waits_for)
 
     def arrive(self, key: K, seat: int, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
         """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .flows import Batch, Done, FlowTemplate, NetworkFlow, Resources, Split
+from .flows import Batch, Done, FlowTemplate, NetworkFlow, SendBundle, Split
 from .recorder import Flight, TransferTemplate
 from .sharing import Shares, Sharing, Sharings
 
@@ -54,14 +54,6 @@ class Send(NamedTuple):
     owner: tuple[int, ...]
     route: tuple[Link, ...]
     ipu: int
-
-
-class SendBundle(NamedTuple):
-    """Sends of one latency, which occupy these ``resources``."""
-
-    latency: int
-    flights: tuple[Flight, ...]
-    resources: Resources
 
 
 class _Route(NamedTuple):
@@ -131,41 +123,36 @@ class Network:
             found: dict[int, list[Flight]] = {}
             for latency, flight in flights:
                 found.setdefault(latency, []).append(flight)
-            self._bundles[key] = [_bundle(*together) for together in found.items()]
+            self._bundles[key] = [self._bundle(*together) for together in found.items()]
         return self._bundles[key]
 
-    def template(
-        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, *, one: bool = False
-    ) -> FlowTemplate:
+    def template(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label) -> FlowTemplate:
         """The flow that moves ``size`` bytes for each send of ``bundle``; their owners begin with ``owner``."""
         key = (id(bundle), owner, size, label)
         kept = self._templates.get(key)
         if kept is None:
-            latency, flights, resources = bundle
-            sent = TransferTemplate(owner, flights, size, label)
-            number, kind = self._recorder.template([sent]), self._sharings.kind(resources)
-            kept = (bundle, FlowTemplate(number, latency, sent, resources, kind, size * self._byte, one))
-            self._templates[key] = kept
+            sent = TransferTemplate(owner, bundle.flights, size, label)
+            template = FlowTemplate(self._recorder.template(sent), bundle, sent, size * self._byte)
+            kept = self._templates[key] = (bundle, template)
         return kept[1]
 
-    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
-        """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
+    def bundle(self, sends: Sequence[Send], replicas: tuple[int, ...]) -> SendBundle:
+        """The sends of ``replicas``, one each, which do the same.
 
         Raises:
-            Asymmetric: they turn out to differ.
-        """
-        self.start([NetworkFlow(self.template(self.single(sends), (), size, label, one=True), done)])
-
-    def single(self, sends: Iterable[Send]) -> SendBundle:
-        """These sends, which are one.
-
-        Raises:
-            Asymmetric: they have different latencies.
+            Asymmetric: they need different latencies.
         """
         bundles = self.bundles(sends)
         if len(bundles) > 1:
-            raise Asymmetric("the transfers of the replicas have different latencies")
-        return bundles[0]
+            of = {flight.owner: replica for replica, flight in zip(replicas, sends, strict=True)}
+            apart = [[of[flight.owner] for flight in bundle.flights] for bundle in bundles]
+            raise Asymmetric("the transfers of the replicas have different latencies", apart)
+        return bundles[0]._replace(replicas=replicas)
+
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
+        """Move ``size`` bytes over the route of each of these; see :meth:`move`."""
+        for bundle in self.bundles(sends):
+            self.move(bundle, (), size, label, done)
 
     def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
@@ -178,7 +165,7 @@ class Network:
         They enter after the latencies of their links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        wait = delay + flows[0].template.latency
+        wait = delay + flows[0].template.bundle.latency
         at = self._events.now + wait
         for flow in flows:
             flow.start = at
@@ -189,6 +176,21 @@ class Network:
         else:
             self._due[at] = [*flows]
             self._events.after(wait, self._enter_due)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight, or has entered in this instant."""
+        return not self._flows and not self._entered
+
+    def record(self, start: int, dur: int, owner: tuple[int, ...], bundle: SendBundle, size: int, label: Label) -> None:
+        """These sends begin and end together without being simulated."""
+        number, _ = self._joined([NetworkFlow(self.template(bundle, owner, size, label), lambda _: None)])
+        self._recorder.transfers.add((number, start, dur))
+
+    def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
+        own = tuple(flights)
+        resources = tuple([flight.resources for flight in own])
+        return SendBundle(latency, own, resources, self._sharings.kind(resources))
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
         """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""
@@ -280,25 +282,28 @@ class Network:
         return found
 
     def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:
+        """The flow, parted where the rates of its sends differ.
+
+        Raises:
+            Asymmetric: they are those of replicas that do the same.
+        """
         if len(shares) == 1:
             return [flow]
+        replicas = flow.template.bundle.replicas
+        if replicas:
+            apart = [[replicas[place] for place in places] for _, places in shares]
+            raise Asymmetric(
+                f"the {flow.template.sent.label.kind} transfers of the replicas are not equally fast", apart
+            )
         return [NetworkFlow(self._part(flow.template, tuple(places)), flow.done, flow.start) for _, places in shares]
 
     def _part(self, whole: FlowTemplate, places: tuple[int, ...]) -> FlowTemplate:
-        """These of the sends.
-
-        Raises:
-            Asymmetric: they are one.
-        """
-        if whole.one:
-            raise Asymmetric(f"the {whole.sent.label.kind} transfers of the replicas are not equally fast")
+        """These of the sends."""
         key = (whole.number, places)
         if key not in self._parted:
-            flights = tuple([whole.sent.flights[place] for place in places])
-            resources = tuple([whole.resources[place] for place in places])
-            sent = whole.sent._replace(flights=flights)
-            number, kind = self._recorder.template([sent]), self._sharings.kind(resources)
-            self._parted[key] = whole._replace(number=number, sent=sent, resources=resources, kind=kind)
+            bundle = self._bundle(whole.bundle.latency, [whole.sent.flights[place] for place in places])
+            sent = whole.sent._replace(flights=bundle.flights)
+            self._parted[key] = whole._replace(number=self._recorder.template(sent), bundle=bundle, sent=sent)
         return self._parted[key]
 
     def _wake(self) -> None:
@@ -331,15 +336,8 @@ class Network:
 
     def _joined(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:
         """Number and sends of these together; for the same flows the same tuple."""
-        if len(flows) == 1:
-            return flows[0].template.number, flows[0].template.sent.flights
         key = tuple([flow.template.number for flow in flows])
         if key not in self._together:
-            sent = [flow.template.sent for flow in flows]
-            flights = tuple([flight for one in sent for flight in one.flights])
-            self._together[key] = (self._recorder.template(sent), flights)
+            flights = tuple([flight for flow in flows for flight in flow.template.sent.flights])
+            self._together[key] = (self._recorder.together(key), flights)
         return self._together[key]
-
-
-def _bundle(latency: int, flights: Sequence[Flight]) -> SendBundle:
-    return SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
 from .event_loop import Waiting
-from .flows import FlowTemplate, NetworkFlow
+from .flows import FlowTemplate, NetworkFlow, SendBundle
 from .instructions import StepPart, Stretch
 from .network import Send
 from .recorder import Label
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from .world import World
 
 Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
-"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas."""
+"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas. Functions that
+come again are kept: one is made for all steps."""
+
+_BUNDLES_KEPT = 1024
+"""Different ways of its transfers that a party remembers."""
 
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
@@ -133,6 +137,7 @@ class Party:
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
+        self._bundles: dict[tuple[Way, int], SendBundle] = {}
         self._flows: dict[int, NetworkFlow] = {}
 
     def go_on(self) -> None:
@@ -207,11 +212,24 @@ class Party:
         self.go_on()
 
     def _template(self, way: Way, size: int, label: Label, number: int) -> FlowTemplate:
-        """A transfer of this party, and of those for which it stands."""
-        world = self.world
-        sends = []
-        for replica in world.alike(self.replica):
-            owner = self.number + (replica - self.replica) * world.stride
-            ipu = world.placement[replica][self.index]
+        """A transfer of its own."""
+        bundle = self._bundles.get((way, number))
+        if bundle is None:
+            bundle = self._bundles[way, number] = self._bundle(way, number)
+        return self.world.network.template(bundle, (), size, label)
+
+    def _bundle(self, way: Way, number: int) -> SendBundle:
+        """The sends of all replicas for which it stands."""
+        world, sends, alike = self.world, [], self.world.alike(self.replica)
+        for replica in alike:
+            owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
-        return world.network.template(world.network.single(sends), (), size, label, one=True)
+        if len(self._bundles) == _BUNDLES_KEPT:
+            self._bundles.clear()
+        return world.network.bundle(sends, alike)
+
+
+def host_ways(world: World) -> dict[str, Way]:
+    """The ways of stream copies, by direction."""
+    route = world.topology.host_route
+    return {"h2d": lambda ipu: route(ipu, False), "d2h": lambda ipu: route(ipu, True)}

@@ -7,7 +7,6 @@ object; what comes again and again is a template, and the row says which.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,15 +103,17 @@ class Recorder:
     Attributes:
         stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
         counters: the counters of all processes (:data:`COUNTERS`).
-        transfers: those that ended: which of the ``templates`` (sends that begin and end together), start, duration.
+        transfers: those that ended: which of the ``batches`` (numbers of ``templates`` that begin and end together),
+            start and duration.
         epoch: folds made.
     """
 
     def __init__(self, processes: int) -> None:
         self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
         self.counters = Rows(*COUNTERS)
-        self.transfers = Rows("template", "start", "dur")
-        self.templates: list[Sequence[TransferTemplate]] = []
+        self.transfers = Rows("batch", "start", "dur")
+        self.templates: list[TransferTemplate] = []
+        self.batches: list[tuple[int, ...]] = []
         self.host: list[HostEvent] = []
         self.epoch = 0
 
@@ -126,7 +127,12 @@ class Recorder:
         for rows in (*self.stretches, self.counters, self.transfers):
             rows.pack()
 
-    def template(self, sent: Sequence[TransferTemplate]) -> int:
+    def together(self, templates: tuple[int, ...]) -> int:
+        """The number of a new batch."""
+        self.batches.append(templates)
+        return len(self.batches) - 1
+
+    def template(self, sent: TransferTemplate) -> int:
         """The number of a new template."""
         self.templates.append(sent)
         return len(self.templates) - 1

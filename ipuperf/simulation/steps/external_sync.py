@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.lowering.steps import ExternalSync
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest, Seat, last_arrival
+from ..gathering import Arrival, Gathering, Guest, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..party import Party
@@ -26,7 +26,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._arriving: Gathering[SyncKey] = Gathering()
-        self._seats: dict[tuple[int, int], Seat] = {}
+        self._arrivals: dict[tuple[int, int], Arrival] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
         """Until the last one is there.
@@ -34,12 +34,12 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         Raises:
             SimulationError: the IPUs mean different communication.
         """
-        seat = self._seats.get((leaf.leaf_id, party.number))
-        if seat is None:
+        arrival = self._arrivals.get((leaf.leaf_id, party.number))
+        if arrival is None:
             key, waits_for = (party.replica, step.participants), f"the sync of {step.name!r}"
-            seat = Seat(key, Guest(party, leaf), len(step.participants), waits_for)
-            self._seats[leaf.leaf_id, party.number] = seat
-        guests = self._arriving.take(seat)
+            arrival = Arrival(key, Guest(party, leaf), len(step.participants), waits_for)
+            self._arrivals[leaf.leaf_id, party.number] = arrival
+        guests = self._arriving.take(arrival)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}

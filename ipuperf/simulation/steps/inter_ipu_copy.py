@@ -13,7 +13,7 @@ from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
 from ..flows import FlowTemplate, NetworkFlow
-from ..gathering import Gathering, Guest, Seat, last_arrival
+from ..gathering import Arrival, Gathering, Guest, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..network import Network, Send
@@ -42,7 +42,7 @@ class _Exchange:
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[int]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
         for template, _ in flows:
-            by_latency.setdefault(template.latency, []).append(NetworkFlow(template, self._arrived))
+            by_latency.setdefault(template.bundle.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())
 
     def start(self, network: Network, guests: Sequence[Guest], delay: int) -> None:
@@ -92,25 +92,25 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         super().__init__(world)
         self._arriving: Gathering[int] = Gathering()
         self._keys: dict[CopyKey, int] = {}
-        self._seats: dict[tuple[int, int], Seat] = {}
+        self._arrivals: dict[tuple[int, int], Arrival] = {}
         self._exchanges: dict[tuple[int, ...], _Exchange] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> None:
         """Until its own transfers are over."""
-        seat = self._seats.get((leaf.leaf_id, party.number))
-        if seat is None:
-            seat = self._seats[leaf.leaf_id, party.number] = self._seat(Guest(party, leaf), step)
-        guests = self._arriving.take(seat)
+        arrival = self._arrivals.get((leaf.leaf_id, party.number))
+        if arrival is None:
+            arrival = self._arrivals[leaf.leaf_id, party.number] = self._arrival(Guest(party, leaf), step)
+        guests = self._arriving.take(arrival)
         if guests:
             self._move(guests)
 
-    def _seat(self, guest: Guest, step: InterIpuCopy) -> Seat:
+    def _arrival(self, guest: Guest, step: InterIpuCopy) -> Arrival:
         own = guest.party
         key = (own.replica, tuple(sorted(copy.ends for copy in step.copies)))
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != own.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        return Seat(self._keys.setdefault(key, len(self._keys)), guest, len(step.participants), waits_for)
+        return Arrival(self._keys.setdefault(key, len(self._keys)), guest, len(step.participants), waits_for)
 
     def _move(self, guests: Sequence[Guest]) -> None:
         """All are there: every transfer starts an external sync after the last has arrived."""
@@ -137,13 +137,13 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         )
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
-        sends = []
-        for alike in self.world.alike(replica):
-            source, destination = (self.world.placement[alike][end] for end in copy.ends)
+        """The transfer of all replicas for which this one stands."""
+        sends, alike, network = [], self.world.alike(replica), self.world.network
+        for other in alike:
+            source, destination = (self.world.placement[other][end] for end in copy.ends)
             route = self.world.topology.route(source, destination)
-            sends.append(Send((2, alike, *copy.ends, 0), route, source))
-        network = self.world.network
-        return network.template(network.single(sends), (), copy.bytes, Label("p2p", step.op_id), one=True)
+            sends.append(Send((2, other, *copy.ends, 0), route, source))
+        return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 
 def _require_same(parties: Mapping[int, Guest]) -> None:

@@ -1,7 +1,5 @@
 """Speed of the simulation itself, where nothing is folded: events of IPUs and links, and steps of tiles, by CPU second.
 
-    python benchmarks/events.py
-
 **Events.** An event is a moment at which something happens to an IPU or to a transfer, so what a model written in plain
 SimPy, with a process for each IPU and each transfer, has to schedule: a stretch of local steps ends; an IPU is let go
 from one part of a shared step (a barrier, a latency, the host, its transfers) to the next; a transfer enters the
@@ -17,24 +15,23 @@ The programs are pipelines of an encoder on 16 IPUs, without folding and symmetr
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
+from rows import Row, cpu_seconds
 
+WIDE, NARROW, TILE = "event, pipeline of 16 stages", "event, 4 replicas of 4 stages", "tile-step"
+BOUNDS = MappingProxyType({WIDE: 4.0, NARROW: 4.3, TILE: 14.0})
 MACHINE, IPUS = "pod16", 16
 MICRO_BATCHES = 512
 TIMEOUTS = 20_000  # of each process of the reference
-TILES, PHASES, TRIPS = 1472, 20, 100
-REPEATS = 5
+TILES, PHASES, TRIPS = 1472, 20, 200
 
 
-def bare_simpy() -> int:
-    """Bare SimPy: IPUS processes and their timeouts; the number of events."""
+def bare_simpy() -> None:
+    """Bare SimPy: IPUS processes and their timeouts."""
     import simpy
 
     loop = simpy.Environment()
@@ -46,7 +43,6 @@ def bare_simpy() -> int:
     for number in range(IPUS):
         loop.process(process(number))
     loop.run()
-    return IPUS * TIMEOUTS
 
 
 def events_of(trace: Any) -> int:
@@ -89,37 +85,27 @@ def uneven_phases() -> Any:
     return DeviceProgram("phases", "gc200-1", 1, ((0,),), (main,), {}, (op,), memory, {})
 
 
-def fastest(ours: Callable[[], Any], reference: Callable[[], Any]) -> tuple[float, float, Any]:
-    """CPU seconds of both, the best of several turns, and what the first gives."""
-    best = [float("inf")] * 2
-    given = None
-    for _ in range(REPEATS):
-        for place, function in enumerate((ours, reference)):
-            start = time.process_time()
-            found = function()
-            best[place] = min(best[place], time.process_time() - start)
-            given = found if place == 0 else given
-    return best[0], best[1], given
+def least(ours: Callable[[], object], reference: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """CPU seconds of both, run in turns: the least of each, which other work on the machine disturbs least."""
+    pairs = [(cpu_seconds(ours), cpu_seconds(reference)) for _ in range(max(3, min(repeats, 7)))]
+    mine, theirs = (min(times) for times in zip(*pairs, strict=True))
+    return mine, theirs
 
 
-def events() -> list[dict[str, Any]]:
-    """Seconds of an event in pipelines, against those of an event of bare SimPy (bounds: 4, so a quarter of its rate)."""
+def events(name: str, stages: int, layers: int, repeats: int) -> Row:
+    """Seconds of an event of a pipeline."""
     from ipuperf.machine import load_machine
     from ipuperf.simulation import simulate
 
-    machine, rows = load_machine(MACHINE), []
-    for stages, layers in ((16, 16), (4, 8)):
-        program = pipeline(stages, layers)
-        seconds, reference, trace = fastest(
-            lambda program=program: simulate(program, machine, fold=False, symmetry=False), bare_simpy
-        )
-        name = f"event, {IPUS // stages} x {stages} IPUs, not folded (CPU)"
-        rows.append(_row(name, seconds / events_of(trace), "event of bare SimPy", reference / (IPUS * TIMEOUTS)))
-    return rows
+    machine, program, traces = load_machine(MACHINE), pipeline(stages, layers), []
+    seconds, reference = least(
+        lambda: traces.append(simulate(program, machine, fold=False, symmetry=False)), bare_simpy, repeats
+    )
+    return Row(name, seconds / events_of(traces[0]), "event of bare SimPy", reference / (IPUS * TIMEOUTS))
 
 
-def tile_steps() -> dict[str, Any]:
-    """Seconds of a tile-step, against the maximum of an element with NumPy (bound: 50 ns, 20 M tile-steps a second)."""
+def tile_steps(repeats: int) -> Row:
+    """Seconds of a tile-step."""
     from ipuperf.machine import load_machine
     from ipuperf.simulation import simulate
 
@@ -130,26 +116,11 @@ def tile_steps() -> dict[str, Any]:
         for _ in range(PHASES * TRIPS):
             numbers.max()
 
-    seconds, reference, _ = fastest(lambda: simulate(program, machine, fidelity="tile", fold=False), maxima)
+    seconds, reference = least(lambda: simulate(program, machine, fidelity="tile", fold=False), maxima, repeats)
     count = TILES * PHASES * TRIPS
-    return _row("tile-step (CPU)", seconds / count, "element of a NumPy maximum", reference / count)
+    return Row(TILE, seconds / count, "element of a NumPy maximum", reference / count)
 
 
-def _row(name: str, seconds: float, reference: str, reference_seconds: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "seconds": seconds,
-        "reference": reference,
-        "reference_seconds": reference_seconds,
-        "ratio": seconds / reference_seconds,
-    }
-
-
-def main() -> None:
-    """Print the rows and the rates."""
-    for row in [*events(), tile_steps()]:
-        print(f"{row['name']:40} {1 / row['seconds'] / 1e6:8.3f} M/s  {row['ratio']:6.2f} x {row['reference']}")
-
-
-if __name__ == "__main__":
-    main()
+def rows(repeats: int) -> list[Row]:
+    """Two rows of events, one of tile-steps."""
+    return [events(WIDE, 16, 16, repeats), events(NARROW, 4, 8, repeats), tile_steps(repeats)]

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
     flights: tuple[Flight, ...]
 
 
-class Split(NamedTuple):
+class FlowSplit(NamedTuple):
     """These ``flows``: those that end, and those that do not."""
 
     flows: list[NetworkFlow]

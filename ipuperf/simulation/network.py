@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .flows import Batch, Done, FlowTemplate, NetworkFlow, SendBundle, Split
+from .flows import Batch, Done, FlowTemplate, NetworkFlow, SendBundle, FlowSplit
 from .recorder import Flight, TransferTemplate
 from .sharing import Shares, Sharing, Sharings
 
@@ -326,13 +326,13 @@ class Network:
         for flow, _, flights in split.ended:
             flow.done(flights)
 
-    def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> Split:
+    def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> FlowSplit:
         """Who ends; flows that the same one started together are one batch."""
         batches: dict[tuple[Done, int], list[NetworkFlow]] = {}
         for place in sharing.ended:
             batches.setdefault((flows[place].done, flows[place].start), []).append(flows[place])
         ended = [Batch(batch[0], *self._joined(batch)) for batch in batches.values()]
-        return Split(flows, ended, [flows[place] for place in sharing.others])
+        return FlowSplit(flows, ended, [flows[place] for place in sharing.others])
 
     def _joined(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:
         """Number and sends of these together; for the same flows the same tuple."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .flows import Resources, Split
+from .flows import Resources, FlowSplit
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""
@@ -68,7 +68,7 @@ class Sharing:
         self.ended = [place for place, units in enumerate(then) if units <= 0]
         self.others = [place for place, units in enumerate(then) if units > 0]
         self.after: Sharing | None = None
-        self.splits: dict[int, Split] = {}
+        self.splits: dict[int, FlowSplit] = {}
 
     def left_after(self, cycles: int) -> tuple[int, ...]:
         """What is left of each after so many cycles, which are not more than it ``lasts``."""

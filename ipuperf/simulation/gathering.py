@@ -44,10 +44,6 @@ class Gathering(Generic[K]):
     def __init__(self) -> None:
         self._waiting: dict[K, dict[int, Guest]] = {}
 
-    def take(self, arrival: Arrival) -> list[Guest]:
-        """`arrive` where the guest arrives again and again."""
-        return self.arrive(arrival.key, arrival.guest.party.index, arrival.guest, arrival.expected, arrival.waits_for)
-
     def arrive(self, key: K, seat: int, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
         """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.
 
@@ -55,6 +51,11 @@ class Gathering(Generic[K]):
             All guests by seat when this was the last one, else none. Who finds its seat taken takes it over, and the
             other waits for ever.
         """
+        return self.take(Arrival(key, guest, expected, waits_for), seat)
+
+    def take(self, arrival: Arrival, seat: int) -> list[Guest]:
+        """`arrive` where the guest arrives again and again."""
+        key, guest, expected, waits_for = arrival
         guests = self._waiting.get(key)
         if guests is None:
             guests = self._waiting[key] = {}

@@ -7,7 +7,7 @@ says its kind (:mod:`.kinds`), part by part: waiting for others, latency and tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .event_loop import Waiting
@@ -95,14 +95,23 @@ class IpuProcess(Party):
 
     def _walk(self) -> None:
         """Walk on from the present instruction up to something that has to be waited for."""
-        instructions, add, folds = self.instructions, self._add_row, self.world.folds
+        instructions, add, world = self.instructions, self._add_row, self.world
+        folds = world.folds
         pc, last = self.pc, len(self.instructions)
         while pc < last:
             instruction = instructions[pc]
             if isinstance(instruction, Shared):
                 self.pc = pc
                 shared = self._shared.get(pc) or self._prepare(instruction)
-                self._enter_shared(shared)
+                clock, parts = self.clock, self.parts
+                if clock + world.folded >= world.most:
+                    world.require_countable(clock)
+                self.inside = True
+                self.serial += 1
+                if shared.loads:
+                    self._load(shared.loads)
+                parts.mark, parts.trail = clock, shared.trail
+                self._begun = self.context if self.context >= 0 else self._count()
                 self._waiting = shared.run(self, shared.leaf, shared.step)
                 if self._waiting is None or not self._is_over():
                     return
@@ -212,19 +221,11 @@ class IpuProcess(Party):
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
-    def _enter_shared(self, shared: _Prepared) -> None:
-        """A shared step begins."""
-        clock, world = self.clock, self.world
-        if clock + world.folded >= world.most:
-            world.require_countable(clock)
-        self.inside = True
-        self.serial += 1
-        if shared.loads:
-            for stream in shared.loads:
-                self.slices.load(stream)
-            self.context = -1
-        self.parts.mark, self.parts.trail = clock, shared.trail
-        self._begun = self.context if self.context >= 0 else self._count()
+    def _load(self, streams: Sequence[int]) -> None:
+        """A slice of each of these is copied in."""
+        for stream in streams:
+            self.slices.load(stream)
+        self.context = -1
 
     def _leave_shared(self) -> None:
         """The shared step is over: record the parts that passed."""

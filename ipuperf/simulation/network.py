@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .flows import Batch, Done, FlowTemplate, NetworkFlow, SendBundle, FlowSplit
+from .flows import Batch, Done, FlowSplit, FlowTemplate, NetworkFlow, SendBundle
 from .recorder import Flight, TransferTemplate
 from .sharing import Shares, Sharing, Sharings
 

@@ -137,12 +137,13 @@ class Party:
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
+        self._soon, self._resume = world.events.soon, self.resume
         self._bundles: dict[tuple[Way, int], SendBundle] = {}
         self._flows: dict[int, NetworkFlow] = {}
 
     def go_on(self) -> None:
         """It has waited for this."""
-        self.events.soon(self.resume)
+        self._soon(self._resume)
 
     def resume(self) -> None:
         """Go on with what it does, now."""

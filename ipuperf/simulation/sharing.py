@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .flows import Resources, FlowSplit
+from .flows import FlowSplit, Resources
 
 _RATES_KEPT = 4096
 """Different sets of flows whose rates are remembered."""

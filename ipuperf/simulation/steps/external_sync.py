@@ -39,7 +39,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             key, waits_for = (party.replica, step.participants), f"the sync of {step.name!r}"
             arrival = Arrival(key, Guest(party, leaf), len(step.participants), waits_for)
             self._arrivals[leaf.leaf_id, party.number] = arrival
-        guests = self._arriving.take(arrival)
+        guests = self._arriving.take(arrival, party.index)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}

@@ -100,7 +100,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         arrival = self._arrivals.get((leaf.leaf_id, party.number))
         if arrival is None:
             arrival = self._arrivals[leaf.leaf_id, party.number] = self._arrival(Guest(party, leaf), step)
-        guests = self._arriving.take(arrival)
+        guests = self._arriving.take(arrival, party.index)
         if guests:
             self._move(guests)
 

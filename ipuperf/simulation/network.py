@@ -247,9 +247,11 @@ class Network:
         """Whether nothing is in flight."""
         return not self._flows and not self._entering
 
-    def record(self, start: int, dur: int, owner: tuple[int, ...], bundle: SendBundle, size: int, label: Label) -> None:
+    def record(
+        self, start: int, dur: int, owner: tuple[int, ...], flights: tuple[Flight, ...], size: int, label: Label
+    ) -> None:
         """These sends begin and end together without being simulated."""
-        self._recorder.transfer(Transferred(start, dur, owner, bundle.flights, size, label))
+        self._recorder.transfer(Transferred(start, dur, owner, flights, size, label))
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
         """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""

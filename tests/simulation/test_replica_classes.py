@@ -52,7 +52,7 @@ def pipeline(machine, stages, replicas, schedule=schedules.popart_pipeline):
     """A small transformer encoder, trained."""
     sizes = {"layers": stages, "hidden": 32, "heads": 2, "sequence": 8, "feed_forward": 64}
     model = encoder(EncoderOptions(stages=stages, replicas=replicas, **sizes), seed=None)
-    timetable = schedule(stages, 12)
+    timetable = schedule(stages, 16)
     build_pipeline(
         model.ir, model.parts, timetable, outputs=model.outputs, training=model.training, copies="every step"
     )
@@ -107,8 +107,10 @@ def test_members_of_one_class_in_several_groups(classes):
     assert few == simulate(program, sp.machine("pod16", latency=9), symmetry=False)
 
 
-def test_rounds_that_nothing_disturbs_are_added(monkeypatch):
-    """An all-reduce of 16 in a ring of 30 rounds begins few of them; with another flow on the way it begins more."""
+@pytest.mark.parametrize("apart", [1, 2])
+def test_rounds_that_nothing_disturbs_are_added(monkeypatch, apart):
+    """An all-reduce of eight takes twice seven rounds; few of them are begun. Its sends take rungs or rails, one or two
+    of them, so that they end apart and need different latencies."""
     begun = []
     before = CollectiveRun._begin
 
@@ -118,7 +120,8 @@ def test_rounds_that_nothing_disturbs_are_added(monkeypatch):
 
     monkeypatch.setattr(CollectiveRun, "_begin", noted)
     step = sp.collective("all_reduce", 64_000, (tuple(range(8)),), 5, method="bidirectional_ring_pair")
-    alone = sp.program(sp.seq(step), sp.seq(sp.phase(1)), replicas=8)
+    placement = tuple((apart * replica,) for replica in range(8))
+    alone = sp.program(sp.seq(step), replicas=8, placement=placement)
     machine = sp.machine("pod16", latency=9, sync=10)
     trace = simulate(alone, machine)
     few = len(begun)

@@ -1,4 +1,4 @@
-"""Folded tables: the rows that pencil and paper give, any window of them, in files and pickles; bad ones are refused."""
+"""Folded tables: the rows that pencil and paper give, windows of them, in files and pickles; bad ones are refused."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ import building
 import numerics
 import numpy_mlp
 import pipelines
+import pods
 
 BATCH = 8
 LEARNING_RATE = 0.05
@@ -194,6 +195,7 @@ def main(json_path: Path | None, repeats: int) -> None:
         lambda: imports(min(repeats, 5)),
         lambda: building.building(repeats),
         pipelines.pipelines,
+        pods.pods,
         lambda: numerics.numerics(repeats),
         lambda: torch_models(min(repeats, 5)),
         lambda: keras_fit(min(repeats, 5)),

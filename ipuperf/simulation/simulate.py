@@ -293,7 +293,7 @@ def _trace(
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
         "plans": lambda: plan_rows(program),
         "programs": lambda: program_rows(programs, first),
-        "steps": done.steps(machine.chip.tiles, program.io_tiles),
+        "steps": lambda: done.steps(machine.chip.tiles, program.io_tiles),
         "loops": done.loops(),
         "instances": done.instances,
         **memory.makers(),

@@ -27,22 +27,14 @@ import click
 from document import PAGE, page
 from tqdm import tqdm
 
-<<<<<<< HEAD
-sys.path.insert(0, str(Path(__file__).parent))
-import building
-import numerics
-import numpy_mlp
-import pipelines
-import pods
-=======
 HERE = Path(__file__).parent
->>>>>>> main
 
 MODULES: dict[str, tuple[str, ...]] = {
     "training": (),
     "placements": (),
     "building": (),
     "pipelines": (),
+    "pods": ("torch",),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),
@@ -92,34 +84,6 @@ def line(row: dict[str, Any], width: int) -> str:
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to FILE.")
 @click.option("--write", is_flag=True, help="Write all rows to docs/benchmarks.md.")
 @click.option("--repeats", default=9, show_default=True, type=click.IntRange(1))
-<<<<<<< HEAD
-def main(json_path: Path | None, repeats: int) -> None:
-    """Run all benchmarks and print them."""
-    rows: list[dict[str, Any]] = []
-    jobs: list[Callable[[], Any]] = [
-        lambda: training(repeats),
-        simulation,
-        simulation_memory,
-        lambda: imports(min(repeats, 5)),
-        lambda: building.building(repeats),
-        pipelines.pipelines,
-        pods.pods,
-        lambda: numerics.numerics(repeats),
-        lambda: torch_models(min(repeats, 5)),
-        lambda: keras_fit(min(repeats, 5)),
-    ]
-    for job in tqdm(jobs, desc="benchmarks", leave=False):
-        result = job()
-        rows += result if isinstance(result, list) else [result]
-    width = max(len(r["name"]) for r in rows)
-    for r in rows:
-        click.echo(f"{r['name']:{width}}  {r['seconds']:10.6f}  {r['ratio']:6.2f} x {r['reference']}")
-    click.echo(
-        f"peak resident memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"
-    )
-    if json_path is not None:
-        from ipuperf.trace import replacing
-=======
 def main(names: tuple[str, ...], check: bool, json_path: Path | None, write: bool, repeats: int) -> None:
     """Run the benchmarks and print them."""
     lacking = {name: missing(name) for name in names or MODULES if missing(name)}
@@ -134,7 +98,6 @@ def main(names: tuple[str, ...], check: bool, json_path: Path | None, write: boo
     for row in rows:
         click.echo(line(row, width))
     from ipuperf.trace import replacing
->>>>>>> main
 
     for path, text in ((json_path, json.dumps(rows, indent=2) + "\n"), (PAGE if write else None, page(rows))):
         if path is not None:

@@ -35,6 +35,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "building": (),
     "pipelines": (),
     "events": (),
+    "pods": ("torch",),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),

@@ -190,12 +190,12 @@ def text_of(answer: Answer, names: tuple[str, ...]) -> str:
     """The answer for people."""
     configuration, outcome = answer.choice
     full = outcome.fullest
-    lines = [
-        f"choice: {answer.samples_per_second:,.1f} samples/s, {outcome.seconds:.6g} s for {answer.global_batch:,} samples"
-    ]
+    rate = f"{answer.samples_per_second:,.1f} samples/s"
+    lines = [f"choice: {rate}, {outcome.seconds:.6g} s for {answer.global_batch:,} samples"]
     lines += [f"  {name}: {_plain(value)}" for name, value in configuration.items() if name != "seed"]
     share = full.bytes / max(1, full.of)
-    lines.append(f"  fullest tile: IPU {full.ipu}, {full.bytes:,} of {full.of:,} bytes ({share:.0%})")
+    held = f"(largest: {', '.join(full.largest[:3])})"
+    lines.append(f"  fullest tile: IPU {full.ipu}, {full.bytes:,} of {full.of:,} bytes, {share:.0%} {held}")
     for title, other in (("runner-up", answer.runner_up), ("start", answer.start)):
         if other is not None:
             lines += [f"{title}: {_result(answer, other)}", f"  {_differs(configuration, other[0], names)}"]

@@ -7,7 +7,6 @@ every respect did not fit: that it will not fit either is likely, not certain, s
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import warnings
 from collections.abc import Iterator
@@ -248,8 +247,10 @@ def _long(values: Any, length: int) -> list[Any]:
 
 def check_installed() -> None:
     """Raise :class:`TuningError` without Optuna."""
-    if importlib.util.find_spec("optuna") is None:
-        raise TuningError("a tuning needs Optuna: pip install 'ipuperf[tune]'")
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise TuningError("a tuning needs Optuna: pip install 'ipuperf[tune]'") from error
 
 
 def _study(seed: int, starts: int) -> Any:

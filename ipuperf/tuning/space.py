@@ -35,7 +35,7 @@ class Space:
     Attributes:
         sweep: a sweep over just these configurations, which ``ipuperf sweep`` can run.
         configurations: all of them, in order.
-        names: factors with more than one value, but for an accumulation that follows from the others.
+        names: factors with more than one value, but for the accumulation, which follows from the others.
 
     Raises:
         TuningError: the global batch cannot be had, there are too many configurations, or none.
@@ -63,9 +63,7 @@ class Space:
                     raise TuningError(f"factor {name!r}: {value!r}, allowed: whole numbers of 1 or more")
         self.sweep = replace(sweep, factors=factors, constraints=(batch, *sweep.constraints))
         self.configurations = self._configurations(batch)
-        self.names = tuple(
-            name for name, values in factors.items() if len(values) > 1 and not (self.derived and name == ACCUMULATION)
-        )
+        self.names = tuple(name for name, values in factors.items() if len(values) > 1 and name != ACCUMULATION)
         self._places = {self._key(each): place for place, each in enumerate(self.configurations)}
 
     def _configurations(self, batch: str) -> list[Configuration]:

@@ -14,7 +14,7 @@ from ipuperf.sweep import Sweep, read_sweep, script_sweep
 from ipuperf.sweep.spec import MACHINE
 from ipuperf.validation.cases import Case, read_cases, select
 from ipuperf.validation.errors import CaseError
-from ipuperf.validation.programs import problem
+from ipuperf.validation.programs import front_ends, problem
 
 from .errors import TuningError
 from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, Space, accumulations
@@ -70,7 +70,8 @@ def _module(model: str) -> Any:
     if not model.isidentifier():
         raise TuningError(f"model {model!r}: no such model, allowed: the name of a module ipuperf.models.NAME")
     try:
-        return importlib.import_module(f"ipuperf.models.{model}")
+        with front_ends():
+            return importlib.import_module(f"ipuperf.models.{model}")
     except ModuleNotFoundError as error:
         if error.name == f"ipuperf.models.{model}":
             raise TuningError(f"unknown model {model!r}, allowed: the name of a module ipuperf.models.NAME") from None

@@ -38,7 +38,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
     assert {tuple(each[name] for name in names) for each in space.configurations} == wanted
     assert sorted(map(repr, space.sweep.configurations())) == sorted(
         map(repr, space.configurations)
-    )  # what `ipuperf sweep` would run
+    )
 
 
 def test_steps_change_as_little_as_possible() -> None:

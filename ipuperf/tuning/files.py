@@ -95,8 +95,7 @@ def poptorch_of(configuration: Configuration) -> str:
         f"options.deviceIterations({get('config.device_iterations', 1)})",
         f"options.replicationFactor({get('replicas', 1)})",
         f"options.Training.gradientAccumulation({get('accumulation', 1)})",
-        "options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))",
-        "options.outputMode(poptorch.OutputMode.Final)",
+        *_execution(configuration),
         f"options.Precision.setPartialsType(torch.{_TYPES[get('precision', 'f32')]})",
     ]
     if _proportions(configuration):
@@ -114,6 +113,23 @@ def poptorch_of(configuration: Configuration) -> str:
     number = 0 if kind == "none" else 3 if ipus > 1 else 4 if kind == "checkpoints" else 1
     lines.append(f'options._Popart.set("autoRecomputation", {number})  # popart.RecomputationType: {_named(number)}')
     return "\n".join(lines) + "\n"
+
+
+def _execution(configuration: Configuration) -> list[str]:
+    """Strategy and I/O."""
+    tiles, get = configuration.get("io_tiles", 0), configuration.get
+    kind = "ShardedExecution" if tiles else "PipelinedExecution"
+    lines = [
+        f"options.setExecutionStrategy(poptorch.{kind}(poptorch.AutoStage.AutoIncrement))",
+        f"options.outputMode(poptorch.OutputMode.{'All' if tiles else 'Final'})",
+    ]
+    if tiles:
+        lines.append(f"options.TensorLocations.numIOTiles({tiles})")
+    if get("io") == "synthetic":
+        lines.append("options.enableSyntheticData(True)")
+    if get("prefetch", 1) != 1:
+        lines.append(f'options._Popart.set("defaultPrefetchBufferingDepth", {get("prefetch")})')
+    return lines
 
 
 def _named(number: int) -> str:

@@ -36,9 +36,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
     wanted = {(m, r, s, 8 // (m * r)) for m, r, s in itertools.product((1, 2, 4), (1, 2), (1, 2))}
     names = ("micro_batch", "replicas", "config.stages", "accumulation")
     assert {tuple(each[name] for name in names) for each in space.configurations} == wanted
-    assert sorted(map(repr, space.sweep.configurations())) == sorted(
-        map(repr, space.configurations)
-    )
+    assert sorted(map(repr, space.sweep.configurations())) == sorted(map(repr, space.configurations))
 
 
 def test_steps_change_as_little_as_possible() -> None:

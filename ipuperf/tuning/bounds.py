@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipuperf.lowering import DeviceProgram
-from ipuperf.machine import Machine, load_machine
+from ipuperf.machine import Machine, load_scaled
 from ipuperf.machine.loader import preset_ipus
 from ipuperf.sweep import Sweep
 from ipuperf.sweep.programs import SweepPrograms
+from ipuperf.sweep.spec import FIGURE, MACHINE
 
 from .local_time import local_cycles
 from .space import ACCUMULATION, MICRO_BATCH, REPLICAS
@@ -35,7 +36,7 @@ from .splits import Units, placed, units_of
 _PROPORTIONS = "config.memory_proportions"
 _WORTH = 6
 """Configurations of one finest split from which on it is worth building."""
-_ELSEWHERE = ("machine", "pipeline", "config.stages", ACCUMULATION, REPLICAS, "sharding")
+_ELSEWHERE = (MACHINE, "pipeline", "config.stages", ACCUMULATION, REPLICAS, "sharding")
 """Factors that products of a micro-batch do not see."""
 
 
@@ -117,7 +118,8 @@ class Bounds:
         """Of the finest split; None where the model cannot be split so."""
         micro_batches = 4 * units.count
         changed: dict[str, Any] = {**configuration, **units.finest, REPLICAS: 1, ACCUMULATION: micro_batches}
-        changed["machine"] = _large_enough(units.count)
+        changed = {name: value for name, value in changed.items() if not name.startswith(FIGURE)}
+        changed[MACHINE] = _large_enough(units.count)
         if "offload" in changed:
             changed["offload"] = self._offload(configuration)
         if "sharding" in changed:
@@ -198,5 +200,6 @@ def _large_enough(ipus: int) -> str:
 
 
 def machine_of(sweep: Sweep) -> Machine:
-    """The machine of a sweep that has one."""
-    return load_machine(sweep.machine_of(str(sweep.factors["machine"][0])))
+    """The machine of a sweep that has one, with its figures multiplied."""
+    only = {name: values[0] for name, values in sweep.factors.items()}
+    return load_scaled(sweep.machine_of(only[MACHINE]), sweep.scaled(only))

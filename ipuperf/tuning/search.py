@@ -66,8 +66,10 @@ class Search:
         for place in self.first:
             yield from self._tried(place)
         yield from self._proposed(max(1, self.trials // 3))
-        yield from self._descended()
-        yield from self._most_hopeful()
+        while not self.spent and len(self.open):
+            yield from self._most_hopeful()
+            yield from self._most_hopeful()
+            yield from self._stepped()
 
     # -- what is left ----------------------------------------------------------------------------------------------
 
@@ -168,36 +170,30 @@ class Search:
         trial.set_user_attr(_OVER, outcome.fullest.bytes / max(1, outcome.fullest.of) - 1.0)
         study.tell(trial, outcome.least_seconds if outcome.seconds is None else outcome.seconds)
 
-    def _descended(self) -> Iterator[Outcome]:
-        """One step of each factor from the best, those that take least first, until no step is faster."""
-        while self.best is not None and not self.spent:
-            here = self.best
-            around = {place for _, _, place in self.space.steps(here.place)}
-            for place in sorted(around, key=lambda each: (self._late[each], self._least[each], each)):
-                yield from self._tried(place)
-                if self.best is not here:
-                    break
-            else:
-                return
+    def _stepped(self) -> Iterator[Outcome]:
+        """One step of a factor from the best: of those that are open the one that takes least by its bound, first what
+        is not put off."""
+        if self.best is None:
+            return
+        there = set(self.open.tolist())
+        around = [place for _, _, place in self.space.steps(self.best.place) if place in there]
+        for place in sorted(around, key=lambda each: (self._late[each], self._least[each], each))[:1]:
+            yield from self._tried(place)
 
     def _most_hopeful(self) -> Iterator[Outcome]:
-        """Of those that probably fit the one that takes least by its bound; where none probably fits the fullest tile
-        of which would be least full. What is put off comes last."""
-        while not self.spent and len(self.open):
-            there = self.open
-            early = there[~self._late[there]]
-            among = early if len(early) else there
-            share = self._shares()[among]
-            likely = among[share <= 1.0]
-            order = np.lexsort((likely, self._least[likely])) if len(likely) else np.argsort(share, kind="stable")
-            place = int((likely if len(likely) else among)[order[0]])
-            if self.bounds.learn(self.space.configurations[place]):
-                self._bound_all()
-                continue
-            before = self.best
+        """Of those that probably fit the one that takes least by its bound; where none probably fits the one whose
+        fullest tile is least full. What is put off comes last."""
+        there = self.open
+        early = there[~self._late[there]]
+        among = early if len(early) else there
+        share = self._shares()[among]
+        likely = among[share <= 1.0]
+        order = np.lexsort((likely, self._least[likely])) if len(likely) else np.argsort(share, kind="stable")
+        place = int((likely if len(likely) else among)[order[0]])
+        if self.bounds.learn(self.space.configurations[place]):
+            self._bound_all()
+        else:
             yield from self._tried(place)
-            if self.best is not before:
-                yield from self._descended()
 
     def _shares(self) -> np.ndarray:
         """``float64[configurations]``: about what share of its tile the fullest one of each has: the logarithm is a sum

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipuperf.sweep import Sweep
 from ipuperf.sweep.constraints import Constraint
-from ipuperf.sweep.spec import SEED
+from ipuperf.sweep.spec import FIGURE, MACHINE, SEED
 
 from .errors import TuningError
 
@@ -44,8 +44,9 @@ class Space:
     def __init__(self, sweep: Sweep, global_batch: int) -> None:
         if len(sweep.seeds) > 1:
             raise TuningError(f"seeds: {list(sweep.seeds)}, allowed: one; all configurations are compared with it")
-        if len(sweep.factors.get("machine", ("",))) != 1:
-            raise TuningError("factor machine: a tuning is for one machine")
+        for name, values in sweep.factors.items():
+            if (name == MACHINE or name.startswith(FIGURE)) and len(values) != 1:
+                raise TuningError(f"factor {name!r}: {list(values)}, allowed: one value; a tuning is for one machine")
         self.global_batch = global_batch
         self.derived = ACCUMULATION not in sweep.factors and bool(sweep.model)
         factors = dict(sweep.factors)

@@ -64,6 +64,8 @@ def test_refused(tmp_path: Path) -> None:
         Space(Sweep({**ENCODER, "machine": ("pod4", "pod16")}, model="encoder"), 8)
     with pytest.raises(TuningError, match="allowed: one"):
         Space(Sweep(ENCODER, model="encoder", seeds=(0, 1)), 8)
+    with pytest.raises(TuningError, match="machine.chip.clock.*for one machine"):
+        Space(Sweep({**ENCODER, "machine.chip.clock": (1, 2)}, model="encoder"), 8)
     assert Space(sweep, 8).impossible == {}
     assert Space(sweep, 2).impossible == {"micro_batch": (4,)}
     with pytest.raises(SweepError, match="unknown factor 'micro_bach' of model 'encoder', allowed: .*micro_batch"):

@@ -32,6 +32,7 @@ def learnt(space: Space) -> Bounds:
     return bounds
 
 
+@pytest.mark.heavy
 def test_bounds_hold_and_rule_out_no_winner(space: Space, brute_force: list[dict[str, Any]]) -> None:
     bounds = learnt(space)
     assert bounds.built > 0
@@ -47,6 +48,7 @@ def test_bounds_hold_and_rule_out_no_winner(space: Space, brute_force: list[dict
     assert tight > 0.05
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [0, 1])
 def test_as_fast_as_brute_force_with_a_tenth(
     space: Space, brute_force: list[dict[str, Any]], tmp_path: Path, seed: int

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipuperf.sweep import Sweep, SweepError
-from ipuperf.tuning import Space, TuningError, model_space, script_space
+from ipuperf.tuning import Space, TuningError, case_space, model_space, script_space
 from ipuperf.tuning.splits import placed, splits
 
 from .conftest import encoder_space
@@ -98,3 +98,17 @@ def test_scripts_need_a_factor_of_the_batch(tmp_path: Path, monkeypatch: pytest.
     space = script_space(script, ("{micro_batch}", "{accumulation}"), "pod4", 8, {"micro_batch": (1, 3, 4)})
     assert [(each["micro_batch"], each["accumulation"]) for each in space.configurations] == [(1, 8), (4, 2)]
     assert space.impossible == {"micro_batch": (3,)}
+
+
+def test_around_a_case() -> None:
+    pytest.importorskip("torch")
+    space, start = case_space("EIDF-BERTB-STEP", given={"micro_batch": (16, 32)})
+    assert space.global_batch == 65536
+    place = space.place(start)
+    assert place is not None
+    found = space.configurations[place]
+    assert (found["pipeline"], found["accumulation"], found["replicas"]) == ((0, 4, 4, 4), 2048, 1)
+    assert found["config.memory_proportions"] == (0.25,)
+    assert {each["optimiser"] for each in space.configurations} == {"lamb"}
+    with pytest.raises(TuningError, match="is of inference"):
+        case_space("PRT-BB16")

@@ -122,8 +122,8 @@ class Search:
         yield found
 
     def _bound_all(self) -> None:
-        for place, configuration in enumerate(self.space.configurations):
-            bound = self.bounds.of(configuration)
+        for place in self.open:
+            bound = self.bounds.of(self.space.configurations[place])
             self._least[place], self._bytes[place] = bound.seconds, bound.bytes
 
     def _put_off(self, place: int) -> None:

@@ -11,7 +11,7 @@ import click
 from ipuperf.commands.parameters import FilePath
 
 if TYPE_CHECKING:
-    from ipuperf.tuning import Space
+    from ipuperf.tuning import TuningSpace
 
 
 @click.command()
@@ -62,7 +62,7 @@ def tune(
 def _space(
     program: str | None, machine: str | None, global_batch: int | None, like: str | None,
     given: dict[str, tuple[Any, ...]], constraints: tuple[str, ...], args: tuple[str, ...],
-) -> tuple[Space, dict[str, Any] | None]:  # fmt: skip
+) -> tuple[TuningSpace, dict[str, Any] | None]:  # fmt: skip
     """What is searched, and what it begins with."""
     from ipuperf.tuning import case_space, file_space, model_space, script_space
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import TuningError
 from .evaluate import Outcome
-from .search import Search
+from .search import TuningSearch
 from .space import Configuration
 
 _WAITS = 0.25
@@ -72,7 +72,7 @@ class Answer:
         return self.global_batch / self.choice[1].seconds
 
 
-def answer_of(search: Search) -> Answer:
+def answer_of(search: TuningSearch) -> Answer:
     """The answer of a search that ended.
 
     Raises:
@@ -106,7 +106,7 @@ def answer_of(search: Search) -> Answer:
     )
 
 
-def _nothing(search: Search) -> str:
+def _nothing(search: TuningSearch) -> str:
     """Why there is no choice."""
     space, count = search.space, len(search.space.configurations)
     limit = search.bounds.machine.chip.bytes_per_tile
@@ -132,7 +132,7 @@ def _nothing(search: Search) -> str:
     )
 
 
-def _step(search: Search, best: Outcome, factor: str, way: int, place: int) -> StepTaken:
+def _step(search: TuningSearch, best: Outcome, factor: str, way: int, place: int) -> StepTaken:
     """What is known of a step."""
     before, after = (search.space.configurations[each] for each in (best.place, place))
     others = {name: value for name, value in after.items() if value != before[name] and name != factor}
@@ -159,7 +159,7 @@ def _step(search: Search, best: Outcome, factor: str, way: int, place: int) -> S
     return StepTaken(**about, effect="simulated", times=found.seconds / best.seconds)
 
 
-def _binding(search: Search, best: Outcome, steps: tuple[StepTaken, ...]) -> tuple[str, ...]:
+def _binding(search: TuningSearch, best: Outcome, steps: tuple[StepTaken, ...]) -> tuple[str, ...]:
     """What keeps the choice from being faster."""
     assert best.seconds is not None
     found = []

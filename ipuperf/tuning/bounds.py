@@ -51,7 +51,7 @@ class UnitCosts:
 
 
 @dataclass(frozen=True)
-class Bound:
+class LeastCost:
     """What a configuration takes at least: seconds of a weight update, and bytes on the fullest tile of an IPU."""
 
     seconds: float = 0.0
@@ -94,17 +94,17 @@ class Bounds:
             self._variables[self._memory_key(configuration)] = found.variables
         return True
 
-    def of(self, configuration: Mapping[str, Any]) -> Bound:
+    def of(self, configuration: Mapping[str, Any]) -> LeastCost:
         """The bound of a configuration; nothing where nothing was learnt."""
         if units_of(self.sweep.model, configuration) is None:
-            return Bound()
+            return LeastCost()
         parts = placed(self.sweep.model, configuration)
         costs = [self._costs.get(self._time_key(configuration, share)) for share in _shares(configuration, len(parts))]
         cycles = max(
             (0 if cost is None else _cycles(cost, part, len(parts)) for cost, part in zip(costs, parts)), default=0
         )
         seconds = self.machine.chip.seconds(cycles * int(configuration.get(ACCUMULATION, 1)))
-        return Bound(seconds, *self._fullest(configuration, parts))
+        return LeastCost(seconds, *self._fullest(configuration, parts))
 
     def _fullest(self, configuration: Mapping[str, Any], parts: Sequence[range]) -> tuple[int, int]:
         """Bytes on a tile of the IPU with most variables, and that IPU."""

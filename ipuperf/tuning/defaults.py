@@ -17,7 +17,7 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import front_ends, problem
 
 from .errors import TuningError
-from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, Space, accumulations
+from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, TuningSpace, accumulations
 from .splits import splits
 
 _LARGEST_MICRO_BATCH = 64
@@ -130,7 +130,7 @@ def model_space(
     given: Mapping[str, tuple[Any, ...]] | None = None,
     constraints: tuple[str, ...] = (),
     folder: str = ".",
-) -> Space:
+) -> TuningSpace:
     """The space of a model.
 
     Args:
@@ -148,7 +148,7 @@ def model_space(
     found = load_machine(str(Path(folder, machine)) if machine.endswith(".toml") else machine)
     factors, usual = factors_of(model, found, global_batch, given)
     sweep = Sweep({MACHINE: (machine,), **factors}, model=model, constraints=(*usual, *constraints), folder=folder)
-    return Space(sweep, global_batch)
+    return TuningSpace(sweep, global_batch)
 
 
 def script_space(
@@ -158,33 +158,33 @@ def script_space(
     global_batch: int,
     factors: Mapping[str, tuple[Any, ...]],
     constraints: tuple[str, ...] = (),
-) -> Space:
+) -> TuningSpace:
     """The space of a script: ``{NAME}`` in an argument is the place of a factor; of ``micro_batch``, ``accumulation``
     and ``replicas`` those that it has make the global batch.
 
     Raises:
-        TuningError, SweepError: as :class:`Space` and :class:`~ipuperf.sweep.Sweep`.
+        TuningError, SweepError: as :class:`TuningSpace` and :class:`~ipuperf.sweep.Sweep`.
     """
     takes = any("{accumulation}" in argument for argument in arguments)
     given = {MACHINE: (machine,), **factors}
     if takes and ACCUMULATION not in given:
         given[ACCUMULATION] = accumulations(given, global_batch)
     sweep = script_sweep(script, arguments, given, constraints=constraints)
-    return Space(sweep, global_batch)
+    return TuningSpace(sweep, global_batch)
 
 
-def file_space(path: Path, machine: str | None, global_batch: int, constraints: tuple[str, ...] = ()) -> Space:
+def file_space(path: Path, machine: str | None, global_batch: int, constraints: tuple[str, ...] = ()) -> TuningSpace:
     """The configurations of a sweep's file, on another machine if one is given.
 
     Raises:
-        TuningError, SweepError: as :class:`Space` and :func:`~ipuperf.sweep.read_sweep`.
+        TuningError, SweepError: as :class:`TuningSpace` and :func:`~ipuperf.sweep.read_sweep`.
     """
     sweep = read_sweep(path)
     factors = {**sweep.factors, **({MACHINE: (machine,)} if machine else {})}
     if MACHINE not in factors:
         raise TuningError(f"{path}: no factor machine; say it with --machine")
     made = replace(sweep, factors=factors, constraints=(*sweep.constraints, *constraints))
-    return Space(made, global_batch)
+    return TuningSpace(made, global_batch)
 
 
 def case_space(
@@ -193,7 +193,7 @@ def case_space(
     global_batch: int | None = None,
     given: Mapping[str, tuple[Any, ...]] | None = None,
     constraints: tuple[str, ...] = (),
-) -> tuple[Space, dict[str, Any]]:
+) -> tuple[TuningSpace, dict[str, Any]]:
     """The space around a case of ``ipuperf validate``, and its configuration, to begin with.
 
     The case says what is not varied, machine and global batch unless they are given.

@@ -88,7 +88,7 @@ class Outcome:
         return cls(place, **{**said, "fullest": Fullest(**fullest)})
 
 
-class Evaluator:
+class Outcomes:
     """Gives outcomes, each made once; what is in the folder of an earlier tuning is taken from there.
 
     Args:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .bounds import Bound, Bounds
+from .bounds import Bounds, LeastCost
 from .errors import TuningError
-from .evaluate import Evaluator, Outcome
-from .space import ACCUMULATION, Configuration, Space
+from .evaluate import Outcome, Outcomes
+from .space import ACCUMULATION, Configuration, TuningSpace
 
 _RECOMPUTED = {"checkpoints": 0, "standard": 1, "none": 2}
 _STARTS = 0.25
@@ -30,7 +30,7 @@ _OVER = "over"
 
 
 @dataclass
-class Search:
+class TuningSearch:
     """A search and what it found.
 
     Args:
@@ -44,9 +44,9 @@ class Search:
         best: the fastest that fits, None so far.
     """
 
-    space: Space
+    space: TuningSpace
     bounds: Bounds
-    evaluator: Evaluator
+    evaluator: Outcomes
     trials: int
     seed: int = 0
     first: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class Search:
         """Whether no trials are left."""
         return len(self.outcomes) >= self.trials
 
-    def bound(self, place: int) -> Bound:
+    def bound(self, place: int) -> LeastCost:
         """What a configuration takes at least."""
         return self.bounds.of(self.space.configurations[place])
 

@@ -24,7 +24,7 @@ _MOST = 200_000
 """Configurations, which are held in memory."""
 
 
-class Space:
+class TuningSpace:
     """The configurations that may be chosen.
 
     Args:

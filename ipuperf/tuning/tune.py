@@ -14,10 +14,10 @@ from tqdm import tqdm
 from .answer import Answer, answer_of
 from .bounds import Bounds, machine_of
 from .errors import TuningError
-from .evaluate import Evaluator
+from .evaluate import Outcomes
 from .files import write_files
-from .search import Search, check_installed
-from .space import Space
+from .search import TuningSearch, check_installed
+from .space import TuningSpace
 
 _SHARE = 10
 """One configuration in so many is lowered, unless the user says how many."""
@@ -26,7 +26,7 @@ _FEWEST, _MOST = 8, 100
 
 
 def tune(
-    space: Space,
+    space: TuningSpace,
     out: str | Path | None = None,
     *,
     trials: int | None = None,
@@ -64,7 +64,7 @@ def tune(
         first = (place,)
     folder = None if out is None else Path(out)
     bounds = Bounds(space.sweep, machine_of(space.sweep))
-    search = Search(space, bounds, Evaluator(space.sweep, space.global_batch, folder), trials, seed, first)
+    search = TuningSearch(space, bounds, Outcomes(space.sweep, space.global_batch, folder), trials, seed, first)
     hidden = not (sys.stderr.isatty() if progress is None else progress)
     with tqdm(total=trials, desc="tune", disable=hidden) as bar, redirect_stderr(StringIO()):
         for _ in search.run():

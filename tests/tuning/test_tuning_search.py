@@ -10,7 +10,7 @@ import pytest
 
 from ipuperf.sweep import read_sweep
 from ipuperf.sweep.work import rows
-from ipuperf.tuning import Space, TuningError, text_of, tune
+from ipuperf.tuning import TuningError, TuningSpace, text_of, tune
 from ipuperf.tuning.bounds import Bounds, machine_of
 from ipuperf.tuning.files import json_of
 
@@ -23,7 +23,7 @@ def fastest(brute_force: list[dict[str, Any]]) -> float:
     return min(float(row["seconds"]) for row in brute_force if row.get("fits"))
 
 
-def learnt(space: Space) -> Bounds:
+def learnt(space: TuningSpace) -> Bounds:
     """All bounds there are."""
     bounds = Bounds(space.sweep, machine_of(space.sweep))
     bounds.expect(space.configurations)
@@ -33,7 +33,7 @@ def learnt(space: Space) -> Bounds:
 
 
 @pytest.mark.heavy
-def test_bounds_hold_and_rule_out_no_winner(space: Space, brute_force: list[dict[str, Any]]) -> None:
+def test_bounds_hold_and_rule_out_no_winner(space: TuningSpace, brute_force: list[dict[str, Any]]) -> None:
     bounds = learnt(space)
     assert bounds.built > 0
     best, tight = fastest(brute_force), 0.0
@@ -51,7 +51,7 @@ def test_bounds_hold_and_rule_out_no_winner(space: Space, brute_force: list[dict
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [0, 1])
 def test_as_fast_as_brute_force_with_a_tenth(
-    space: Space, brute_force: list[dict[str, Any]], tmp_path: Path, seed: int
+    space: TuningSpace, brute_force: list[dict[str, Any]], tmp_path: Path, seed: int
 ) -> None:
     answer = tune(space, seed=seed, trials=len(space.configurations) // 10)
     configuration, outcome = answer.choice
@@ -105,7 +105,7 @@ def test_nothing_fits(tmp_path: Path) -> None:
         tune(encoder_space(**{"config.feedforward": (1,), "micro_batch": (4,), "config.stages": (2,)}), trials=2)
 
 
-def test_refused(monkeypatch: pytest.MonkeyPatch, space: Space) -> None:
+def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
     with pytest.raises(TuningError, match="0 trials"):
         tune(space, trials=0)
     with pytest.raises(TuningError, match="begin with"):

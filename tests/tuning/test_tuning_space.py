@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipuperf.sweep import Sweep, SweepError
-from ipuperf.tuning import Space, TuningError, case_space, model_space, script_space
+from ipuperf.tuning import TuningError, TuningSpace, case_space, model_space, script_space
 from ipuperf.tuning.splits import placed, splits
 
 from .conftest import encoder_space
@@ -31,7 +31,7 @@ def test_splits_place_every_layer(layers: int, ipus: int) -> None:
 
 
 def test_accumulation_follows_from_the_global_batch() -> None:
-    space = Space(Sweep(ENCODER, model="encoder"), 8)
+    space = TuningSpace(Sweep(ENCODER, model="encoder"), 8)
     assert space.names == ("micro_batch", "replicas", "config.stages")
     wanted = {(m, r, s, 8 // (m * r)) for m, r, s in itertools.product((1, 2, 4), (1, 2), (1, 2))}
     names = ("micro_batch", "replicas", "config.stages", "accumulation")
@@ -40,7 +40,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
 
 
 def test_steps_change_as_little_as_possible() -> None:
-    space = Space(Sweep(ENCODER, model="encoder", constraints=("replicas * config.stages <= 2",)), 8)
+    space = TuningSpace(Sweep(ENCODER, model="encoder", constraints=("replicas * config.stages <= 2",)), 8)
     here = space.place({"micro_batch": 2, "replicas": 1, "config.stages": 2})
     assert here is not None
     found = {(name, way): space.configurations[place] for name, way, place in space.steps(here)}
@@ -53,25 +53,25 @@ def test_steps_change_as_little_as_possible() -> None:
 def test_refused(tmp_path: Path) -> None:
     sweep = Sweep(ENCODER, model="encoder")
     with pytest.raises(TuningError, match=r"global batch 7 cannot be divided: no micro_batch of \[2, 4\]"):
-        Space(Sweep({**ENCODER, "micro_batch": (2, 4)}, model="encoder"), 7)
+        TuningSpace(Sweep({**ENCODER, "micro_batch": (2, 4)}, model="encoder"), 7)
     with pytest.raises(TuningError, match="micro_batch': 0, allowed: whole numbers"):
-        Space(Sweep({**ENCODER, "micro_batch": (0,)}, model="encoder"), 8)
+        TuningSpace(Sweep({**ENCODER, "micro_batch": (0,)}, model="encoder"), 8)
     with pytest.raises(TuningError, match=r"no configuration of 12 is possible: 'config.stages > 2' rules out 12"):
-        Space(Sweep(ENCODER, model="encoder", constraints=("config.stages > 2",)), 8)
+        TuningSpace(Sweep(ENCODER, model="encoder", constraints=("config.stages > 2",)), 8)
     with pytest.raises(TuningError, match="8 is not the product of any values"):
-        Space(Sweep({**ENCODER, "accumulation": (3,)}, model="encoder"), 8)
+        TuningSpace(Sweep({**ENCODER, "accumulation": (3,)}, model="encoder"), 8)
     with pytest.raises(TuningError, match="for one machine"):
-        Space(Sweep({**ENCODER, "machine": ("pod4", "pod16")}, model="encoder"), 8)
+        TuningSpace(Sweep({**ENCODER, "machine": ("pod4", "pod16")}, model="encoder"), 8)
     with pytest.raises(TuningError, match="allowed: one"):
-        Space(Sweep(ENCODER, model="encoder", seeds=(0, 1)), 8)
+        TuningSpace(Sweep(ENCODER, model="encoder", seeds=(0, 1)), 8)
     with pytest.raises(TuningError, match="machine.chip.clock.*for one machine"):
-        Space(Sweep({**ENCODER, "machine.chip.clock": (1, 2)}, model="encoder"), 8)
-    assert Space(sweep, 8).impossible == {}
-    assert Space(sweep, 2).impossible == {"micro_batch": (4,)}
+        TuningSpace(Sweep({**ENCODER, "machine.chip.clock": (1, 2)}, model="encoder"), 8)
+    assert TuningSpace(sweep, 8).impossible == {}
+    assert TuningSpace(sweep, 2).impossible == {"micro_batch": (4,)}
     with pytest.raises(SweepError, match="unknown factor 'micro_bach' of model 'encoder', allowed: .*micro_batch"):
         encoder_space(micro_bach=(1,))
     with pytest.raises(SweepError, match="factor machine: .*'pod5'"):
-        Space(Sweep({**ENCODER, "machine": ("pod5",)}, model="encoder"), 8)
+        TuningSpace(Sweep({**ENCODER, "machine": ("pod5",)}, model="encoder"), 8)
     for model in ("bart", "no model"):
         with pytest.raises(TuningError, match=f"model '{model}'"):
             model_space(model, "pod4", 8)

@@ -86,7 +86,7 @@ class _Writer:
         kind = self._rule.spec.kind
         if kind != "sgd":
             return _UPDATES.get(kind, op.type)
-        if not self._rule.options(variable)["momentum"]:
+        if not self._rule.has_momentum(variable):
             return "SGD0VarUpdate"
         return "SGD1VarUpdate" if self._rule.combined(variable) is not None else "SGD2VarUpdate"
 

@@ -142,9 +142,9 @@ def _scalars(compiled: CompiledModel) -> Iterator[tuple[str, str, dict[str, list
         kind, _, end = scalar.rpartition(".")
         by_end.setdefault(end, {}).setdefault(kind, []).append(variable)
     for name in exported.parameters:
-        end = rule.end_of(exported.variables[name])
-        if end is not None:
-            yield name, end, by_end.get(end, {})
+        own = rule.end_of(exported.variables[name])
+        if own is not None:
+            yield name, own, by_end.get(own, {})
 
 
 def _values(scalars: Mapping[str, list[Variable]]) -> dict[str, float]:

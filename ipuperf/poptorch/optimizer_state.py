@@ -2,8 +2,9 @@
 
 ``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
 may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
-Parameters of one group share their numbers until others are loaded for one of them: the program is then compiled anew, with
-numbers for each (:attr:`~.optim.OptimiserSpec.apart`). Words and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
+Parameters of one group share their numbers until others are loaded for one of them: the program is then compiled anew,
+with numbers for each (:attr:`~.optim.OptimiserSpec.apart`). Words and values are in
+:mod:`~ipuperf.poptorch.optimizer_numbers`.
 """
 
 from __future__ import annotations

@@ -297,7 +297,8 @@ class Lowering(Places):
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
         about = (op.type, graph, self.phases[op], flops, op.location, computed_type(op))
-        self.ops.append(OpInfo(len(self.ops), f"{graph}/{op.label}", *about))
+        name = "/".join(part for part in (graph, op.scope, op.label) if part)
+        self.ops.append(OpInfo(len(self.ops), name, *about))
         return len(self.ops) - 1
 
     # -- the program -----------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
 from .max_pooling import MaxPool, MaxPoolGrad
 from .median import ReduceMedian, ReduceMedianGrad
-from .multi_conv import MultiConv, MultiConvInputGrad, MultiConvWeightGrad
+from .multi_conv import Convolutions, MultiConvForward, MultiConvInputGrad, MultiConvWeightGrad
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
 from .printing import PrintTensor
 from .randomness import (

@@ -76,7 +76,9 @@ class TracedFunction:
         self.graph.inputs = [*self.arguments, *self.captures]
         wanted = self.tensors if outputs is None else list(outputs)
         effects = self.targets if only is None else list(only)
-        return import_graph(self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known)
+        return import_graph(
+            self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known
+        )
 
 
 def trace(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 import tf_keras as keras
 
 from ipuperf.tensorflow.python import ipu

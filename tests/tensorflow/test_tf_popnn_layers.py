@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 import tf_keras
 from graphcases import check
 from sessions import Compiled, graphs, missing
@@ -31,8 +32,6 @@ def with_gradients(layer, *more):
         return [*found, *tape.gradient(loss, [x, *layer.trainable_variables])]
 
     return tf.function(function)
-
-
 
 
 def sigmoid(v):

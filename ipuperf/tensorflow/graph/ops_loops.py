@@ -9,7 +9,7 @@ loop has none), and where the shape of a list's items is not known before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf

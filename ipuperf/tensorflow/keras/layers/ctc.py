@@ -27,9 +27,7 @@ class CTCLoss(tf_keras.layers.Layer):
 
     def call(self, labels: Any, data: Any, label_length: Any, data_length: Any, **kwargs: Any) -> Any:
         """``labels [batch, most labels]``, ``data [time, batch, classes]``, two lengths ``[batch]``."""
-        losses = ctc.loss(
-            "ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits
-        )
+        losses = ctc.loss("ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits)
         return tf.reshape(tf.reduce_mean(losses), [1])
 
     def get_config(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class HostTable:
         self._rate, self._count = rate, count
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def look_up(self, dummy: np.ndarray, indices: np.ndarray) -> Sequence[np.ndarray]:
+    def look_up(self, indices: np.ndarray) -> Sequence[np.ndarray]:
         """Rows of the table."""
         return [self._registered()[indices]]
 
@@ -80,6 +80,10 @@ class HostLookup(HostCall):
     type: ClassVar[str] = "HostLookup"
 
     table: Attribute[HostTable] = Attribute(ANYTHING, REQUIRED)
+
+    def value(self, *operands: np.ndarray) -> Sequence[np.ndarray]:
+        """What the function gives for the indices."""
+        return self.function(operands[1])
 
     def work(self) -> Sequence[Work]:
         """Indices to the host, and rows back."""

@@ -21,7 +21,7 @@ _ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 _RECURRENT = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined,misc]
+class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
     """What the layers have in common.
 
     Args:
@@ -163,6 +163,7 @@ class PopnnLSTM(_Lstm):
         Raises:
             ValueError: another initial state.
         """
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, None, initial_state)
 
 
@@ -171,6 +172,7 @@ class PopnnDynamicLSTM(_Lstm):
 
     def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, tf.cast(seq_len, tf.int32), initial_state)
 
 
@@ -231,6 +233,7 @@ class PopnnGRU(_Gru):
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
         """Run over a sequence from ``initial_state``; default: zeros."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, self.biases, initial_state)
 
 
@@ -255,6 +258,7 @@ class PopnnDynamicGRU(_DynamicGru):
 
     def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, self._own_biases(), initial_state, tf.cast(seq_len, tf.int32))
 
 
@@ -265,5 +269,6 @@ class PopnnAUGRU(_DynamicGru):
         self, inputs: Any, seq_len: Any, attention_score: Any, initial_state: Any = None, training: bool = True
     ) -> Any:
         """As there; ``attention_score [batch, time]``."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         lengths = tf.cast(seq_len, tf.int32)
         return self._over(inputs, self._own_biases(), initial_state, lengths, attention_score)

@@ -142,6 +142,7 @@ def resource_variables() -> Iterator[None]:
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         arguments["use_resource"] = True
+        arguments["caching_device"] = None  # a cached value would be read once, before the program's loops
         value = arguments.get("initial_value")
         if isinstance(value, tf.Tensor) and isinstance(getattr(value, "graph", None), FuncGraph):
             with ops.init_scope():

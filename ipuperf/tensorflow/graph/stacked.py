@@ -29,7 +29,7 @@ class Counter:
     tensor: Tensor
 
 
-class Storage:
+class ListStorage:
     """Where a loop writes a list: a tensor around it that it gets by reference, made when it is first needed.
 
     Args:
@@ -91,7 +91,7 @@ class StackedList:
     length: int
     counter: Counter | None = None
     step: int = 0
-    storage: Storage | None = None
+    storage: ListStorage | None = None
     same: Value = None
 
     @property

@@ -103,6 +103,7 @@ class HostEmbedding:
             raise ValueError("HostEmbedding optimizer_spec is not a HostEmbeddingOptimizerSpec or None")
         if partition_strategy not in ("TOKEN", "ENCODING"):
             raise ValueError(f"Unknown partition strategy {partition_strategy}")
+        EFFECTS.given("ipu.embedding_ops.HostEmbedding(partition_strategy)", partition_strategy)
         spec = optimizer_spec or HostEmbeddingOptimizerSpec(0)
         rate = float(spec.get_learning_rate())
         self._variable = embedding_tensor

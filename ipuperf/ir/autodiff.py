@@ -197,6 +197,7 @@ def _backward(
         out_grads = [grads.get(t) for t in op.outputs]
         if all(g is None for g in out_grads) or not any(t in active for t in op.inputs):
             continue
+        made = len(builder.graph.ops)
         in_grads = op.gradient(builder, out_grads)
         if len(in_grads) != len(op.inputs):
             raise IrError(f"{op.where()}: gradient gives {len(in_grads)} results for {len(op.inputs)} inputs")
@@ -206,7 +207,15 @@ def _backward(
             if tensor in grads:
                 grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
             grads[tensor] = grad
+        _belong_to(op, builder.graph.ops[made:])
     _drop_unused(builder, {grads[t] for t in required if t in grads})
+
+
+def _belong_to(forward: Op, made: Sequence[Op]) -> None:
+    """Gradient ops stand in reports where their forward op does: in its scopes, at its line."""
+    for op in made:
+        op.scope = op.scope or forward.scope
+        op.location = forward.location or op.location
 
 
 def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:

@@ -60,7 +60,6 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.functional_ops.outlined_function(keep_input_layouts)": _COMPILER._replace(neutral=(None,)),
     "ipu.nn_ops.softmax(stable)": Effect(NO_DIFFERENCE, "the largest element is always subtracted"),
-    "ipu.nn_ops.multi_conv(options)": Effect(NO_EFFECT, "convolutions are executed one after the other", (None,)),
     "ipu.normalization_ops.group_norm(reduction_axes)": _DEPRECATED,
     "ipu.normalization_ops.group_norm(training)": _STATISTICS,
     "ipu.normalization_ops.layer_norm(reduction_axes)": _DEPRECATED,

@@ -79,9 +79,7 @@ def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
         return lookup(op_ids, ops["op_id"], ops[column], default)
 
     names, graphs = fact("name", ""), fact("graph", "")
-    layers = [
-        name.removeprefix(f"{graph}/").rpartition("/")[0] or graph for name, graph in zip(names, graphs, strict=True)
-    ]
+    layers = [_layer(name, graph) for name, graph in zip(names, graphs, strict=True)]
     return pd.DataFrame(
         {
             "op": np.where(op_ids == NO_OP, NO_OP_NAME, names),
@@ -92,6 +90,12 @@ def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
             "line": fact("line", ""),
         }
     )
+
+
+def _layer(name: str, graph: str) -> str:
+    """The scopes of an op's name within its graph; an op that runs again is in the layer of the op that it repeats."""
+    scopes = name.removeprefix(f"{graph}/").rpartition("/")[0]
+    return scopes.removesuffix("recompute").rstrip("/") or graph
 
 
 def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:

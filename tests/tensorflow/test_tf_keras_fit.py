@@ -8,9 +8,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
+from kerasruns import ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
-from ipuperf.tensorflow.python.ipu import config, ipu_strategy, pipelining_ops  # noqa: E402
+from ipuperf.tensorflow.python.ipu import pipelining_ops  # noqa: E402
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(96, 5)).astype("float32")
@@ -25,16 +26,6 @@ OPTIMIZERS = {
     "rmsprop": lambda: keras.optimizers.RMSprop(0.01),
     "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.05, 2, 0.5)),
 }
-
-
-@contextlib.contextmanager
-def ipus(count):
-    """The scope of a strategy for ``count`` IPUs."""
-    settings = config.IPUConfig()
-    settings.auto_select_ipus = count
-    settings.configure_ipu_system()
-    with ipu_strategy.IPUStrategy().scope():
-        yield
 
 
 def network(stages=False):
@@ -63,11 +54,6 @@ def on_cpu(optimizer, batch, factor=1, weights=None, epochs=2, **options):
     model.compile(OPTIMIZERS[optimizer](), summed(factor), metrics=["mae"])
     history = model.fit(X, Y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, **options)
     return first, model, history.history
-
-
-def same(actual, expected):
-    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -1,4 +1,4 @@
-"""Pipelines: every schedule gives the numbers of plain gradient accumulation; checks and their messages."""
+"""Pipelines: every schedule gives the numbers of plain gradient accumulation, every optimizer those of TensorFlow."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,24 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, dequeued, graphs, value
+from pipelinecases import (
+    COUNT,
+    WEIGHTS,
+    X,
+    Y,
+    check_weights,
+    compiled,
+    cross_replica,
+    forward,
+    gradients,
+    stage0,
+    stage1,
+    stage2,
+    train,
+    trained_weights,
+    weight,
+)
+from sessions import Compiled, dequeued, graphs
 from tensorflow.python.eager import context
 
 from ipuperf.tensorflow.python import ipu
@@ -20,125 +37,12 @@ from ipuperf.tensorflow.python.ipu.pipelining_ops import (
 
 tf = tf2.compat.v1
 Dataset = tf2.data.Dataset
-rng = np.random.default_rng(0)
-COUNT = 24
-X = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
-Y = rng.integers(0, 5, (COUNT, 4)).astype(np.int32)
-WEIGHTS = [rng.normal(size=s).astype(np.float32) * 0.4 for s in ((8, 6), (6, 6), (6, 5))]
 
 
 @pytest.fixture(autouse=True)
 def graph():
     with graphs() as made:
         yield made
-
-
-# -- the oracle: a perceptron in plain NumPy -------------------------------------------------------------------------
-
-
-def forward(weights, x, labels):
-    w0, w1, w2 = weights
-    a = np.maximum(x @ w0, 0)
-    b = np.tanh(a @ w1)
-    logits = b @ w2
-    shifted = logits - logits.max(-1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    loss = -log_p[np.arange(len(labels)), labels].mean()
-    return loss, (a, b, np.exp(log_p))
-
-
-def gradients(weights, x, labels):
-    loss, (a, b, p) = forward(weights, x, labels)
-    d = p.copy()
-    d[np.arange(len(labels)), labels] -= 1
-    d /= len(labels)
-    g2 = b.T @ d
-    d = (d @ weights[2].T) * (1 - b**2)
-    g1 = a.T @ d
-    d = (d @ weights[1].T) * (a > 0)
-    return loss, [x.T @ d, g1, g2]
-
-
-def train(
-    weights, xs, labels, *, micro_batches, replicas=1, rate=0.1, momentum=0.9, reduction="sum", map_gradient=None
-):
-    """Losses ``(elements,)`` in the order of the feed, and the weights after ``len(xs)`` elements."""
-    weights = [w.astype(np.float64) for w in weights]
-    velocity = [np.zeros_like(w) for w in weights]
-    losses, per_update = [], micro_batches * replicas
-    for start in range(0, len(xs), per_update):
-        total = [np.zeros_like(w) for w in weights]
-        for x, y in zip(xs[start : start + per_update], labels[start : start + per_update]):
-            loss, grads = gradients(weights, x.astype(np.float64), y)
-            losses.append(loss)
-            for t, g in zip(total, grads):
-                t += g if map_gradient is None else map_gradient(g)
-        scale = 1 / replicas / (1 if reduction == "sum" else micro_batches)
-        for w, v, t in zip(weights, velocity, total):
-            v *= momentum
-            v += t * scale
-            w -= rate * v
-    return np.array(losses), weights
-
-
-# -- the same as a pipeline -------------------------------------------------------------------------------------------
-
-
-def weight(number):
-    return tf.get_variable(f"w{number}", initializer=WEIGHTS[number])
-
-
-def stage0(rate, x, labels):
-    return rate, tf.nn.relu(tf.matmul(x, weight(0))), labels
-
-
-def stage1(rate, hidden, labels):
-    return rate, tf.tanh(tf.matmul(hidden, weight(1))), labels
-
-
-def stage2(rate, hidden, labels):
-    logits = tf.matmul(hidden, weight(2))
-    return rate, tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-
-
-STAGES = [stage0, stage1, stage2]
-
-
-def momentum(rate, loss):
-    return OptimizerFunctionOutput(tf.train.MomentumOptimizer(rate, 0.9), loss)
-
-
-def cross_replica(rate, loss):
-    return OptimizerFunctionOutput(ipu.optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(rate, 0.9)), loss)
-
-
-def feed():
-    return ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices((X, Y)).repeat())
-
-
-def compiled(stages=STAGES, count=12, rate=0.1, **options):
-    """The compiled pipeline and its outfeed."""
-    options.setdefault("outfeed_queue", ipu.ipu_outfeed_queue.IPUOutfeedQueue())
-    options.setdefault("optimizer_function", momentum)
-    options.setdefault("outfeed_loss", options["optimizer_function"] is not None)
-    options.setdefault("infeed_queue", feed())
-
-    def model(lr):
-        return pipelining_ops.pipeline(stages, count, inputs=[lr], **options)
-
-    queues = (
-        [options["infeed_queue"]] if isinstance(options["infeed_queue"], ipu.ipu_infeed_queue.IPUInfeedQueue) else []
-    )
-    return Compiled(model, [np.float32(rate)], queues), options["outfeed_queue"]
-
-
-def trained_weights():
-    return [value(v) for v in sorted(tf.trainable_variables(), key=lambda v: v.name)]
-
-
-def check_weights(expected, tolerance=2e-4):
-    for found, wanted in zip(trained_weights(), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
@@ -185,15 +89,6 @@ def test_replicas_and_sharded_offloaded_state():
     check_weights(weights)
     state = program.program.pipeline.state.values()
     assert all(v.remote is not None and v.shard_over == 2 for v in state)
-
-
-def test_replicas_without_cross_replica_optimizer_are_refused():
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 8
-    config.configure_ipu_system()
-    program, _ = compiled(count=6)
-    with pytest.raises(ValueError, match="CrossReplicaOptimizer"):
-        program.run()
 
 
 @pytest.mark.parametrize("supported", [True, False])
@@ -396,159 +291,6 @@ def test_time_is_simulated_and_schedules_differ(graph):
     assert cycles["Grouped"] != cycles["Sequential"]
 
 
-# -- checks ------------------------------------------------------------------------------------------------------------
-
-
-def outfeed_last():
-    return ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode.LAST)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"count": None}, ValueError, "gradient_accumulation_count must be specified"),
-        ({"count": 10}, ValueError, "must be a multiple of 6, but it is 10. This number might be called grad"),
-        ({"count": 10, "optimizer_function": None}, ValueError, "must be a multiple of 3, but it is 10"),
-        ({"count": 10, "pipeline_schedule": PipelineSchedule.Interleaved}, ValueError, "multiple of 3, but it is 10"),
-        ({"continuous_weight_updates": True}, NotImplementedError, "Continuous weight updates are currently not"),
-        ({"pipeline_schedule": "Grouped"}, TypeError, "not a member of the PipelineSchedule enumeration"),
-        ({"recomputation_mode": 1}, TypeError, "not a member of the RecomputationMode enumeration"),
-        (
-            {"batch_serialization_iterations": 2, "pipeline_schedule": PipelineSchedule.Grouped},
-            NotImplementedError,
-            "only supported with the `Sequential` schedule",
-        ),
-        ({"batch_serialization_iterations": 2, "device_mapping": [0, 1, 0]}, NotImplementedError, "single IPU"),
-        ({"batch_serialization_iterations": 2, "reduction_method": "mean"}, ValueError, "Method.SUM"),
-        ({"batch_serialization_iterations": 2}, NotImplementedError, "batch_serialization_iterations=2"),
-        ({"stages": [stage0]}, ValueError, "Pipeline requires at least two computational stages."),
-        ({"stages": stage0}, TypeError, "computational_stages argument needs to be a list or a tuple."),
-        ({"infeed_queue": [1]}, TypeError, "infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue"),
-        ({"outfeed_queue": [1]}, TypeError, "outfeed_queue is not an instance of ipu_outfeed_queue"),
-        ({"device_mapping": 1}, TypeError, "device_mapping argument needs to be a list or a tuple."),
-        ({"device_mapping": [0, 1]}, ValueError, "Each stage must be mapped to an IPU: 2 mappings != 3 stages"),
-        (
-            {"device_mapping": [0, 1, 0], "pipeline_schedule": PipelineSchedule.Interleaved},
-            NotImplementedError,
-            "'Interleaved' does not currently support multiple pipeline stages on the same device",
-        ),
-        (
-            {"stages": [stage0, [stage1], stage2], "device_mapping": [0, 1, 2]},
-            ValueError,
-            "must also be a list of device",
-        ),
-        (
-            {"stages": [stage0, [stage1], stage2], "device_mapping": [0, [1, 2], 2]},
-            ValueError,
-            "must be the same length",
-        ),
-        (
-            {"stages": [stage0, [[stage1]], stage2], "device_mapping": [0, [1], 2]},
-            NotImplementedError,
-            "Multiple nested",
-        ),
-        (
-            {"forward_propagation_stages_poplar_options": 1},
-            TypeError,
-            "must be a list or a tuple of PipelineStageOptions",
-        ),
-        (
-            {"forward_propagation_stages_poplar_options": [PipelineStageOptions()]},
-            ValueError,
-            "of length 3 .* but is 1",
-        ),
-        ({"backward_propagation_stages_poplar_options": [1, 2, 3]}, TypeError, "Expected all elements of backward"),
-        ({"weight_update_poplar_options": 3}, TypeError, "weight_update_poplar_options to be of type"),
-        ({"optimizer_function": None, "outfeed_mask": [True]}, ValueError, "when outfeed_mask is set"),
-        ({"optimizer_function": None, "outfeed_loss": True}, ValueError, "when outfeed_loss is True"),
-        ({"outfeed_loss": True, "outfeed_mask": [True, False]}, ValueError, "Only one of `outfeed_loss` and"),
-        ({"outfeed_queue": None}, ValueError, "An outfeed_queue must be provided when outfeed_loss is True"),
-        ({"outfeed_queue": None, "outfeed_loss": False}, ValueError, "has tensor outputs: .* no outfeed_queue"),
-        (
-            {"outfeed_loss": False, "outfeed_mask": [True]},
-            ValueError,
-            "2 outputs, but the `outfeed_mask` has elements 1",
-        ),
-        (
-            {"accumulate_outfeed": True, "outfeed_queue": None, "outfeed_loss": False},
-            ValueError,
-            "when accumulate_outfeed is True",
-        ),
-        ({"accumulate_outfeed": True, "outfeed_queue": "LAST"}, ValueError, "it must be in IPUOutfeedMode ALL"),
-        ({"accumulate_outfeed": True, "repeat_count": 2}, NotImplementedError, "with repeat_count=2"),
-        ({"reduction_method": "median"}, ValueError, "reduction_method must be set to SUM, MEAN or RUNNING_MEAN"),
-        ({"replicated_weight_sharding": True}, NotImplementedError, "replicated_weight_sharding"),
-        ({"repeat_count": 0}, ValueError, "repeat_count has to be an integer of at least 1"),
-        (
-            {"optimizer_function": lambda rate, loss: loss},
-            TypeError,
-            "an instance of pipelining_ops.OptimizerFunctionOutput",
-        ),
-    ],
-)
-def test_checks(options, error, message):
-    if options.get("outfeed_queue") == "LAST":
-        options = {**options, "outfeed_queue": outfeed_last()}
-    with pytest.raises(error, match=message):
-        compiled(**options)
-
-
-def test_a_stage_cannot_use_values_from_outside():
-    def model(lr):
-        def captures(rate, hidden, labels):
-            return rate, hidden * lr, labels
-
-        return pipelining_ops.pipeline(
-            [stage0, captures, stage2],
-            6,
-            inputs=[lr],
-            infeed_queue=feed(),
-            outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
-            optimizer_function=momentum,
-            outfeed_loss=True,
-        )
-
-    with pytest.raises(ValueError, match="Trying to capture the tensor arg0:0 which is not a resource"):
-        ipu.ipu_compiler.compile(model, [np.float32(0.1)])
-
-
-def test_variables_of_two_ipus_and_computed_rates_are_refused(graph):
-    def again(rate, hidden, labels):
-        with tf.variable_scope("", reuse=True):
-            return rate, hidden + tf.reduce_sum(tf.get_variable("w0")), labels
-
-    program, _ = compiled([stage0, again, stage2])
-    with pytest.raises(Exception, match="all stages that use a variable have to be on one IPU"):
-        program.run()
-    graph.fresh()
-    program, _ = compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"
-    ):
-        program.run()
-
-
-def test_an_update_that_mixes_gradients_is_refused():
-    class Mixed(tf.train.GradientDescentOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            grads, variables = zip(*grads_and_vars)
-            both = tf2.reduce_sum(tf2.matmul(grads[0], grads[1]))
-            return super().apply_gradients([(g + both, v) for g, v in zip(grads, variables)])
-
-    program, _ = compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Mixed(rate), loss))
-    with pytest.raises(NotImplementedError, match="from the gradients of several .*only numbers such as the norm"):
-        program.run()
-
-
-def test_a_stage_on_an_ipu_that_is_not_there():
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
-    program, _ = compiled()
-    with pytest.raises(ValueError, match="an IPU device with 2 IPUs and 4 shards"):
-        program.run()
-
-
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 @pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "KerasAdam"])
 def test_optimizers_equal_tensorflow(name, replicas):
@@ -602,33 +344,6 @@ def test_optimizers_equal_tensorflow(name, replicas):
         wanted = [v.numpy() for v in variables]
     for one, other in zip(found, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-def test_gradient_accumulation_optimizers_have_no_place_in_pipelines():
-    def accumulating(rate, loss):
-        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(rate), 2)
-        return OptimizerFunctionOutput(optimizer, loss)
-
-    with pytest.raises(ValueError, match="no gradient accumulation optimizer should be used"):
-        compiled(optimizer_function=accumulating)
-
-
-def test_a_compute_gradients_that_would_not_be_called_is_refused():
-    class Scaled(tf.train.GradientDescentOptimizer):
-        def compute_gradients(self, loss, var_list=None, **options):
-            return [(g * 2, v) for g, v in super().compute_gradients(loss, var_list)]
-
-    with pytest.raises(NotImplementedError, match="use MapGradientOptimizer"):
-        compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Scaled(rate), loss))
-
-
-def test_optimizer_function_output_checks_its_types():
-    with pytest.raises(TypeError, match="opt must be a TensorFlow Optimizer"):
-        OptimizerFunctionOutput("sgd", 1)
-    with pytest.raises(TypeError, match="loss must be a TensorFlow Tensor"):
-        OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), 1.0)
-    with pytest.raises(TypeError, match="PipelineStageOptions.matmul_options must be dictionary"):
-        PipelineStageOptions(matmul_options=[1])
 
 
 def test_the_oracle_itself():

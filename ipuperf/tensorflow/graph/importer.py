@@ -33,10 +33,10 @@ from .arranged import Values, plain
 from .errors import GraphError
 from .folding import fold
 from .hints import hint
-from .lines import user_line
 from .needed import SideEffects, needed_operations
 from .node import Node
 from .operations import OPERATIONS
+from .origins import Origins
 from .place import Place
 from .reads import reads_to_copy
 from .values import Resource, Value, resource_of
@@ -66,6 +66,7 @@ class Importer:
         self.copied: set[int] = set()
         self.known: dict[int, Value] = {}
         self._constants: dict[tuple[Any, ...], Tensor] = {}
+        self._origins = Origins()
 
     def run(
         self,
@@ -82,13 +83,14 @@ class Importer:
         self.values.update(self.known)
         operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone, known=self.known)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
-        kept = self.place.naming, self.place.location
+        kept, first = (self.place.naming, self.place.location), len(self.place.graph.ops)
         try:
             for op in operations:
                 if not op.outputs or id(op.outputs[0]) not in self.values:
                     self._import(op)
         finally:
             self.place.naming, self.place.location = kept
+        self.place.imported(self.graph, first)
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 
@@ -102,8 +104,8 @@ class Importer:
             handler = OPERATIONS[kind]
             if handler is None:
                 raise _unknown(node)
-            scope, _, self.place.naming = op.name.rpartition("/")
-            self.place.location = user_line(op)
+            self.place.naming = op.name.rpartition("/")[2]
+            scope, self.place.location = self._origins.of(op)
             if not OPERATIONS.takes_arranged(kind):
                 operands = [plain(v) for v in operands]
             with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):

@@ -13,14 +13,18 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src.engine import base_layer_utils, data_adapter, functional, sequential
+from tf_keras.src.engine import base_layer, base_layer_utils, data_adapter, functional, sequential
 from tf_keras.src.mixed_precision import loss_scale_optimizer
+from tf_keras.src.optimizers import optimizer
+from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.saving.legacy.saved_model import load as saved_model
 
+from ..attributes import PHASE, written
 from . import methods, strategies
 from .data import IPUDataHandler
 from .extension import extension, on_ipu
 from .graphs import is_functional, is_sequential, keras_inputs, trace
+from .lines import placing
 from .saving import config_with_options, model_with_options, reconstructed_with_options
 from .stage_scope import MARKED, marking
 
@@ -34,6 +38,9 @@ def attach() -> None:
         return
     for owner in MARKED:
         _replace(owner, "__init__", marking)
+    _replace(base_layer.Layer, "__call__", placing)
+    for owner, name in ((optimizer._BaseOptimizer, "apply_gradients"), (OptimizerV2, "_distributed_apply")):
+        _replace(owner, name, _updating)
     for mode in ("train", "test", "predict"):
         _replace(tf_keras.Model, f"make_{mode}_function", _making(mode))
     _replace(tf_keras.Model, "_validate_and_get_metrics_result", _metrics)
@@ -110,6 +117,19 @@ def _check_make(model: Any, mode: str, expected: Any) -> None:
             "Keras within an IPUStrategy. Either remove the override from your model definition or set "
             "`enable_keras_extensions=False` when creating the IPUStrategy."
         )
+
+
+def _updating(apply: Any) -> Any:
+    """``apply`` of an optimizer, whose ops are of the weight update."""
+
+    @wraps(apply)
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() or not strategies.is_ipu(tf.distribute.get_strategy()):
+            return apply(self, *args, **kwargs)
+        with written(PHASE, "update"):
+            return apply(self, *args, **kwargs)
+
+    return update
 
 
 def _metrics(validate: Any) -> Any:

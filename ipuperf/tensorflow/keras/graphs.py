@@ -7,6 +7,7 @@ A ``Functional`` model is its own graph, a ``Sequential`` one is when its input'
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -73,13 +74,20 @@ def trace(model: Any, inputs: Any) -> Any:
     _forget_calls(model)
     flat = tf.nest.map_structure(lambda tensor: tensor, inputs)
     arguments = {"training": None} if model._call_spec.expects_training_arg else {}
-    with base_layer_utils.call_context().enter(
-        model, inputs=flat, build_graph=True, call_context_args={"training": None}
-    ):
+    with within_call(model, flat, None):
         outputs = model.call(flat, **arguments)
     graph = functional.Functional(inputs, outputs, name=f"{model.name}_graph")
     vars(model)[_ATTRIBUTE] = graph
     return graph
+
+
+def within_call(model: Any, inputs: Any, training: bool | None) -> contextlib.AbstractContextManager[Any]:
+    """In the block ``model`` is being called, so that its layers know the phase."""
+    context = base_layer_utils.call_context()
+    newer = "call_context_args" in inspect.signature(context.enter).parameters  # older: training
+    phase = {"call_context_args": {"training": training}} if newer else {"training": training}
+    entered: contextlib.AbstractContextManager[Any] = context.enter(model, inputs=inputs, build_graph=True, **phase)
+    return entered
 
 
 def _forget_calls(model: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..collectives import mean_at_end
-from . import steps
+from . import lines, steps
 from .data import DataFeed
 from .layout import StagedModel
 from .optimizers.wrapping import UnscalingOptimizer, check_minimize, scaled_loss, scales_loss
@@ -125,7 +125,8 @@ class Program:
         """``build`` under the name of the program in reports: of the model and what is done with it."""
 
         def program() -> None:
-            build()
+            with lines.program():
+                build()
 
         program.__name__ = f"{self._work.model.name}_{self._work.mode}"
         return program

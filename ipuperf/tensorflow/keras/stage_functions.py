@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from tf_keras.src.engine import base_layer_utils
 
 from .data import Element
-from .graphs import assert_compatible
+from .graphs import assert_compatible, within_call
 from .layout import Call, Key, StagedModel
 
 
@@ -68,10 +67,7 @@ class KerasStages:
 
     def _run(self, stage: int, *arguments: Any) -> Any:
         del self._packing[stage:]
-        context = base_layer_utils.call_context()
-        with context.enter(
-            self._model, inputs=list(arguments), build_graph=True, call_context_args={"training": self._training}
-        ):
+        with within_call(self._model, list(arguments), self._training):
             state = self._first(arguments) if stage == 0 else self._packing[stage - 1](arguments)
             for call in self._layout.calls:
                 if call.stage == stage:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_keras.src.engine import base_layer, node
 
 from . import strategies
+from .lines import note
 
 _STAGE: ContextVar[int | None] = ContextVar("keras_pipeline_stage", default=None)
 _ATTRIBUTE = "_ipu_pipeline_stage"
@@ -52,10 +53,13 @@ def stage_of(call: Any) -> int | None:
 
 
 def marking(initialise: Any) -> Any:
-    """``initialise`` of a Keras class (``Node``, ``Layer``) that also notes the stage of the block around it."""
+    """``initialise`` of a Keras class (``Node``, ``Layer``) that also notes the stage of the block around it, and the
+    user's line."""
 
     def initialise_and_mark(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
+        if strategies.is_ipu(tf.distribute.get_strategy()):
+            note(self)
         if (stage := _STAGE.get()) is not None and _ATTRIBUTE not in vars(self):
             vars(self)[_ATTRIBUTE] = stage
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from .... import ctc
 from ....effects import EFFECTS
+from ....multi_convs import multi_conv_scope
 from ....refusals import refused
 
 
@@ -36,18 +37,21 @@ def softmax(x: Any, stable: bool = False, name: str | None = None) -> tf.Tensor:
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str] | None = None) -> Any:
-    """A function (or decorator) whose convolutions upstream executes at the same time; here one after the other.
+    """A function (or decorator) whose convolutions are one op, planned together, and so are their gradients.
+
+    ``options``: PopLibs' options of a multi-convolution by name: ``planType`` (``parallel``: side by side on tiles of
+    their own, the default; ``serial``), ``perConvReservedTiles`` (50), ``cycleBackOff`` (0.1).
 
     Raises (when called):
-        TypeError: ``options`` is no dictionary.
+        TypeError: ``options`` is no dictionary. ValueError: an unknown option, or a value it cannot have.
+        GraphError: one convolution needs the result of another (when the program is built).
     """
-    EFFECTS.given("ipu.nn_ops.multi_conv(options)", options)
 
     def decorated(inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             if options is not None and not isinstance(options, dict):
                 raise TypeError(f"Expected the multi_conv `options` to be a `dict`, but got {options} instead.")
-            with tf.name_scope("multi_conv"):
+            with multi_conv_scope(options or {}):
                 return inner(*args)
 
         return call

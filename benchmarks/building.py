@@ -1,7 +1,4 @@
-"""Speed of building programs: what making an op of PopXL costs, and importing PopXL.
-
-Each figure is a ratio to something measured in the same run, in turns with it, and has a bound near its value.
-"""
+"""Speed of building programs: what making an op of PopXL costs, and importing PopXL."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from typing import Any
 
 import numpy as np
+from rows import LOOP, Row, cpu_seconds, loop_seconds
 
 OPS = 2000
-ADDITIONS = 500_000
-OP_BOUND, IMPORT_BOUND = 4.0, 2.5
+NAME, IMPORT = f"PopXL: {OPS:,} ops", "import popxl"
+BOUNDS = {NAME: 0.4, IMPORT: 2.5}
 
 
 def making() -> float:
@@ -28,21 +24,15 @@ def making() -> float:
     with graph:
         x = popxl.variable(np.ones((16, 32), np.float32), name="x")
         w = popxl.variable(np.ones((32, 32), np.float32), name="w")
-        start = time.process_time()
-        for _ in range(OPS // 10):
-            y = x @ w
-            z = ops.softmax(ops.gelu(y + x), 1) * 2.0
-            z = ops.transpose(ops.reshape(z * y, (32, 16)))
-            ops.concat([ops.sum(z, 1, True), x[:, 0:4]], 1)
-        return time.process_time() - start
 
+        def program() -> None:
+            for _ in range(OPS // 10):
+                y = x @ w
+                z = ops.softmax(ops.gelu(y + x), 1) * 2.0
+                z = ops.transpose(ops.reshape(z * y, (32, 16)))
+                ops.concat([ops.sum(z, 1, True), x[:, 0:4]], 1)
 
-def adding() -> float:
-    """CPU seconds of a Python loop of :data:`ADDITIONS` additions."""
-    start, total = time.process_time(), 0
-    for number in range(ADDITIONS):
-        total += number
-    return time.process_time() - start
+        return cpu_seconds(program)
 
 
 def importing(module: str) -> float:
@@ -54,33 +44,14 @@ def importing(module: str) -> float:
     return float(done.stdout)
 
 
-def _row(name: str, seconds: float, reference: str, reference_seconds: float, bound: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "seconds": seconds,
-        "reference": f"{reference} (bound {bound})",
-        "reference_seconds": reference_seconds,
-        "ratio": seconds / reference_seconds,
-        "bound": bound,
-    }
-
-
-def building(repeats: int) -> list[dict[str, Any]]:
+def rows(repeats: int) -> list[Row]:
     """Both rows."""
     import ipuperf
 
     ipuperf.install()
     making(), importing("popxl"), importing("numpy")
-    pairs = [(making(), adding()) for _ in range(repeats)]
+    pairs = [(making(), loop_seconds()) for _ in range(repeats)]
     imports = [(importing("popxl"), importing("numpy")) for _ in range(repeats)]
     ops, additions = (statistics.median(times) for times in zip(*pairs, strict=True))
     popxl, numpy = (statistics.median(times) for times in zip(*imports, strict=True))
-    return [
-        _row(f"PopXL: {OPS} ops", ops, f"Python loop of {ADDITIONS:,} additions", additions, OP_BOUND),
-        _row("import popxl", popxl, "import numpy", numpy, IMPORT_BOUND),
-    ]
-
-
-if __name__ == "__main__":
-    for row in building(9):
-        print(f"{row['name']:20} {row['seconds']:8.4f} s  {row['ratio']:6.2f} x {row['reference']}")
+    return [Row(NAME, ops, LOOP, additions), Row(IMPORT, popxl, "import numpy", numpy)]

@@ -1,44 +1,16 @@
-"""Speed of the numeric half against PyTorch, and of half precision against single precision, in CPU seconds.
-
-Rows that need PyTorch are left out where it is not installed.
-"""
+"""Speed of the numeric half against PyTorch, and of half precision against single precision."""
 
 from __future__ import annotations
 
-import importlib.util
-import statistics
-import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from rows import Row, in_turns
 
 BATCH = 8
 HIDDEN = (512, 512, 512)
-
-
-def in_turns(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of two functions run in turns, after one run of each that does not count."""
-    first(), second()
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for function, times in zip((first, second), found, strict=True):
-            start = time.process_time()
-            function()
-            times.append(time.process_time() - start)
-    return statistics.median(found[0]), statistics.median(found[1])
-
-
-def _row(name: str, seconds: float, reference: str, reference_seconds: float, bound: float) -> dict[str, Any]:
-    ratio = seconds / reference_seconds
-    return {
-        "name": name,
-        "seconds": seconds,
-        "reference": f"{reference} (bound {bound})",
-        "reference_seconds": reference_seconds,
-        "ratio": ratio,
-        "bound": bound,
-    }
+HALF, ADAM = "tiny BERT step, float16", "Adam step, batch 8"
+BOUNDS = {ADAM: 1.5, HALF: 1.6}
 
 
 def tiny_bert(precision: str) -> Callable[[], object]:
@@ -60,10 +32,10 @@ def tiny_bert(precision: str) -> Callable[[], object]:
     return lambda: model(*batch)
 
 
-def half_precision(repeats: int) -> dict[str, Any]:
+def half_precision(repeats: int) -> Row:
     """The float16 step of tiny BERT against its float32 step."""
     half, single = in_turns(tiny_bert("16.16"), tiny_bert("32.32"), repeats)
-    return _row("tiny BERT step, float16", half, "its float32 step", single, 1.6)
+    return Row(HALF, half, "its float32 step", single)
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +73,7 @@ def _torch_adam() -> Callable[[], object]:
     return step
 
 
-def adam(repeats: int, steps: int = 20) -> dict[str, Any]:
+def adam(repeats: int, steps: int = 20) -> Row:
     """Steps of the custom Adam of PopXL's tutorials (first moment in float16, batch 8) against PyTorch's Adam."""
     ours, theirs = _popxl_adam(), _torch_adam()
 
@@ -113,13 +85,11 @@ def adam(repeats: int, steps: int = 20) -> dict[str, Any]:
         return run
 
     seconds, reference = in_turns(many(ours), many(theirs), repeats)
-    return _row("Adam step, batch 8", seconds / steps, "PyTorch's step", reference / steps, 1.5)
+    return Row(ADAM, seconds / steps, "PyTorch's step", reference / steps)
 
 
-def numerics(repeats: int) -> list[dict[str, Any]]:
-    """All rows."""
-    if importlib.util.find_spec("torch") is None:
-        return []
+def rows(repeats: int) -> list[Row]:
+    """Both rows."""
     import torch
 
     import ipuperf

@@ -1,35 +1,37 @@
 """Speed of large pipelines: a transformer encoder of 24 layers in 4 stages, 4 replicas, 16 micro-batches, no numerics.
 
-    python benchmarks/pipelines.py [SCHEDULE ...]
-
-For each schedule the CPU seconds of building the model and its pipeline, of lowering, and of simulating it, each as a
-ratio to a plain Python loop that adds up the numbers below :data:`LOOP` in the same process; the loop is measured
-before and after, so that a slow phase of the machine hits both.
+For each schedule the CPU seconds of building the model and its pipeline, and of lowering and simulating it. The loop
+that they are compared with runs before and after, so that a slow phase of the machine hits both.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+from rows import LOOP, Row, loop_seconds
 
-import click
-
-LOOP = 5_000_000
-REFERENCE = f"Python loop of {LOOP:,} additions"
 STAGES, MICRO_BATCHES, REPLICAS, LAYERS = 4, 16, 4, 24
 MACHINE = "pod16"
+BUILD, SIMULATE = "build", "lower + simulate"
+_BOUNDS = MappingProxyType({  # of building, of lowering and simulating
+    "grouped": (1.0, 1.0),
+    "grouped, recompute": (1.0, 1.0),
+    "interleaved": (1.0, 1.0),
+    "sequential": (1.0, 1.0),
+    "popart": (1.0, 1.0),
+    "popart, recompute": (1.0, 1.0),
+    "sharded": (1.0, 1.0),
+})  # fmt: skip
 
 
-def reference_seconds() -> float:
-    """CPU seconds of the reference loop."""
-    start, total = time.process_time(), 0
-    for number in range(LOOP):
-        total += number
-    return time.process_time() - start
+def _name(schedule: str, part: str) -> str:
+    return f"encoder {LAYERS} layers, {schedule}: {part}"
+
+
+BOUNDS = {_name(s, part): bound for s, both in _BOUNDS.items() for part, bound in zip((BUILD, SIMULATE), both)}
 
 
 def schedules() -> dict[str, Callable[[], Any]]:
@@ -48,8 +50,8 @@ def schedules() -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(name: str, layers: int = LAYERS) -> list[dict[str, Any]]:
-    """Rows for one schedule: build, lower, simulate, and the last two together."""
+def measure(name: str) -> list[Row]:
+    """The rows of one schedule."""
     from ipuperf.lowering import lower
     from ipuperf.machine import load_machine
     from ipuperf.models.encoder import EncoderOptions, encoder
@@ -57,51 +59,19 @@ def measure(name: str, layers: int = LAYERS) -> list[dict[str, Any]]:
     from ipuperf.simulation import simulate
 
     machine, timetable = load_machine(MACHINE), schedules()[name]()
-    before, marks = reference_seconds(), [time.process_time()]
-    model = encoder(EncoderOptions(layers=layers, stages=STAGES, replicas=REPLICAS), seed=None)
+    before, marks = loop_seconds(), [time.process_time()]
+    model = encoder(EncoderOptions(layers=LAYERS, stages=STAGES, replicas=REPLICAS), seed=None)
     copies = "when needed" if name == "sharded" else "every step"
     build_pipeline(model.ir, model.parts, timetable, outputs=model.outputs, training=model.training, copies=copies)
     marks.append(time.process_time())
-    program = lower(model.ir, machine)
+    simulate(lower(model.ir, machine), machine)
     marks.append(time.process_time())
-    simulate(program, machine)
-    marks.append(time.process_time())
-    reference = (before + reference_seconds()) / 2
-    build, lowering, simulation = (b - a for a, b in zip(marks, marks[1:], strict=False))
-    return [
-        {
-            "name": f"encoder {layers} layers, {name}: {part}",
-            "seconds": seconds,
-            "reference": REFERENCE,
-            "reference_seconds": reference,
-            "ratio": seconds / reference,
-        }
-        for part, seconds in (
-            ("build", build),
-            ("lower", lowering),
-            ("simulate", simulation),
-            ("lower + simulate", lowering + simulation),
-        )
-    ]
+    reference = (before + loop_seconds()) / 2
+    took = (marks[1] - marks[0], marks[2] - marks[1])
+    return [Row(_name(name, part), t, LOOP, reference) for part, t in zip((BUILD, SIMULATE), took, strict=True)]
 
 
-def pipelines(names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Rows for all schedules, or those of the given names."""
-    return [row for name in names or schedules() for row in measure(name)]
-
-
-@click.command(help="Measure how fast large pipelines are built, lowered and simulated.")
-@click.argument("names", nargs=-1, metavar="[SCHEDULE]...")
-def main(names: tuple[str, ...]) -> None:
-    """Print the rows of each schedule as they come."""
-    known = schedules()
-    for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is no schedule, allowed: {', '.join(map(repr, known))}")
-    for name in names or known:
-        for row in measure(name):
-            click.echo(f"{row['name']:55}  {row['seconds']:7.2f} s  {row['ratio']:6.2f} x {row['reference']}")
-
-
-if __name__ == "__main__":
-    main()
+def rows(repeats: int) -> list[Row]:
+    """The rows of all schedules, measured once."""
+    measure("grouped")  # what the first one of a process loads and plans
+    return [row for name in schedules() for row in measure(name)]

@@ -34,6 +34,10 @@ BUILT_IN = {
 }
 
 
+#: Sources whose op is built in by the name that ``poptorch.custom_op`` asks for, so that loading them does nothing.
+BUILT_IN_SOURCES = ("optimum/graphcore/custom_ops/group_quantize_decompress/group_quantize_decompress.cpp",)
+
+
 #: An include of PopART, Poplar or one of PopLibs.
 _VENDOR = re.compile(
     r"^\s*#\s*include\s*[<\"](popart|poplar|poplin|popnn|popops|poprand|popsparse|poputil|gcl)\b", re.M
@@ -45,6 +49,11 @@ settings: dict[str, Any] = {}
 
 class CppOpError(ImportError):
     """A program asked for a custom op in C++. An ImportError, so that a program can fall back on its description."""
+
+
+def is_built_in(filepath: str | Path) -> bool:
+    """Whether the op of a C++ file is built in and needs no library."""
+    return Path(filepath).as_posix().endswith(BUILT_IN_SOURCES)
 
 
 def refused(fullname: str, file: str = "") -> CppOpError:

@@ -35,6 +35,7 @@ from .errors import (
     ShapeError,
 )
 from .graph import Graph, Ir, below, calling, data_of, derived
+from .joining import join
 from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
@@ -106,6 +107,7 @@ __all__ = [
     "format_schedule",
     "gradient_name",
     "grouping_of",
+    "join",
     "phases_of",
     "prune",
     "roots",

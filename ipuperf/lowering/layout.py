@@ -70,8 +70,9 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
 
 
 @lru_cache(maxsize=1024)
-def even(key: Hashable, elements: int, tiles: int, used: int, grain: int) -> Layout:
-    """``elements`` in grains of ``grain`` over the first ``used`` tiles (the mapping of a matmul operand or result)."""
+def even(key: Hashable, elements: int, tiles: int, used: int, grain: int, start: int = 0) -> Layout:
+    """``elements`` in grains of ``grain`` over ``used`` tiles from ``start`` on (the mapping of a matmul operand or
+    result)."""
     grains = -(-elements // grain)
     used = max(1, min(used, tiles, grains))
     counts = np.zeros(tiles, dtype=np.int64)
@@ -83,4 +84,4 @@ def even(key: Hashable, elements: int, tiles: int, used: int, grain: int) -> Lay
         counts[tile] -= cut
         excess -= cut
         tile -= 1
-    return Layout(key, TileVector.of(counts))
+    return Layout(key, TileVector.of(np.roll(counts, start)))

@@ -16,7 +16,10 @@ from .supersteps import positions_of, stack
 from .tile_sets import COMPUTE, TileSets
 
 _PRODUCTS_OF_FLOAT8 = ("MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled")
-_PRODUCT_TYPES = ("MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_PRODUCTS_OF_FLOAT8)
+_MULTI_CONVS = ("MultiConv", "MultiConvDataGrad", "MultiConvWeightsGrad")
+_PRODUCT_TYPES = (
+    "MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_MULTI_CONVS, *_PRODUCTS_OF_FLOAT8,
+)  # fmt: skip
 
 
 class Places:

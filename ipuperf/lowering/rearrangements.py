@@ -86,10 +86,21 @@ class Rearranged:
     runs: Runs
 
 
+#: The phases of a rearrangement in order: blocks are gathered, transposed, everything is put where it is wanted; a
+#: result is regrouped on its tiles.
+_GATHER, _TRANSPOSE, _COPY, _NEAR = range(4)
+_RESULT = 4
+"""The first slot of the result's phases, which come after those of the operands."""
+
+
 @dataclass(frozen=True)
 class RearrangementPhase:
-    """A step of rearrangement on each of ``tiles``: ``bytes`` arrive in ``exchange`` cycles, then vertices run."""
+    """A step of rearrangement on each of ``tiles``: ``bytes`` arrive in ``exchange`` cycles, then vertices run.
 
+    ``slot``: those of several plans that run at once are one step where they have the same.
+    """
+
+    slot: int
     vertex: str
     tiles: int
     bytes: int
@@ -216,10 +227,10 @@ def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearrangem
     """
     moved = rearranged(plan, by_batch=by_batch)
     operands = tuple(each for each in moved if each.name != "result")
-    found = (*_steps(operands, plan), *_steps(moved[len(operands) :], plan))
+    found = (*_steps(operands, plan), *_steps(moved[len(operands) :], plan, _RESULT))
     request = plan.request
     near = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
-    return (*found, RearrangementPhase("poplin::Transform", plan.tiles, 0, 0, near)) if near else found
+    return (*found, RearrangementPhase(_RESULT + _NEAR, "poplin::Transform", plan.tiles, 0, 0, near)) if near else found
 
 
 def turned_parameter(
@@ -233,8 +244,9 @@ def turned_parameter(
     return _steps((Rearranged("weights", elements, elements, size, runs),), plan)
 
 
-def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
-    """Gather blocks, transpose them, copy everything to where it is wanted; what does not apply is left out."""
+def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan, slot: int = 0) -> tuple[RearrangementPhase, ...]:
+    """Gather blocks, transpose them, copy everything to where it is wanted; what does not apply is left out. ``slot``:
+    that of the first."""
     chip = plan.request.chip
     copied: dict[int, int] = {}
     gathered = turning = tiles = 0
@@ -248,10 +260,10 @@ def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan) -> tuple[Rearra
             tiles = max(tiles, min(cut.total, chip.tiles))
     found = []
     if gathered:
-        found.append(RearrangementPhase("poplin::Transform", tiles, gathered, *copy_cycles({8: gathered}, chip)))
-        found.append(RearrangementPhase("popops::Transpose", tiles, 0, 0, turning))
+        cost = gathered, *copy_cycles({8: gathered}, chip)
+        found.append(RearrangementPhase(slot + _GATHER, "poplin::Transform", tiles, *cost))
+        found.append(RearrangementPhase(slot + _TRANSPOSE, "popops::Transpose", tiles, 0, 0, turning))
     if copied:
-        found.append(
-            RearrangementPhase("poplin::Transform", plan.tiles, sum(copied.values()), *copy_cycles(copied, chip))
-        )
+        cost = sum(copied.values()), *copy_cycles(copied, chip)
+        found.append(RearrangementPhase(slot + _COPY, "poplin::Transform", plan.tiles, *cost))
     return tuple(found)

@@ -22,13 +22,10 @@ from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.update_vertices import fused_cycles
 
-from . import code, rearrangements
+from . import code
 from .code import CodeBytes
-from .layout import Layout, even, linear
-from .planner.form import describe
+from .layout import Layout, linear
 from .planner.plan import ConvolutionPlan
-from .planner.works import plan_convolution, plan_product
-from .rearrangements import RearrangementPhase
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .tilevector import TileVector
@@ -150,28 +147,32 @@ class Superstepper:
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
-    def exchange(self, name: str, bytes_in: TileVector, *, cycles: int | None = None, sent: int | None = None) -> None:
-        """A sync and an exchange phase in which each tile receives ``bytes_in``; ``sent``: bytes that each tile sends,
-        to several others (:func:`~.code.exchange_code`)."""
+    def exchange(
+        self, name: str, bytes_in: TileVector, *, cycles: TileVector | None = None, sent: int | None = None
+    ) -> None:
+        """A sync and an exchange phase in which each tile receives ``bytes_in``, in so many ``cycles`` if it is known;
+        ``sent``: bytes that each tile sends, to several others (:func:`~.code.exchange_code`)."""
         if bytes_in.total == 0:
             return
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
         rate = self.chip.exchange_bytes_per_cycle
+        setup = self.chip.exchange_setup_cycles
         if cycles is None:
-            setup = self.chip.exchange_setup_cycles
             per_tile = bytes_in.map(lambda values: np.where(values > 0, setup - (-values // rate), 0)).merged()
         else:
-            per_tile = TileVector.uniform(
-                self.chip.exchange_setup_cycles + cycles, self.chip.tiles, max(1, bytes_in.active)
-            )
+            per_tile = TileVector.of(np.where(bytes_in.dense() > 0, setup + cycles.dense(), 0))
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
         self.out.code += code.exchange_code(self.chip, bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
         """A compute phase: the launch of the compute set and ``cycles`` of its vertices."""
         self.out.steps.append(compute_set(self.op_id, name, cycles, self.machine, flops=flops))
-        self.out.vertices[name] = max(self.out.vertices.get(name, 0), cycles.active)
+        self.need_vertex(name, cycles.active)
         self.out.code += code.compute_code(self.chip)
+
+    def need_vertex(self, name: str, tiles: int) -> None:
+        """The code of a vertex type on at least so many tiles."""
+        self.out.vertices[name] = max(self.out.vertices.get(name, 0), tiles)
 
     def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
         """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.
@@ -264,76 +265,6 @@ class Superstepper:
         share = layout.elements.map(lambda values: -(-values * item.bytes // max(1, layout.total)))
         self.exchange(f"{self.op.type}/copy", share)
         self.compute(f"poplar::Memcpy{size * 8}", copy_cycles(share, self.machine))
-
-    @lowers(w.MatMul)
-    def matmul(self, item: w.MatMul) -> None:
-        """The planner's phases."""
-        plan, name = plan_product(self.chip, item), f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]"
-        self.planned(plan, name, item.flops, rearrangements.stages(plan))
-
-    @lowers(w.Convolution)
-    def convolution(self, item: w.Convolution) -> None:
-        """The planner's phases; the weights of an input gradient are transposed and flipped first."""
-        plan, name = plan_convolution(self.chip, item), f"Convolution[{describe(item)}]"
-        if item.pass_ == "bwd":
-            self.flip_weights(item, plan, name)
-        stages = rearrangements.stages(plan, by_batch=rearrangements.laid_by_batch(item, self.chip))
-        self.planned(plan, name, item.flops, stages)
-
-    def planned(self, plan: ConvolutionPlan, name: str, flops: int, stages: Sequence[RearrangementPhase]) -> None:
-        """The phases of a plan, in each serial pass: rearrangement (``stages``), operands and zeros in, vertices,
-        partials in, reduction (or cast). The rearrangement of the result stands with that of the operands. Before
-        the passes ``plan.prepare`` (its exchange counted with its copies), after them ``plan.finish``."""
-        self.out.plans += (plan,)
-        held = -(-sum(tensor.spec.bytes for tensor in self.op.inputs) // plan.tiles)
-        self.planned_compute("poplin::Transform", plan.prepare, plan)
-        self.planned_exchange(f"{name}/broadcast", plan.bytes_broadcast, plan.broadcast, plan, held)
-        once = self.out.code
-        for number in range(plan.serial):
-            self.planned_compute("popops::DynamicSlice1D", plan.dynamic_slice, plan)
-            self.rearrangement(f"{name}/transform", stages)
-            self.planned_exchange(f"{name}/operands", plan.bytes_operands, plan.exchange_operands, plan, held)
-            self.planned_exchange(f"{name}/zeros", plan.bytes_zeros, plan.tile_transform, plan)
-            self.planned_compute(plan.vertex, plan.compute, plan, flops // plan.serial)
-            self.planned_exchange(f"{name}/partials", plan.bytes_partials, plan.exchange_partials, plan)
-            self.planned_compute("poplin::ConvReduce" if plan.reduce_stages else "popops::Cast", plan.reduce, plan)
-            self.planned_compute("popops::DynamicUpdateSlice1D", plan.dynamic_update, plan)
-            once = self.out.code if number == 0 else once
-        self.out.code = once  # the serial passes are a loop: their code is there once
-        self.planned_compute("popops::Cast", plan.finish, plan)
-        self.out.need(TileVector.uniform(plan.extra_bytes, self.chip.tiles, plan.tiles))
-        if plan.method == "VMAC":
-            self.out.low_confidence.append(f"{plan.vertex} ({self.op.type})")
-        result = self.op.outputs[0]
-        grain = plan.out_grouping if result.spec.elements % plan.out_grouping == 0 else 1
-        key = ("plan", plan, result.spec.elements)
-        self.layouts[result] = even(key, result.spec.elements, self.chip.tiles, plan.tiles, grain)
-
-    def flip_weights(self, item: w.Convolution, plan: ConvolutionPlan, name: str) -> None:
-        """Transpose channels and flip the kernel (PopART ConvFlipWeights)."""
-        inner, outer = item.channels_in // item.groups, item.channels_out // item.groups
-        elements = item.groups * inner * outer * math.prod(item.kernel_size)
-        stages = rearrangements.turned_parameter(elements, (inner, outer), item.input_dtype.size, plan)
-        self.rearrangement(f"{name}/flip", stages)
-
-    def rearrangement(self, name: str, stages: Sequence[RearrangementPhase]) -> None:
-        """The phases of a rearrangement."""
-        for stage in stages:
-            self.exchange(name, TileVector.uniform(stage.bytes, self.chip.tiles, stage.tiles), cycles=stage.exchange)
-            if stage.cycles:
-                self.compute(stage.vertex, TileVector.uniform(stage.cycles, self.chip.tiles, stage.tiles))
-
-    def planned_exchange(
-        self, name: str, size: int, cycles: int, plan: ConvolutionPlan, sent: int | None = None
-    ) -> None:
-        """An exchange in which each tile of the plan receives ``size`` bytes (``sent``: see :meth:`exchange`); none for
-        no bytes."""
-        self.exchange(name, TileVector.uniform(size, self.chip.tiles, plan.tiles), cycles=cycles, sent=sent)
-
-    def planned_compute(self, vertex: str, cycles: int, plan: ConvolutionPlan, flops: int = 0) -> None:
-        """A compute phase on the tiles of the plan; none for no cycles."""
-        if cycles:
-            self.compute(vertex, TileVector.uniform(cycles, self.chip.tiles, plan.tiles), flops=flops)
 
     @lowers(w.ReadCondition)
     def read_condition(self, item: w.ReadCondition) -> None:

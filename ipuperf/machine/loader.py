@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,8 @@ def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machi
     Args:
         name_or_path: as for :func:`load_machine`.
         factors: dotted key of a figure -> its factor. Figures that are whole numbers are rounded (to 1 at least), a
-            ratio stays at most 1; the machine's ``figures`` say what came of it.
+            ratio stays at most 1; the machine's ``figures`` say what came of it. ``chip.bytes_per_tile`` takes its two
+            regions with it.
 
     Raises:
         MachineError: as for :func:`load_machine`; the machine has no such figure; a factor is not above 0.
@@ -177,7 +178,18 @@ class _Reader:
             raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, there)}")
         if not factor > 0:
             raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")
+        before = self.base(dotted)
         self.figures[dotted] = scaled_figure(figure, FIGURES[canonical(dotted)], factor)
+        if dotted == "chip.bytes_per_tile":
+            self._share(self.whole(dotted), self.base(dotted) / before)
+
+    def _share(self, tile_bytes: int, factor: Fraction) -> None:
+        """Give both regions of a tile's memory their part of it."""
+        first = round(self.base("chip.non_interleaved") * factor)
+        for key, size in (("chip.non_interleaved", first), ("chip.interleaved", tile_bytes - first)):
+            figure = self.figures[key]
+            if isinstance(figure, Figure):
+                self.figures[key] = replace(figure, value=size, unit="bytes")
 
     def error(self, dotted: str, problem: str) -> MachineError:
         """An error about a key, naming the file the key's value comes from."""

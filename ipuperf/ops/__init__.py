@@ -97,6 +97,7 @@ from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
 from .max_pooling import MaxPool, MaxPoolGrad
 from .median import ReduceMedian, ReduceMedianGrad
+from .multi_conv import MultiConv, MultiConvInputGrad, MultiConvWeightGrad
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
 from .printing import PrintTensor
 from .randomness import (
@@ -126,7 +127,7 @@ from .resize import Resize, ResizeGrad
 from .roi_align import RoiAlign, RoiAlignGrad
 from .rotary import RotaryPosEmbed, RotaryPosEmbedGrad
 from .scaled_add import ScaledAdd, ScaledAddLhsInplace
-from .scatter import Scatter, ScatterReduce, ScatterReduceGrad
+from .scatter import Scatter, ScatterReduce, ScatterReduceGrad, ScatterReduceInitialGrad
 from .shape import (
     Concat,
     ConcatInplace,

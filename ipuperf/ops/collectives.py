@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, INTEGERS, Attribute, choice, instance
+from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
 from .base import Environment, Kernel, Op
 from .shape import Reshape
@@ -341,3 +341,67 @@ class ReplicatedAllGather(_Collective):
     def work(self) -> Sequence[Work]:
         """An all-gather of the gathered tensor; a copy in groups of one."""
         return self.collective("all_gather", self.outputs[0])
+
+
+class ReplicatedAllToAll(_Collective):
+    """Each member of a group gets, of every member in order, the part of its tensor that has its own number: the tensor
+    is split into as many parts along ``split`` as there are members, and the parts are joined along ``concat``.
+
+    Source: https://www.tensorflow.org/xla/operation_semantics#alltoall. Cost: that of an all-gather of the tensor, in
+    which a member receives as many bytes; parts that travel further around a ring than others are left out.
+    """
+
+    type: ClassVar[str] = "ReplicatedAllToAll"
+
+    split = Attribute(INTEGER)
+    concat = Attribute(INTEGER)
+
+    def infer(self) -> list[TensorSpec]:
+        """The shape with parts along ``split`` moved to ``concat``; raises unless the members divide that axis."""
+        tensor, size = self.check(), self.group.group_size
+        shape = list(tensor.shape)
+        for axis in (self.split, self.concat):
+            self.require(0 <= axis < len(shape), f"axis {axis} of a tensor of shape {tensor.shape}")
+        self.require(
+            shape[self.split] % size == 0,
+            f"the {size} members of a group do not divide axis {self.split} of {tensor.shape}",
+        )
+        shape[self.split] //= size
+        shape[self.concat] *= size
+        return [TensorSpec(tuple(shape), tensor.dtype)]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Copy each part to its member."""
+        value, out, size = inputs[0], outputs[0], self.group.group_size
+        groups = self.group.assignment
+        members = [[r for r, of in enumerate(groups) if of == number] for number in range(max(groups) + 1)]
+        parts: list[Callable[[], None]] = []
+        for group in members:
+            for number, receiver in enumerate(group):
+                for sender_number, sender in enumerate(group):
+                    part = _piece(value[sender], self.split, number, size)
+                    parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
+
+        def run() -> None:
+            for part in parts:
+                part()
+
+        return run
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The parts sent back."""
+        grad = grads[0]
+        if grad is None:
+            return [None]
+        name, axes = f"{grad.name}_all_to_all", {"split": self.concat, "concat": self.split}
+        return [builder.op(ReplicatedAllToAll, [grad], name, group=self.group, **axes)]
+
+    def work(self) -> Sequence[Work]:
+        """See the class."""
+        return self.collective("all_gather", self.inputs[0])
+
+
+def _piece(array: np.ndarray, axis: int, number: int, count: int) -> np.ndarray:
+    """Part ``number`` of ``count`` equal ones along an axis."""
+    length = array.shape[axis] // count
+    return array[(slice(None),) * axis + (slice(number * length, (number + 1) * length),)]

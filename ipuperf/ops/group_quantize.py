@@ -1,5 +1,6 @@
-"""Decompression of weights in groups of 4-bit numbers (custom op of popxl-addons:
-``popxl_addons/ops/group_quantize_decompress``; FlexGen, arXiv:2303.06865)."""
+"""Decompression of weights in groups of 4-bit numbers: custom ops of popxl-addons
+(``popxl_addons/ops/group_quantize_decompress``) and of Optimum Graphcore
+(``optimum/graphcore/custom_ops/group_quantize_decompress``); FlexGen, arXiv:2303.06865."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, TensorSpec
+from ipuperf.ir.attributes import ANYTHING, Attribute
 
 from . import vertices
 from .custom import CustomOp
@@ -18,6 +20,8 @@ from .work import Vertices, Work
 #: 4-bit numbers in a 16-bit word, and how far each is shifted, the first one in the highest bits.
 PACKED = 4
 SHIFTS = np.array([12, 8, 4, 0], np.uint16)
+#: Words of a block in Optimum's layout.
+BLOCK = 4
 
 
 def unpacked(words: np.ndarray) -> np.ndarray:
@@ -30,12 +34,13 @@ class GroupQuantizeDecompress(CustomOp):
     each 4-bit number times its group's scale plus its group's bias, in their type. No gradient, as upstream."""
 
     type: ClassVar[str] = "GroupQuantizeDecompress"
+    words_dtype: ClassVar[str] = "uint16"
 
     def infer(self) -> list[TensorSpec]:
         """All groups of a row side by side, in the type of the scale; raises for other ranks, shapes and types."""
         words, scale, bias = self.inputs
-        if words.dtype.name != "uint16":
-            raise DTypeError(f"{self.where()}: {words.id!r} is {words.dtype.name}; uint16 is needed")
+        if words.dtype.name != self.words_dtype:
+            raise DTypeError(f"{self.where()}: {words.id!r} is {words.dtype.name}; {self.words_dtype} is needed")
         self.floating(scale, bias)
         self.same_dtype(scale, bias)
         self.require(len(words.shape) == 3, f"t has shape {words.shape}; rank 3 (rows, groups, words) is needed")
@@ -58,6 +63,45 @@ class GroupQuantizeDecompress(CustomOp):
         if not out.elements:
             return []
         return [decompression(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+
+
+class BlockQuantizeDecompress(GroupQuantizeDecompress):
+    """Optimum Graphcore's variant: int16 words, of which each four hold a block of 16 numbers, first the lowest four
+    bits of each word, then the next ones.
+
+    Attributes:
+        root_path: where the C++ of the codelet is, which nothing reads here.
+    """
+
+    type: ClassVar[str] = "BlockQuantizeDecompress"
+    words_dtype: ClassVar[str] = "int16"
+
+    root_path = Attribute(ANYTHING, "")
+
+    def infer(self) -> list[TensorSpec]:
+        """Also that the words are whole blocks."""
+        found = super().infer()
+        words = self.inputs[0].spec
+        self.require(words.elements % BLOCK == 0, f"t {words.shape} has {words.elements} words; blocks of {BLOCK} words")
+        return found
+
+    def value(self, *operands: np.ndarray) -> np.ndarray:
+        """Shift, mask, scale and add."""
+        words, scale, bias = operands
+        blocks = words.reshape(-1, 1, BLOCK).view(np.uint16) >> SHIFTS[::-1].reshape(1, PACKED, 1)
+        numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
+        return (numbers * scale + bias).reshape(self.outputs[0].shape)
+
+    def work(self) -> Sequence[Work]:
+        """The decompressing codelet, which loads a block of 16 numbers at once and takes about 20 instructions for it
+        (counted in its source), then one generated expression."""
+        out = self.outputs[0].spec
+        if not out.elements:
+            return []
+        cycles = vertices.tile_cycles(lambda m, chip: 20 + 20 * vertices.ceil_div(m, PACKED * BLOCK), 0)
+        name = f"DecompressPacked4BitTensorV1<{vertices.poplar_type(out.dtype)}>"
+        codelet = Vertices(name, out.elements, cycles, low_confidence=True)
+        return [codelet, fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
 
 
 def decompression(dtype: DType, elements: int) -> Vertices:

@@ -130,7 +130,7 @@ class ScatterReduce(Indexed):
     def _of_none(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor]:
         nothing = builder.op(shape.Init, [], shape=self.inputs[0].shape, dtype=grad.dtype)
         inputs = [nothing, builder.forward(self.inputs[1]), grad]
-        return self._found(builder, grad), builder.op(ScatterReduce, inputs, **self.attributes)
+        return self._found(builder, grad), builder.op(ScatterReduceInitialGrad, inputs, **self.attributes)
 
     def _of_product(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         whole = grad * builder.forward(self.outputs[0])
@@ -190,6 +190,13 @@ def _clear_others(table: np.ndarray, positions: np.ndarray, env: Environment) ->
         partial(others.put, positions, False, "clip"),
         partial(np.copyto, table, 0, where=others),
     ]
+
+
+class ScatterReduceInitialGrad(ScatterReduce):
+    """``(zeros, indices, grad) -> d initial``: the gradient of the initial values of a :class:`ScatterReduce` that
+    overwrites, zero at the indices (a result of PopART's ScatterReduceGrad)."""
+
+    type = "ScatterReduceInitialGrad"
 
 
 class Scatter(Indexed):

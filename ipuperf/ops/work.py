@@ -173,6 +173,32 @@ class Convolution(Work):
 
 
 @dataclass(frozen=True)
+class MultiConvolution(Work):
+    """Several convolutions that do not need each other's results and are planned together (PopLibs
+    ``lib/poplin/MultiConvolution.cpp``).
+
+    Attributes:
+        convolutions: one for each result of the op, with the op's operands two by two.
+        plan_type: ``parallel``, at once, each on tiles of its own, or ``serial``, one after the other on all tiles.
+        reserved_tiles: of a parallel plan: tiles that are kept for each convolution but the largest.
+        cycle_back_off: of a parallel plan: how much longer than its fastest plan the largest may take, for each of the
+            others (0.1: a tenth).
+    """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
+
+    convolutions: tuple[Convolution, ...]
+    plan_type: str
+    reserved_tiles: int
+    cycle_back_off: float
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return sum(each.flops for each in self.convolutions)
+
+
+@dataclass(frozen=True)
 class SliceVertices(Work):
     """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
 

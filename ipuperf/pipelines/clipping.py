@@ -12,6 +12,7 @@ Simplification: squares are summed in float32 (upstream: in the gradient's type)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -56,7 +57,7 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
     by_ipu: dict[int, list[Reduced]] = {}
     for gradient in gradients:
         by_ipu.setdefault(gradient.ipu, []).append(gradient)
-    home = max(by_ipu, key=lambda ipu: (len(by_ipu[ipu]), -ipu))
+    home = meeting_place(gradients)
     sums = [moved(scope, _sum_of_squares(scope, found, ipu), ipu, home) for ipu, found in by_ipu.items()]
     with scope.on(home):
         norm = make(Sqrt, _total(sums), name="gradient_norm")
@@ -67,6 +68,12 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
         with scope.on(ipu):
             for gradient in found:
                 make(AccumulatorScale, gradient.tensor, here)
+
+
+def meeting_place(gradients: Sequence[Reduced]) -> int:
+    """The IPU of the most gradients, of several the first."""
+    counts = Counter(gradient.ipu for gradient in gradients)
+    return max(counts, key=lambda ipu: (counts[ipu], -ipu))
 
 
 def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:

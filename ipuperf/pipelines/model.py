@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ipuperf.ir import Constant, DType, Graph, IrError, Op, Stream, Tensor, Variable
+
+if TYPE_CHECKING:
+    from .clipping import Reduced
+    from .scope import Scope
 
 
 class PipelineError(IrError):
@@ -191,6 +195,14 @@ class CombinedRule(Protocol):
         ...
 
 
+class JointRule(Protocol):
+    """An optimiser whose updates use numbers that depend on the gradients of several variables."""
+
+    def join(self, scope: Scope, gradients: Mapping[Variable, Reduced]) -> None:
+        """Compute them, before the first parameter changes, and keep them for the updates."""
+        ...
+
+
 LOSS_SCALE, GRADIENT_SCALE = "loss_scale", "gradient_scale"
 """The scalars of a loss scale that the host may change: at the loss, and at the updates of each IPU."""
 
@@ -228,6 +240,7 @@ class Training:
         combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
             micro-batches), the rule that works so; None: they are always two.
         gradients: those that the host gets.
+        joint: what computes numbers from all gradients together before the updates; None: there are none.
     """
 
     loss_part: int
@@ -243,6 +256,7 @@ class Training:
     max_grad_norm: float = float("inf")
     combined: CombinedRule | None = None
     gradients: Sequence[GradientOutput] = ()
+    joint: JointRule | None = None
 
 
 @dataclass(frozen=True)

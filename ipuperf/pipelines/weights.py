@@ -128,7 +128,7 @@ class Weights:
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
         offload, rule = self._builder.offload, self._training.combined
-        apart = offload.accumulators or offload.optimiser_state or self._sharded(variable) or self.clips
+        apart = offload.accumulators or offload.optimiser_state or self._sharded(variable) or self.together
         if rule is None or apart or not self.accumulates or self._training.reduction == "running_mean":
             return None
         return rule.combined(variable)
@@ -160,13 +160,13 @@ class Weights:
     # -- the update --------------------------------------------------------------------------------------------------
 
     @property
-    def clips(self) -> bool:
-        """Whether the norm of all gradients is limited."""
-        return math.isfinite(self._training.max_grad_norm)
+    def together(self) -> bool:
+        """Whether updates need all gradients: their norm is limited, or numbers depend on several of them."""
+        return math.isfinite(self._training.max_grad_norm) or self._training.joint is not None
 
     def write_updates(self) -> None:
         """One routine per IPU that updates all its parameters; none where all gradients meet in between."""
-        if self.clips:
+        if self.together:
             return
         for variable, ipu in self._ipus.items():
             if ipu not in self._updates:
@@ -179,20 +179,20 @@ class Weights:
                 make(AccumulatorZero, count)
 
     def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
-        """Call the updates, or clip and update; ``gradients`` are those of a single micro-batch."""
-        if not self.clips:
+        """Call the updates, or let all gradients meet and update; ``gradients`` are those of a single micro-batch."""
+        if not self.together:
             values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
             for routine in self._updates.values():
                 routine.call(scope, values)
         with CONTEXT.phase("update"):
-            if self.clips:
-                self._clip_and_update(scope, gradients)
+            if self.together:
+                self._meet_and_update(scope, gradients)
             if self._scaling is not None:
                 names = (LOSS_SCALE, GRADIENT_SCALE)
                 self._scaling.update(scope, {key: held for key, held in self.scalars.items() if key[0] in names})
 
-    def _clip_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
-        """Reduce all gradients, limit their norm, update."""
+    def _meet_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
+        """Reduce all gradients, limit their norm or compute what depends on several of them, update."""
         apart = [variable.name for variable in self._ipus if variable.grouping.num_groups > 1]
         if apart:
             raise PipelineError(
@@ -200,7 +200,11 @@ class Weights:
                 "gradients; allowed are parameters that are equal on all replicas"
             )
         found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
-        clip(scope, [Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found], self._training.max_grad_norm)
+        reduced = {g.variable: Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found}
+        if math.isfinite(self._training.max_grad_norm):
+            clip(scope, list(reduced.values()), self._training.max_grad_norm)
+        if self._training.joint is not None:
+            self._training.joint.join(scope, reduced)
         for gradient in found:
             self._update(scope, gradient)
         for ipu, count in self._counts.items():

@@ -220,17 +220,19 @@ class ScatterCall:
 
 
 def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
-    """Scatters that do not need each other's results; those of one kind, type and shape become the groups of one op."""
+    """Scatters that do not need each other's results; those of one kind, type and shape (of the tensors that the program
+    gives, which the change may reach only a part of) become the groups of one op."""
     found: dict[int, Tensor] = {}
-    kinds: dict[tuple[str, bool], list[tuple[int, Tensor, Change]]] = {}
+    kinds: dict[tuple[object, ...], list[tuple[int, Tensor, Change]]] = {}
     for place, call in enumerate(calls):
         table, change = low.tensor(call.value), _change(low, call)
         if change is None:
             found[place] = table
         else:
-            kinds.setdefault((call.reduce, call.include_self), []).append((place, table, change))
-    for (reduce, include_self), alike in kinds.items():
-        results = _scattered([change for _, _, change in alike], reduce, include_self)
+            kinds.setdefault((call.reduce, call.include_self, table.shape), []).append((place, table, change))
+    for alike in kinds.values():
+        call = calls[alike[0][0]]
+        results = _scattered([change for _, _, change in alike], call.reduce, call.include_self)
         for (place, table, _), result in zip(alike, results, strict=True):
             found[place] = put_back(table, result) if table.shape else reshaped(result, ())
     return [found[place] for place in range(len(calls))]

@@ -16,13 +16,16 @@ from ipuperf.ir import Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, NUMBER, Attribute, choice, optional
 from ipuperf.ops import vertices
 from ipuperf.ops.custom import CustomOp
+from ipuperf.ops.group_quantize import BlockQuantizeDecompress
 from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 
 from .aten_lowering import Lowering, Value
 from .blocks import recorder
 from .errors import Error, UnsupportedError, require
 
-_CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {}
+_CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
+    ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,
+}
 
 
 def register(name: str, domain: str, domain_version: int, op_class: type[CustomOp]) -> None:
@@ -45,7 +48,8 @@ def custom_op(
     attributes: Mapping[str, Any] | None = None,
 ) -> list[torch.Tensor]:
     """An op of a program's own, by the name it was given with :func:`register`; or ``FastGatherLastDim`` of domain
-    ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along.
+    ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress`` of
+    Optimum Graphcore's domain ``optimum.custom_ops``.
 
     Args:
         inputs: the operands.

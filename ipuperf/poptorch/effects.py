@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 
-from .enums import MultiConvPlanType, SharingStrategy
+from .enums import SharingStrategy
 from .errors import UnsupportedError
 
 _HERE = "samples of a data set with indices are loaded in this process"
 _THREAD = "a thread of this process reads ahead"
 _PINNED = "there is no device memory to copy to"
-_SERIAL = "the convolutions run one after the other, as with MultiConvPlanType.Serial"
 _PYTORCHS_STEP = Effect(NO_DIFFERENCE, "it chooses how PyTorch does its own step")
 
 EFFECTS = Effects(
@@ -39,9 +38,6 @@ EFFECTS = Effects(
         "AsynchronousDataAccessor(sharing_strategy)": Effect(NO_EFFECT, _THREAD, (SharingStrategy.ForkServer,)),
         "NameScope(name)": Effect(NO_EFFECT, "ops are named by the export"),
         "Attribute(**attributes)": Effect(NO_EFFECT, "there is no PopART", ({},)),
-        "MultiConv.planType(value)": Effect(NO_EFFECT, _SERIAL, (MultiConvPlanType.Serial,)),
-        "MultiConv.perConvReservedTiles(value)": Effect(NO_EFFECT, _SERIAL),
-        "MultiConv.cycleBackOff(value)": Effect(NO_EFFECT, _SERIAL),
         "MultiConv.enableConvDithering(value)": Effect(NO_EFFECT, "layouts begin at tile 0", (False,)),
         "profiling.Channel.instrument(methods)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),
         "profiling.Channel.tracepoint(name)": Effect(NO_DIFFERENCE, "without libpvti nothing is recorded"),

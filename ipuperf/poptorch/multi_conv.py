@@ -1,8 +1,7 @@
-"""``poptorch.MultiConv``: convolutions that are planned as one.
+"""``poptorch.MultiConv``: convolutions that are one op, planned together (:mod:`ipuperf.ops.multi_conv`).
 
-Simplification: they run one after the other, each planned for all tiles, which is what PopLibs does for the plan type
-``Serial``; of a parallel plan only the values are those of the IPU, its time is not modelled (said when such a scope is
-entered).
+Source: poptorch: python/ops.py (MultiConv), source/popart_compiler (MultiConvBuilder). What is not said follows
+PopLibs: ``lib/poplin/ConvPlan.cpp`` (MultiPlanOptions: a parallel plan, 50 reserved tiles, a back-off of 0.1).
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ipuperf.ir import FLOAT16, FLOAT32, Op
+from ipuperf.ir import FLOAT16, FLOAT32, Graph, IrError, Op
+from ipuperf.ops.multi_conv import multi_conv_of
 
 from .blocks import recorder
 from .effects import EFFECTS
@@ -24,16 +24,16 @@ _PARTIALS = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 
 
 class MultiConv:
-    """``with poptorch.MultiConv():`` the convolutions called within are planned together.
+    """``with poptorch.MultiConv():`` the convolutions called within are one op, and so are their gradients.
 
-    Options that are one value hold for each convolution, a list has one value for each, in the order of the calls.
-    Memory proportions and partials types change the plans of the convolutions and so their time.
+    Options that are one value hold for each convolution, a list has one value for each, in the order of the calls. They
+    change the plans of the convolutions and so their time. The convolutions must not need each other's results.
     """
 
     def __init__(self) -> None:
         self._proportions: tuple[float, ...] | None = None
         self._partials: tuple[torch.dtype, ...] | None = None
-        self._plan_type: MultiConvPlanType | None = None
+        self._planning: dict[str, Any] = {}
 
     def availableMemoryProportions(self, value: float | Sequence[float]) -> MultiConv:
         """The share of tile memory for temporary data of each convolution, above 0 and at most 1."""
@@ -52,23 +52,23 @@ class MultiConv:
         return self
 
     def planType(self, value: MultiConvPlanType) -> MultiConv:
-        """Whether they run side by side (see above) or one after the other."""
+        """Whether they run side by side, each on tiles of its own (the default), or one after the other."""
         good = value is None or isinstance(value, MultiConvPlanType)
         require(good, f"Invalid plan type! {value!r} given, expected a member of poptorch.MultiConvPlanType")
-        self._plan_type = value
-        return self
+        return self._plan("plan_type", None if value is None else value.name.lower())
 
     def perConvReservedTiles(self, value: int) -> MultiConv:
-        """Tiles for each convolution of a parallel plan."""
-        require(isinstance(value, int), f"perConvReservedTiles: {value!r} given, expected an int")
-        EFFECTS.given("MultiConv.perConvReservedTiles(value)", value)
-        return self
+        """Tiles that a parallel plan keeps for each convolution but the largest (50 by default)."""
+        whole = isinstance(value, int) and value >= 0
+        require(whole, f"perConvReservedTiles: {value!r} given, expected an int that is not negative")
+        return self._plan("per_conv_reserved_tiles", value)
 
     def cycleBackOff(self, value: float) -> MultiConv:
-        """How much slower than the fastest plan the convolutions of a parallel plan may be."""
-        require(isinstance(value, float), f"cycleBackOff: {value!r} given, expected a float")
-        EFFECTS.given("MultiConv.cycleBackOff(value)", value)
-        return self
+        """How much slower than with its fastest plan the largest convolution of a parallel plan may be for each of the
+        others, so that it leaves them tiles (0.1, a tenth, by default)."""
+        good = isinstance(value, float) and value >= 0
+        require(good, f"cycleBackOff: {value!r} given, expected a float that is not negative")
+        return self._plan("cycle_back_off", value)
 
     def enableConvDithering(self, value: bool | Sequence[bool]) -> MultiConv:
         """Whether each convolution begins on another tile."""
@@ -78,13 +78,19 @@ class MultiConv:
         EFFECTS.given("MultiConv.enableConvDithering(value)", any(switches))
         return self
 
+    def _plan(self, name: str, value: Any) -> MultiConv:
+        """Say something about the plan; None takes it back."""
+        self._planning.pop(name, None)
+        if value is not None:
+            self._planning[name] = value
+        return self
+
     def __enter__(self) -> None:
         tracing = recorder()
         if tracing is None:
             return
         if tracing.multi_conv is not None:
             raise Error("Nested poptorch.MultiConv is not supported")
-        EFFECTS.given("MultiConv.planType(value)", self._plan_type)
         tracing.multi_convs.append(self)
         tracing.multi_conv = len(tracing.multi_convs) - 1
 
@@ -96,10 +102,11 @@ class MultiConv:
             tracing.multi_conv = None
 
     def apply(self, convolutions: Sequence[Op]) -> None:
-        """Give the ``convolutions`` called within their options.
+        """Give the ``convolutions`` called within their options, and make one op of them (of those of each stage).
 
         Raises:
-            Error: there are none, or another number of them than of values of an option.
+            Error: there are none, another number of them than of values of an option, or one needs the result of
+                another.
         """
         if not convolutions:
             raise Error("Unexpected end_multi_conv: there is no convolution within poptorch.MultiConv")
@@ -107,6 +114,14 @@ class MultiConv:
             op.attributes["available_memory_proportion"] = share
         for kind, op in zip(self._each("partialsTypes", self._partials, convolutions), convolutions):
             op.attributes["partials_dtype"] = _PARTIALS[kind]
+        graphs: dict[Graph, list[Op]] = {}
+        for op in convolutions:
+            graphs.setdefault(op.graph, []).append(op)
+        for ops in graphs.values():
+            try:
+                multi_conv_of(ops, **self._planning)
+            except IrError as error:
+                raise Error(f"poptorch.MultiConv: {error}") from error
 
     @staticmethod
     def _each(name: str, values: tuple[Any, ...] | None, convolutions: Sequence[Op]) -> tuple[Any, ...]:

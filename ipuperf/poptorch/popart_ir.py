@@ -3,9 +3,9 @@
 ``{"maingraph": [op, ...]}``: each op once, those of called graphs (loops, routines of stages, updates) where they are
 first called, as PopART's own main graph has no calls either. An op has ``type``, ``version``, ``domain``, ``name``,
 ``inputs`` (each with ``name``, ``shape``, ``type``, ``index``), ``outputs`` (``name``, ``index``) and ``attributes``;
-every value is a string. Ops are those of ipuperf's program, in its words, so the domain is ``ipuperf``. Two stand for
-what PopART has in one piece: the op that changes a weight bears PopART's word for the optimiser, and the convolutions
-of a ``poptorch.MultiConv`` are one ``MultiConv``.
+every value is a string. Ops are those of ipuperf's program, in its words, so the domain is ``ipuperf``; the op that
+changes a weight bears PopART's word for the optimiser. Of several convolutions in one op each attribute has the number
+of the convolution.
 
 Source: popart: willow/src/opserialiser.cpp; poptorch: tests/multiconv_test.py, tests/optimizers_test.py.
 """
@@ -13,12 +13,13 @@ Source: popart: willow/src/opserialiser.cpp; poptorch: tests/multiconv_test.py, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.ir import DType, Graph, Op, Tensor, Variable
+from ipuperf.ops import MultiConv
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
@@ -35,7 +36,7 @@ def serialised(compiled: CompiledModel) -> str:
     """The JSON of a compiled model."""
     writer = _Writer(compiled)
     ops = [writer.described(op) for op in writer.ops(compiled.exported.ir.main_graph)]
-    return json.dumps({"maingraph": [described for described in ops if described is not None]})
+    return json.dumps({"maingraph": ops})
 
 
 class _Writer:
@@ -45,7 +46,6 @@ class _Writer:
         self._rule = compiled.rule
         self._stands_for: dict[Tensor, Tensor] = {}
         self._trained = {compiled.exported.variables[name] for name in compiled.exported.parameters}
-        self._scope_of = {op: members for scope, members in compiled.exported.multi_convs if members for op in members}
         self._seen: set[Graph] = set()
 
     def ops(self, graph: Graph) -> Iterator[Op]:
@@ -61,34 +61,19 @@ class _Writer:
                 if callee not in self._seen:
                     yield from self.ops(callee)
 
-    def described(self, op: Op) -> dict[str, Any] | None:
-        """An op; None for one that another stands for."""
-        members = self._scope_of.get(op, [op])
-        if op is not members[0]:
-            return None
-        inputs = [tensor for member in members for tensor in member.inputs]
-        outputs = [tensor for member in members for tensor in member.outputs]
+    def described(self, op: Op) -> dict[str, Any]:
+        """An op."""
         return {
-            "type": "MultiConv" if op in self._scope_of else self._type(op),
+            "type": self._type(op),
             "version": str(_VERSION),
             "domain": _DOMAIN,
             "name": "/".join(part for part in (op.graph.name, op.scope, op.label) if part),
             "inputs": [
                 {"name": t.id, "shape": _shown(t.shape), "type": _shown(t.dtype), "index": str(index)}
-                for index, t in enumerate(inputs)
+                for index, t in enumerate(op.inputs)
             ],
-            "outputs": [{"name": t.id, "index": str(index)} for index, t in enumerate(outputs)],
-            "attributes": self._attributes(members),
-        }
-
-    @staticmethod
-    def _attributes(members: Sequence[Op]) -> dict[str, str]:
-        one = len(members) == 1
-        return {
-            name if one else f"{name}[{number}]": _shown(value)
-            for number, op in enumerate(members)
-            for name, value in op.attributes.items()
-            if value is not None
+            "outputs": [{"name": t.id, "index": str(index)} for index, t in enumerate(op.outputs)],
+            "attributes": {name: _shown(value) for name, value in _attributes(op) if value is not None},
         }
 
     def _type(self, op: Op) -> str:
@@ -104,6 +89,15 @@ class _Writer:
         if not self._rule.options(variable)["momentum"]:
             return "SGD0VarUpdate"
         return "SGD1VarUpdate" if self._rule.combined(variable) is not None else "SGD2VarUpdate"
+
+
+def _attributes(op: Op) -> Iterator[tuple[str, Any]]:
+    """Attributes by name, those of the parts of a :class:`MultiConv` by name and number."""
+    for name, value in op.attributes.items():
+        if isinstance(op, MultiConv) and name == "parts":
+            yield from ((f"{key}[{number}]", own) for number, part in enumerate(value) for key, own in part.attributes)
+        else:
+            yield name, value
 
 
 def _shown(value: Any) -> str:

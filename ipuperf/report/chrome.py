@@ -8,7 +8,8 @@ import json
 import os
 from typing import IO, TYPE_CHECKING
 
-from ipuperf.report.tracks import check_limit, counter_tracks, slice_tracks
+from ipuperf.report.excerpt import Excerpt, repeat_tracks
+from ipuperf.report.tracks import counter_tracks, slice_tracks
 from ipuperf.trace import replacing
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MAX_SLICES = 500_000
 """About 60 MB; viewers of this format become slow beyond."""
+
+CUT_SLICES = 50_000
+"""Slices of what is cut, some 320 bytes each."""
 
 
 class _Writer:
@@ -51,17 +55,18 @@ class _Writer:
 
 
 def to_chrome_json(
-    trace: Trace, path: str | os.PathLike[str], window: Window | None = None, max_slices: int = MAX_SLICES
+    trace: Trace, path: str | os.PathLike[str], window: Window | None = None, max_slices: int | None = None
 ) -> None:
     """Write the same tracks as ``to_perfetto`` as Chrome JSON, times in microseconds; gzip if the name ends in ``.gz``.
 
-    Raises ``ValueError`` if there are more than ``max_slices`` slices, and for a window outside of the trace.
+    What is shown by default, and what raises ``ValueError``, is as there, with :data:`MAX_SLICES` of this module.
     """
-    check_limit(trace, window, max_slices)
+    excerpt = Excerpt.of(trace, window, max_slices, MAX_SLICES, CUT_SLICES)
+    window = excerpt.window
     with replacing(path) as temporary, _open(temporary) as stream:
         stream.write('{"displayTimeUnit": "ns", "traceEvents": [')
         writer = _Writer(stream)
-        for track in slice_tracks(trace, window):
+        for track in (*repeat_tracks(excerpt), *slice_tracks(excerpt.shown, window)):
             process, thread = writer.thread(track.group, track.name)
             heads: dict[int, str] = {}
             begin, length = trace.seconds(track.start) * 1e6, trace.seconds(track.dur) * 1e6
@@ -71,7 +76,7 @@ def to_chrome_json(
                     head = {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, "args": args}
                     heads[key] = json.dumps(head)[:-1]
                 writer.event(f'{heads[key]}, "ts": {at:.4f}, "dur": {dur:.4f}}}')
-        for counter in counter_tracks(trace, window):
+        for counter in counter_tracks(excerpt.shown, window):
             process = writer.process(counter.group)
             unit = counter.unit or "value"
             start = json.dumps({"ph": "C", "pid": process, "name": counter.name})[:-1]

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report import excerpt
 from ipuperf.report.breakdown import breakdown
+from ipuperf.report.excerpt import Excerpt
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
@@ -18,7 +20,7 @@ from ipuperf.report.staging import staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
-from ipuperf.trace import fitting_window, replacing
+from ipuperf.trace import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,21 +74,12 @@ def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
 
 def _pipeline(trace: Trace) -> Figure:
     replica = int(trace.columns("instances")["replica"].min())
-    return pipeline_timeline_figure(trace, shown_window(trace, MAX_SLICES), replica)
-
-
-MAX_SLICES = 100_000
-"""Slices in the timeline of a report, so that its file stays below 20 MB: some 80 bytes each, with arrows, waits and
-counters."""
-
-
-def _window(trace: Trace) -> tuple[int, int] | None:
-    return fitting_window(trace, MAX_SLICES)
+    return pipeline_timeline_figure(trace, shown_window(trace, excerpt.MAX_SLICES), replica)
 
 
 def _cut(trace: Trace) -> str:
-    window = _window(trace)
-    return "" if window is None else f", cycles {window[0]:,} to {window[1]:,} only (too long for a viewer)"
+    said = Excerpt.default(trace).sentence()
+    return f", {said}" if said else ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,7 @@ VIEWS: tuple[View, ...] = (
     View("pipeline.png", "one weight update: forward, backward, copies and waiting of each IPU",
          drawn(_pipeline), "instances", of=is_pipeline),
     View("trace.pftrace", "interactive timeline; open it at https://ui.perfetto.dev",
-         lambda t, p: to_perfetto(t, p, _window(t)), "instances", _cut),
+         lambda t, p: to_perfetto(t, p), "instances", _cut),
     View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),
     View("tile_memory.png", "bytes on every tile by category", drawn(tile_memory_figure), "tile_memory"),
 )  # fmt: skip

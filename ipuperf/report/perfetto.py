@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from ipuperf.report import excerpt as excerpts
+from ipuperf.report.excerpt import Excerpt, repeat_tracks
 from ipuperf.report.protobuf import blob, double, fixed64, text, uint, varint
-from ipuperf.report.tracks import CounterTrack, SliceTrack, check_limit, counter_tracks, slice_tracks
+from ipuperf.report.tracks import CounterTrack, SliceTrack, counter_tracks, slice_tracks
 from ipuperf.trace import replacing
 
 if TYPE_CHECKING:
@@ -132,9 +134,13 @@ def to_perfetto(
     path: str | os.PathLike[str],
     window: Window | None = None,
     unit: str = "ns",
-    max_slices: int = MAX_SLICES,
+    max_slices: int | None = None,
 ) -> None:
-    """Write the slices that touch ``window`` (cycles; all by default), the counters and the host events.
+    """Write the slices that touch ``window`` (cycles), the counters and the host events.
+
+    By default that is all of a trace of at most ``excerpt.MAX_SLICES`` slices, and of a longer one as much from its
+    start, of one replica for all that do the same; a slice above all others then says what is shown, and one for each
+    loop in steady state how often it comes and with what period.
 
     ``unit="ns"`` shows real time, rounded to whole nanoseconds; ``unit="cycles"`` shows one nanosecond for each cycle,
     which keeps lengths exact. Compute slices are named by their op and the others by their kind; op, program, line of
@@ -142,17 +148,18 @@ def to_perfetto(
     then. Below the lanes of an IPU stand its waits, named by whom they belong to (:mod:`~.waiting`; for a trace of at
     most ``marks.MOST_SLICES`` slices), and the loops inside instances, one slice each with its trips.
 
-    Raises ``ValueError`` if there are more than ``max_slices`` slices (nothing is left out silently), for a window
-    outside of the trace, an unknown unit or a time before 0.
+    Raises ``ValueError`` if a window holds more than :data:`MAX_SLICES`, or anything more than ``max_slices`` if that
+    is given; for a window outside of the trace, an unknown unit or a time before 0.
     """
     timestamps(np.empty(0, dtype=np.int64), trace.meta["clock_hz"], unit)
-    check_limit(trace, window, max_slices)
+    excerpt = Excerpt.of(trace, window, max_slices, MAX_SLICES, excerpts.MAX_SLICES)
+    window = excerpt.window
     clock = float(trace.meta["clock_hz"])
     with replacing(path) as temporary, open(temporary, "wb") as stream:
         writer = _Writer(stream)
-        for track in slice_tracks(trace, window):
+        for track in (*repeat_tracks(excerpt), *slice_tracks(excerpt.shown, window)):
             begin, end = timestamps(track.start, clock, unit), timestamps(track.start + track.dur, clock, unit)
             writer.slices(track, begin, end)
-        for counter in counter_tracks(trace, window):
+        for counter in counter_tracks(excerpt.shown, window):
             writer.counter(counter, timestamps(counter.series[0], clock, unit))
         writer.flush()

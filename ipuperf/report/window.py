@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipuperf.trace import Window, check_window
+from ipuperf.trace import Window, check_window, span
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -12,15 +12,10 @@ if TYPE_CHECKING:
 
 def whole(trace: Trace) -> Window:
     """Window of everything the trace holds; raises ``ValueError`` if nothing was executed."""
-    starts, ends = [], []
-    for name in ("runs", "instances"):
-        table = trace.columns(name)
-        if len(table["start"]):
-            starts.append(int(table["start"].min()))
-            ends.append(int((table["start"] + table["dur"]).max()))
-    if not starts or max(ends) <= min(starts):
+    begin, end = span(trace)
+    if end <= begin:
         raise ValueError("the trace has no runs and no instances: there is no timeline to draw")
-    return min(starts), max(ends)
+    return begin, end
 
 
 def check_inside(trace: Trace, window: Window | None) -> None:

@@ -276,5 +276,7 @@ def _top(name: str) -> str:
 
 def _take_out(names: Iterable[str]) -> dict[str, ModuleType]:
     """Remove these modules and those below them from ``sys.modules``; returns what was there."""
-    entries = [known for known in sys.modules if any(known == n or known.startswith(f"{n}.") for n in names)]
+    given = set(names)
+    below = tuple([f"{name}." for name in given])
+    entries = [known for known in sys.modules if known in given or known.startswith(below)]
     return {entry: sys.modules.pop(entry) for entry in entries}

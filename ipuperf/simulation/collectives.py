@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipuperf.lowering.steps import Collective
 
 from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
-from .instructions import StepPart
+from .instructions import MOST_CYCLES, StepPart
 from .network import Network, Send, SendBundle
 from .recorder import Flight, Label
 
@@ -36,12 +36,12 @@ class Members(ABC):
     """Who takes part in a collective, as the parties of the simulation."""
 
     @abstractmethod
-    def begin(self) -> None:
+    def begin(self, now: int) -> None:
         """The first round begins."""
 
     @abstractmethod
-    def leave(self, ipu: int, parts: list[StepPart]) -> None:
-        """This IPU of the machine is through, which took so long from the first round on."""
+    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+        """These IPUs of the machine are through, each of which took so long from the first round on."""
 
 
 class _Prepared(NamedTuple):
@@ -56,11 +56,21 @@ class _Prepared(NamedTuple):
 
 
 class _Over(NamedTuple):
-    """A round that is over: when it began, and when it ended for each member."""
+    """A round that is over: when it began, when it ended for all members, or (``ends``) for each."""
 
     item: _Prepared
     start: int
+    end: int
     ends: dict[int, int]
+
+    def of(self, member: int) -> int:
+        """When it ended for this one."""
+        return self.ends[member] if self.ends else self.end
+
+    def later(self, cycles: int) -> _Over:
+        """The same again."""
+        ends = {member: end + cycles for member, end in self.ends.items()}
+        return self._replace(start=self.start + cycles, end=self.end + cycles, ends=ends)
 
 
 class RoundTemplates:
@@ -123,18 +133,19 @@ class CollectiveRun:
         self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
         self._open: dict[int, int] = {}
         self._busy = 0
-        self._ends = dict.fromkeys(self._ipus, -1)
+        self._end = -1  # of the round for all members
+        self._ends: dict[int, int] = {}  # where it is not the same
+        self._undisturbed = 0  # nothing else happens before this
         self._left = len(self._ipus)
         self._alike = True  # all members ended each round together, with as many sends
         self._events.after(self._sync, self._begin)
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
-        members = sorted(self._ends)
-        ends = tuple(self._ends[ipu] - now if self._ends[ipu] >= 0 else 1 for ipu in members)
-        over = tuple((start - now, *(found[ipu] - now for ipu in members)) for _, start, found in self._rounds_over)
+        over = tuple(_since(one, now) for one in self._rounds_over)
+        present = _since(_Over(None, self._start, self._end, self._ends), now)  # type: ignore[arg-type]
         next_start = self._next_start - now if self._next_start >= 0 else -1
-        return (self._key, self._round, self._start - now if self._start >= 0 else 1, ends, next_start, over)
+        return (self._key, self._round, present, next_start, over)
 
     @property
     def _item(self) -> _Prepared:
@@ -144,16 +155,17 @@ class CollectiveRun:
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
         if self._round < 0:
-            self._members.begin()
+            self._members.begin(self._events.now)
         self._round += 1
         self._start, self._next_start = self._events.now, -1
         number = self._rounds[self._round]
         if number not in self._known:
             self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
-        self._open = dict(item.ends)
-        self._ends = dict.fromkeys(self._ipus, -1)
+        self._open = {}
+        self._end, self._ends = -1, {}
         self._busy = len(self._ipus)
+        self._undisturbed = self._quiet_until()
         owner = (1, *self._key)
         for bundle in item.bundles:
             self._network.move(bundle, owner, item.chunk, self._label, self._arrived)
@@ -167,7 +179,8 @@ class CollectiveRun:
 
     def _arrived(self, flights: Sequence[Flight]) -> None:
         """These sends of the round are over."""
-        sends, left = self._plan.rounds[self._rounds[self._round]].sends, self._open
+        sends = self._plan.rounds[self._rounds[self._round]].sends
+        left = self._open = self._open or dict(self._item.ends)
         if len(flights) == len(sends):
             self._members_done(self._ipus)
             return
@@ -181,7 +194,10 @@ class CollectiveRun:
             self._members_done(done)
 
     def _members_done(self, ipus: Sequence[int]) -> None:
-        self._ends.update(dict.fromkeys(ipus, self._events.now))
+        if len(ipus) == len(self._ipus):
+            self._end = self._events.now
+        else:
+            self._ends.update(dict.fromkeys(ipus, self._events.now))
         self._busy -= len(ipus)
         self._alike = self._alike and self._item.even and len(ipus) == len(self._ipus)
         if self._round + 1 == len(self._rounds):
@@ -192,18 +208,57 @@ class CollectiveRun:
             self._events.after(delay, self._between)
 
     def _between(self) -> None:
-        self._rounds_over.append(_Over(self._item, self._start, self._ends))
-        self._begin()
+        self._rounds_over.append(_Over(self._item, self._start, self._end, self._ends))
+        again = self._quiet_rounds()
+        if again:
+            self._skip(again)
+        else:
+            self._begin()
+
+    # -- closed form -------------------------------------------------------------------------------------------------
+
+    def _quiet_until(self) -> int:
+        """When something else happens, if nothing is under way now; 0 otherwise."""
+        return int(min(self._events.peek(), MOST_CYCLES)) if self._network.idle else 0
+
+    def _quiet_rounds(self) -> int:
+        """How many rounds are certain to be like the last one, which nothing disturbed: the same round, before
+        anything else happens; the last round of all is not one of them."""
+        number, now, over = self._rounds[self._round], self._events.now, self._rounds_over[-1]
+        if self._undisturbed <= now or len(over.item.bundles) > 1 or over.ends:
+            return 0
+        last = self._plan.rounds[number].times - (self._round - self._rounds.index(number)) - 1
+        if self._round + last + 1 == len(self._rounds):
+            last -= 1
+        until, period = self._quiet_until(), now - over.start
+        return max(0, min(last, (until - 1 - now) // period)) if period else 0
+
+    def _skip(self, rounds: int) -> None:
+        """Add as many rounds like the last one, and go on after them."""
+        over, now = self._rounds_over[-1], self._events.now
+        period, (bundle,) = now - over.start, over.item.bundles
+        begin = over.start + bundle.latency
+        for number in range(1, rounds + 1):
+            self._rounds_over.append(over.later(number * period))
+            if over.item.chunk:
+                self._network.record(begin + number * period, over.end - begin, (1, *self._key), bundle,
+                                     over.item.chunk, self._label)  # fmt: skip
+        self._round += rounds
+        self._start, self._end, self._undisturbed = self._rounds_over[-1].start, self._rounds_over[-1].end, 0
+        self._next_start = now + rounds * period
+        self._events.after(rounds * period, self._begin)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def _parts_of(self, member: int) -> list[StepPart]:
         """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
         did the same at the same time."""
-        rounds = [*self._rounds_over, _Over(self._item, self._start, self._ends)]
-        key = tuple([(ends[member], item.ends[member]) for item, _, ends in rounds])
+        rounds = [*self._rounds_over, _Over(self._item, self._start, self._end, self._ends)]
+        key = tuple([(over.of(member), over.item.ends[member]) for over in rounds])
         if key not in self._parts:
             parts: list[StepPart] = []
-            for (item, start, ends), after in zip(rounds, [*rounds[1:], None], strict=True):
-                end = ends[member]
+            for over, after in zip(rounds, [*rounds[1:], None], strict=True):
+                item, start, end = over.item, over.start, over.of(member)
                 moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
                 sync = after.start - end - item.reduce if after is not None else 0
                 parts.append(StepPart("link", 0, end - start, moved, moved))
@@ -214,9 +269,18 @@ class CollectiveRun:
 
     def _leave(self, ipus: Sequence[int]) -> None:
         known = self._parts_of(ipus[0])
-        parts = [known if self._alike else self._parts_of(ipu) for ipu in ipus]
+        same: dict[int, tuple[list[StepPart], list[int]]] = {}
+        for ipu in () if self._alike else ipus:
+            parts = self._parts_of(ipu)
+            same.setdefault(id(parts), (parts, []))[1].append(ipu)
         self._left -= len(ipus)
         if not self._left:
             self._finished()
-        for ipu, found in zip(ipus, parts, strict=True):
-            self._members.leave(ipu, found)
+        for parts, own in [(known, ipus)] if self._alike else list(same.values()):
+            self._members.leave(own, parts)
+
+
+def _since(over: _Over, now: int) -> tuple[object, ...]:
+    """A round relative to ``now``."""
+    return (over.start - now, over.end - now if over.end >= 0 else 1,
+            *((ipu, over.ends[ipu] - now) for ipu in sorted(over.ends)))  # fmt: skip

@@ -192,11 +192,12 @@ def _same_wait(one: tuple[int, int] | None, two: tuple[int, int] | None, begin: 
 
 
 class Unfolding:
-    """Moves rows from the time of the event loop to true time, one fold after the other.
+    """Moves rows from the time of the event loop to true time, and says which come again: what ended in a fold's period
+    is the first trip of a loop of so many more. A fold inside the period of a later one is a loop inside a loop.
 
     >>> fold = Fold(10, 14, 2, (), (), ())
-    >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # ends, and the row each one is or is a copy of
-    (array([10, 12, 23, 16, 20]), array([0, 1, 2, 1, 1]))
+    >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # ends, and the loop of each row
+    (array([10, 12, 23]), array([-1,  0, -1]))
     """
 
     def __init__(self, folds: Sequence[Fold]) -> None:
@@ -210,45 +211,80 @@ class Unfolding:
                 end += added if end >= last else 0
             self._true.append((begin, end))
 
+    def loops(self) -> dict[str, np.ndarray]:
+        """The loops, the later folds first: ``parent``, ``count`` and ``period`` of each."""
+        order = range(len(self._folds) - 1, -1, -1)
+        parents = [self._around(number) for number in order]
+        last = len(self._folds) - 1
+        return {
+            "parent": np.array([last - around if around >= 0 else -1 for around in parents], dtype=np.int64),
+            "count": np.array([self._folds[number].count + 1 for number in order], dtype=np.int64),
+            "period": np.array([self._true[number][1] - self._true[number][0] for number in order], dtype=np.int64),
+        }
+
+    def _around(self, number: int) -> int:
+        """The first later fold in whose period this one lies, -1 for none."""
+        begin, end = self._true[number]
+        end += self._folds[number].count * (end - begin)
+        later = range(number + 1, len(self._folds))
+        return next((one for one in later if self._true[one][0] <= begin and end <= self._true[one][1]), -1)
+
+    def _level(self, number: int) -> int:
+        """How many loops are around a fold's."""
+        around = self._around(number)
+        return 0 if around < 0 else 1 + self._level(around)
+
+    @property
+    def depth(self) -> int:
+        """Loops within each other at most."""
+        return max((1 + self._level(number) for number in range(len(self._folds))), default=0)
+
     def rows(self, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """True ends of all rows and the row each one is a copy of."""
-        row = np.arange(len(end))
-        for fold, (first, last) in zip(self._folds, self._true, strict=True):
-            end, picked, _ = _apply(end, first, last, fold.count)
-            row = row[picked]
-        return end, row
+        """True end of each row (of its first trip), and its innermost loop (-1: none)."""
+        loop = np.full(len(end), -1, dtype=np.int64)
+        for number, (first, last) in enumerate(self._true):
+            inside, end = self._applied(number, end, first, last)
+            loop = np.where(inside & (loop < 0), len(self._folds) - 1 - number, loop)
+        return end, loop
+
+    def _applied(self, number: int, end: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows a fold repeats, and the ends of all after it."""
+        later = end > last
+        return (end > first) & ~later, np.where(later, end + self._folds[number].count * (last - first), end)
 
     def instances(
         self, process: int, end: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """As `rows` for the executions of one process, whose micro-batches and iterations count on.
 
-        ``columns`` are copied along; they must hold ``epoch`` (folds made before the counters of the row were read),
-        ``stream``, ``batch``, ``loop`` and ``iteration``.
+        Args:
+            columns: ``epoch`` (folds made before the counters of the row were read), ``stream``, ``batch``, ``loop``
+                and ``iteration``.
+
+        Returns:
+            True ends; and ``repeat`` (the innermost loop), ``batch``, ``iteration``, ``batch_steps`` and
+            ``iteration_steps`` (what a trip of each loop around a row adds, the outermost first).
         """
-        found = dict(columns)
+        ends, repeat = self.rows(end)
+        batch, iteration = columns["batch"].copy(), columns["iteration"].copy()
+        steps = {name: np.zeros((len(end), self.depth), dtype=np.int64) for name in ("batch", "iteration")}
         for number, (fold, (first, last)) in enumerate(zip(self._folds, self._true, strict=True)):
-            end, picked, copy = _apply(end, first, last, fold.count)
-            found = {name: values[picked] for name, values in found.items()}
-            copy = np.where(copy >= 0, copy, np.where(found["epoch"] <= number, fold.count, 0))
-            moves = (found["loop"] == fold.loop[process]) & (found["loop"] >= 0)
-            found["iteration"] += np.where(moves, copy * fold.trips[process], 0)
-            for stream, slices in fold.slices[process].items():
-                found["batch"] += np.where(found["stream"] == stream, copy * slices, 0)
-        return end, found
+            inside, moved = self._applied(number, end, first, last)
+            before = (end > last) & (columns["epoch"] <= number)  # under way when the fold was made
+            moves = (columns["loop"] == fold.loop[process]) & (columns["loop"] >= 0)
+            slices = sum(
+                (np.where(columns["stream"] == stream, count, 0) for stream, count in fold.slices[process].items()),
+                start=np.zeros(len(end), dtype=np.int64),
+            )
+            for name, values, added in (
+                ("iteration", iteration, np.where(moves, fold.trips[process], 0)), ("batch", batch, slices)
+            ):  # fmt: skip
+                steps[name][:, self._level(number)] += np.where(inside, added, 0)
+                values += np.where(before, fold.count * added, 0)
+            end = moved
+        found = {"repeat": repeat, "batch": batch, "iteration": iteration}
+        return ends, {**found, **{f"{name}_steps": values for name, values in steps.items()}}
 
     def time(self, time: int) -> int:
         """True time of a moment that is not inside a folded period."""
         return int(self.rows(np.array([time]))[0][0])
-
-
-def _apply(end: np.ndarray, first: int, last: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """New ends, which row each is, and its copy number: 0 for an original, k for the k-th copy, -1 if shifted."""
-    period = last - first
-    inside = np.flatnonzero((end > first) & (end <= last))
-    after = end > last
-    originals = np.where(after, end + count * period, end)
-    picked = np.concatenate([np.arange(len(end)), np.tile(inside, count)])
-    copy = np.repeat(np.arange(1, count + 1), len(inside))
-    ends = np.concatenate([originals, np.tile(end[inside], count) + copy * period])
-    return ends, picked, np.concatenate([np.where(after, -1, 0), copy])

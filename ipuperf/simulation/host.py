@@ -32,11 +32,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import Asymmetric
 from .event_loop import HOST, EventLoop
 from .recorder import LineKey
 
 if TYPE_CHECKING:
+    from .classes import ReplicaClasses
     from .recorder import Recorder
 
 ChannelKey = tuple[int, int]
@@ -119,6 +119,12 @@ class _Server:
     busy: int = 0
 
 
+def callbacks_at(servers: Sequence[int], threads: int | None) -> list[int]:
+    """How many callbacks of a stream the server of each replica runs one after the other, for its ``threads``."""
+    counts = Counter(servers)
+    return [-(-counts[server] // (threads or counts[server])) for server in servers]
+
+
 class HostServer:
     """The host of a run.
 
@@ -129,11 +135,9 @@ class HostServer:
         totals: slices that each host-to-device stream takes in the run, for a replica.
         recorder: gets every callback.
         servers: the server of each replica.
+        classes: the first replica of each speaks for all, to one of the servers on which they are; these cost the same
+            and have the same classes (:func:`.classes.by_servers`). None: each speaks for itself.
         threads: that run the callbacks; None: as many as there are replicas.
-        symmetric: replica 0 alone speaks, for all replicas of all servers.
-
-    Raises:
-        Asymmetric: it cannot, because a callback costs the servers differently.
     """
 
     def __init__(
@@ -144,25 +148,26 @@ class HostServer:
         totals: Mapping[int, int],
         recorder: Recorder,
         servers: Sequence[int],
+        classes: ReplicaClasses | None = None,
         threads: int | None = 1,
-        symmetric: bool = False,
     ) -> None:
         self._events = events
         self._cycles = cycles
         self._depth = depth
         self._totals = totals
         self._recorder = recorder
-        self._server_of = tuple(servers)
-        counts = Counter(servers)
+        members = [(replica,) for replica in range(len(servers))] if classes is None else classes.members
+        found: dict[tuple[int, ...], list[int]] = {}  # servers by those that speak to them
+        for server in sorted(set(servers)):
+            speakers = [own[0] for own in members if any(servers[replica] == server for replica in own)]
+            found.setdefault(tuple(speakers), []).append(server)
+        self._alike = {own[0]: own for own in found.values()}  # those for which a server stands
+        self._servers = {own[0]: _Server(list(speakers)) for speakers, own in found.items()}
+        self._server_of = {replica: server for server, own in self._servers.items() for replica in own.replicas}
         self._callback = {
-            server: cycles.callback * -(-number // (threads or number)) for server, number in counts.items()
+            server: cycles.callback * times
+            for server, times in zip(servers, callbacks_at(servers, threads), strict=True)
         }
-        if symmetric and len(set(self._callback.values())) > 1:
-            raise Asymmetric("callbacks of the host take the replicas of some servers longer than those of others")
-        self._alike = {servers[0]: tuple(sorted(counts))} if symmetric else {}  # those for which a server stands
-        self._servers: dict[int, _Server] = {}
-        for replica, server in enumerate(servers[:1] if symmetric else servers):
-            self._servers.setdefault(server, _Server()).replicas.append(replica)
         self._lines: dict[LineKey, _Line] = {}
         self._inbox: list[_Request] = []
         self._served: list[tuple[int, LineKey]] = []  # answers not given yet, as asked for
@@ -301,7 +306,7 @@ class HostServer:
             start = max(server.busy, self._events.now)
             server.busy = start + cost
             self._served.append((server.busy + answer, key))
-            for alike in self._alike.get(key.server, (key.server,)):
+            for alike in self._alike[key.server]:
                 self._recorder.host_event(start, cost, key._replace(server=alike))
             line.issued += 1
             self._events.after(server.busy + answer - self._events.now, self._finisher(line))

@@ -5,13 +5,14 @@ All replicas hold the same, so the first replica stands for all; ``ipu`` is the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ipuperf.trace import Words
+from ipuperf.trace import FoldedVariables, Words
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import MemoryReport
@@ -30,7 +31,7 @@ class MemoryTables:
         self._memory = memory
         self._ipus = ipus
 
-    def makers(self) -> dict[str, Callable[[], Columns]]:
+    def makers(self) -> dict[str, Callable[[], Columns | FoldedVariables]]:
         """What makes each of the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
         return {
             "tile_memory": lambda: _tile_memory(self._memory, self._ipus, self._always),
@@ -49,7 +50,7 @@ class MemoryTables:
         return {index: _always_live(self._memory, index) for index in self._memory.categories}
 
     @cached_property
-    def _variables(self) -> tuple[Columns, Columns]:
+    def _variables(self) -> tuple[FoldedVariables, Columns]:
         return _variables(self._memory, self._ipus)
 
 
@@ -100,55 +101,67 @@ class _Runs(NamedTuple):
 def _runs(vector: TileVector) -> _Runs:
     kept = np.flatnonzero(vector.run_values)
     end, length = vector.run_stops[kept], vector.lengths[kept]
-    return _Runs((end - length).astype(np.int32), end.astype(np.int32), vector.run_values[kept] * length)
+    return _Runs(end - length, end, vector.run_values[kept] * length)
 
 
-def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[Columns, Columns]:
+def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariables, Columns]:
     """One row per variable and run of equal tiles; variables with the same intervals form a class."""
     variables = memory.variables
     classes: dict[tuple[tuple[int, int], ...], int] = {}
-    group = np.array([classes.setdefault(v.intervals, len(classes)) for v in variables], dtype=np.int64)
-    known: dict[int, _Runs] = {}
+    group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
+    known: dict[int, int] = {}  # place of each vector among the runs
+    runs: list[_Runs] = []
     for variable in variables:
         if id(variable.bytes) not in known:
-            known[id(variable.bytes)] = _runs(variable.bytes)
-    runs = [known[id(variable.bytes)] for variable in variables]
-    counts = np.array([len(run.begin) for run in runs], dtype=np.int64)
-    row = np.repeat(np.arange(len(variables), dtype=np.int32), counts)
+            known[id(variable.bytes)] = len(runs)
+            runs.append(_runs(variable.bytes))
+    vector = _numbers(known[id(variable.bytes)] for variable in variables)
+    sizes = _numbers(len(run.begin) for run in runs)
+    counts = sizes[vector] if len(vector) else vector
+    firsts = (np.cumsum(sizes) - sizes)[vector] if len(vector) else vector
+    words: dict[str, dict[str, int]] = {"names": {}, "categories": {}, "dtypes": {}, "locations": {}}
+
+    def codes(list_name: str, name: str) -> np.ndarray:
+        index = words[list_name]
+        return _numbers(index.setdefault(getattr(variable, name), len(index)) for variable in variables)
 
     def join(name: str) -> np.ndarray:
-        return np.concatenate([getattr(run, name) for run in runs]) if runs else np.empty(0, dtype=np.int64)
+        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
 
-    def numbers(values: Iterable[int]) -> np.ndarray:
-        return np.array(list(values), dtype=np.int32)[row]
-
-    def words(name: str) -> Words:
-        return Words([getattr(variable, name) for variable in variables], row)
-
-    used = set(group[counts > 0].tolist())
-    spans = [(code, a, b) for intervals, code in classes.items() if code in used for a, b in intervals if a < b]
-    table = np.array(spans, dtype=np.int64).reshape(-1, 3)
-    columns = {
-        "var_id": row,
-        "name": words("name"),
-        "op_id": numbers(v.op_id for v in variables),
-        "category": words("category"),
-        "dtype": words("dtype"),
-        "ipu": numbers(ipus[v.ipu] for v in variables),
+    used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
+    seen = {intervals: code for intervals, code in classes.items() if code in used}
+    ends = _numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
+    codes_of = np.repeat(_numbers(seen.values()), _numbers(map(len, seen)))
+    live = ends[:, 0] < ends[:, 1]
+    arrays = {
+        "name": codes("names", "name"),
+        "op_id": _numbers(v.op_id for v in variables),
+        "category": codes("categories", "category"),
+        "dtype": codes("dtypes", "dtype"),
+        "ipu": _numbers(ipus[v.ipu] for v in variables),
+        "always_live": _numbers(int(v.always_live) for v in variables),
+        "location": codes("locations", "location"),
+        "class_id": _numbers(group),
+        "first": firsts,
+        "runs": counts,
         "tile_from": join("begin"),
         "tile_to": join("end"),
         "bytes": join("bytes"),
-        "always_live": np.array([v.always_live for v in variables], dtype=bool)[row],
-        "location": words("location"),
-        "class_id": group.astype(np.int32)[row],
     }
-    return columns, dict(zip(("class_id", "step_from", "step_to"), table.T, strict=True))
+    folded = FoldedVariables(arrays, {name: tuple(index) for name, index in words.items()})
+    return folded, {
+        "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
+    }  # fmt: skip
+
+
+def _numbers(values: Iterable[int]) -> np.ndarray:
+    return np.fromiter(values, dtype=np.int64)
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:
     numbers = ("ipu", "step", "always_live", "not_always_live", "max_tile", "argmax_tile")
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, dtype=np.int64)] for name in numbers}
-    program: list[str] = []
+    program: list[tuple[str, ...]] = []
     for index, names in memory.step_names.items():
         fixed = sum(int(held.sum()) for held in always.get(index, {}).values())
         parts["ipu"].append(np.full(len(names), ipus[index]))
@@ -156,5 +169,8 @@ def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[
         parts["always_live"].append(np.full(len(names), fixed, dtype=np.int64))
         for name in ("not_always_live", "max_tile", "argmax_tile"):
             parts[name].append(np.asarray(getattr(memory, name)[index], dtype=np.int64))
-        program += names
-    return {**{name: np.concatenate(values) for name, values in parts.items()}, "program": program}
+        program.append(names)
+    return {
+        **{name: np.concatenate(values) for name, values in parts.items()},
+        "program": Words.of(itertools.chain(*program)),
+    }

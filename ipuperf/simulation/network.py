@@ -58,11 +58,14 @@ class Send(NamedTuple):
 
 
 class SendBundle(NamedTuple):
-    """Sends of one latency, which occupy these ``resources``."""
+    """Sends of one latency, which occupy these ``resources``, known by this ``number``; they are not parted if they are
+    those of ``replicas`` (one send each) that do the same."""
 
     latency: int
     flights: tuple[Flight, ...]
     resources: tuple[tuple[int, ...], ...]
+    number: int
+    replicas: tuple[int, ...] = ()
 
 
 Done = Callable[[tuple[Flight, ...]], None]
@@ -72,32 +75,20 @@ Done = Callable[[tuple[Flight, ...]], None]
 class NetworkFlow:
     """Sends in flight that began together and have had the same rate since.
 
-    ``resources`` are what each of them occupies, ``owner`` is what their owners begin with, ``bytes`` what each moves.
-    Since the time ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with
-    which it ends at the time ``end`` (never, before it has a rate). They are not parted if they are ``one``.
+    ``bundle`` are the sends, ``owner`` is what their owners begin with, ``bytes`` what each moves. Since the time
+    ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with which it ends at
+    the time ``end`` (never, before it has a rate).
     """
 
-    __slots__ = (
-        "bytes", "done", "end", "flights", "label", "one", "owner", "rate", "remaining", "resources", "since", "start",
-    )  # fmt: skip
+    __slots__ = ("bundle", "bytes", "done", "end", "flights", "label", "owner", "rate", "remaining", "since", "start")
 
-    def __init__(
-        self,
-        flights: tuple[Flight, ...],
-        resources: tuple[tuple[int, ...], ...],
-        owner: tuple[int, ...],
-        size: int,
-        label: Label,
-        done: Done,
-        one: bool,
-    ) -> None:
-        self.flights = flights
-        self.resources = resources
+    def __init__(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
+        self.bundle = bundle
+        self.flights = bundle.flights
         self.owner = owner
         self.label = label
         self.bytes = size
         self.done = done
-        self.one = one
         self.start = -1
         self.since = -1
         self.remaining = 0
@@ -109,17 +100,9 @@ class NetworkFlow:
         """Owner of the first send."""
         return self.owner + self.flights[0].owner
 
-    def part(self, places: Sequence[int]) -> NetworkFlow:
-        """These of its sends.
-
-        Raises:
-            Asymmetric: they are one.
-        """
-        if self.one:
-            raise Asymmetric(f"the {self.label.kind} transfers of the replicas are not equally fast")
-        flights = tuple([self.flights[place] for place in places])
-        resources = tuple([self.resources[place] for place in places])
-        flow = NetworkFlow(flights, resources, self.owner, self.bytes, self.label, self.done, False)
+    def part(self, bundle: SendBundle) -> NetworkFlow:
+        """These of its sends."""
+        flow = NetworkFlow(bundle, self.owner, self.bytes, self.label, self.done)
         flow.start, flow.since, flow.remaining = self.start, self.since, self.remaining
         flow.rate, flow.end = self.rate, self.end
         return flow
@@ -196,7 +179,8 @@ class Network:
                 self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._shares: dict[tuple[tuple[tuple[int, ...], ...], ...], list[_Shares]] = {}
+        self._numbers: dict[tuple[tuple[int, ...], ...], int] = {}  # of resources
+        self._shares: dict[tuple[int, ...], list[_Shares]] = {}
         self._flows: list[NetworkFlow] = []
         self._entering: dict[tuple[int, ...], tuple[NetworkFlow, int]] = {}
         self._due: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
@@ -215,32 +199,39 @@ class Network:
             if not way.links:
                 raise SimulationError(f"IPU {ipu}: a transfer without a route")
             found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
-        return [
-            SendBundle(latency, tuple(flights), tuple([flight.resources for flight in flights]))
-            for latency, flights in found.items()
-        ]
+        return [self._bundle(latency, flights) for latency, flights in found.items()]
 
-    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
-        """Move ``size`` bytes over the route of each of these, which are one: all replicas do the same.
+    def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
+        own = tuple(flights)
+        resources = tuple([flight.resources for flight in own])
+        return SendBundle(latency, own, resources, self._numbers.setdefault(resources, len(self._numbers)))
+
+    def bundle(self, sends: Iterable[Send], replicas: tuple[int, ...]) -> SendBundle:
+        """The sends of ``replicas``, one each, which do the same.
 
         Raises:
-            Asymmetric: they turn out to differ.
+            Asymmetric: they need different latencies.
         """
         bundles = self.bundles(sends)
         if len(bundles) > 1:
-            raise Asymmetric("the transfers of the replicas have different latencies")
-        self.move(bundles[0], (), size, label, done, one=True)
+            of = {flight.owner: replica for replica, flight in zip(replicas, sends, strict=True)}
+            apart = [[of[flight.owner] for flight in bundle.flights] for bundle in bundles]
+            raise Asymmetric("the transfers of the replicas have different latencies", apart)
+        return bundles[0]._replace(replicas=replicas)
 
-    def move(
-        self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done, one: bool = False
-    ) -> None:
+    def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
+        """Move ``size`` bytes over the route of each of these; see :meth:`move`."""
+        for bundle in self.bundles(sends):
+            self.move(bundle, (), size, label, done)
+
+    def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
         ``owner``.
 
         The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        flow = NetworkFlow(bundle.flights, bundle.resources, owner, size, label, done, one)
+        flow = NetworkFlow(bundle, owner, size, label, done)
         if bundle.latency:
             at = self._events.now + bundle.latency
             self._entering[flow.first] = (flow, at)
@@ -250,6 +241,15 @@ class Network:
             self._due[at].append(flow)
         else:
             self._enter(flow)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self._flows and not self._entering
+
+    def record(self, start: int, dur: int, owner: tuple[int, ...], bundle: SendBundle, size: int, label: Label) -> None:
+        """These sends begin and end together without being simulated."""
+        self._recorder.transfer(Transferred(start, dur, owner, bundle.flights, size, label))
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
         """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""
@@ -305,19 +305,30 @@ class Network:
             self._events.after(first - now, self._wake)
 
     def _share(self) -> list[int]:
-        """The rate of each flow; those whose sends differ are parted first."""
-        key = tuple([flow.resources for flow in self._flows])
+        """The rate of each flow; those whose sends differ are parted first.
+
+        Raises:
+            Asymmetric: they are those of replicas that do the same.
+        """
+        key = tuple([flow.bundle.number for flow in self._flows])
         shares = self._shares.get(key)
         if shares is None:
             if len(self._shares) == _RATES_KEPT:
                 self._shares.clear()
-            shares = self._shares[key] = _shares(key, self._capacity)
+            shares = self._shares[key] = _shares([flow.bundle.resources for flow in self._flows], self._capacity)
         if max(map(len, shares)) > 1:
             pairs = list(zip(self._flows, shares, strict=True))
-            self._flows = [
-                flow if len(share) == 1 else flow.part(places) for flow, share in pairs for _, places in share
-            ]
+            self._flows = [part for flow, share in pairs for part in self._parted(flow, share)]
         return [rate for share in shares for rate, _ in share]
+
+    def _parted(self, flow: NetworkFlow, share: _Shares) -> list[NetworkFlow]:
+        if len(share) == 1:
+            return [flow]
+        replicas, flights = flow.bundle.replicas, flow.flights
+        if replicas:
+            apart = [[replicas[place] for place in places] for _, places in share]
+            raise Asymmetric(f"the {flow.label.kind} transfers of the replicas are not equally fast", apart)
+        return [flow.part(self._bundle(0, [flights[place] for place in places])) for _, places in share]
 
     def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Union
 from simpy.events import Event
 
 from .instructions import StepPart
-from .network import Send
+from .network import Send, SendBundle
 from .recorder import Label
 
 if TYPE_CHECKING:
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 Waiting = Generator[Event, object, None]
 Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
-"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas."""
+"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas. Functions that
+come again are kept: one is made for all steps."""
+
+_BUNDLES_KEPT = 1024
+"""Different ways of its transfers that a party remembers."""
 
 Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
@@ -93,6 +97,7 @@ class Party:
         self.lane = lane
         self.parts = Parts(world.events)
         self.slices = SliceColumns()
+        self._bundles: dict[tuple[Way, int], SendBundle] = {}
         self.open_wait = ""
         self.until = -1  # end of the timeout it waits for, -1 if it waits for something else
 
@@ -139,17 +144,30 @@ class Party:
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
         """Start a transfer of its own, of those that are under way the one of this number."""
-        world = self.world
-        sends = []
-        for replica in world.alike(self.replica):
-            owner = self.number + (replica - self.replica) * world.stride
-            ipu = world.placement[replica][self.index]
+        bundle = self._bundles.get((way, number))
+        if bundle is None:
+            bundle = self._bundles[way, number] = self._bundle(way, number)
+        self.world.network.move(bundle, (), size, label, lambda _: done())
+
+    def _bundle(self, way: Way, number: int) -> SendBundle:
+        """The sends of all replicas for which it stands."""
+        world, sends, alike = self.world, [], self.world.alike(self.replica)
+        for replica in alike:
+            owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
-        world.network.send(sends, size, label, lambda _: done())
+        if len(self._bundles) == _BUNDLES_KEPT:
+            self._bundles.clear()
+        return world.network.bundle(sends, alike)
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
         """Start a transfer of its own and wait for its end."""
         yield from self.wait(lambda done: self.send(way, size, Label(kind, op_id), done))
+
+
+def host_ways(world: World) -> dict[str, Way]:
+    """The ways of stream copies, by direction."""
+    route = world.topology.host_route
+    return {"h2d": lambda ipu: route(ipu, False), "d2h": lambda ipu: route(ipu, True)}
 
 
 def _succeed(event: Event) -> None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.lowering.planner.alternatives import next_best
-from ipuperf.trace import Words
+from ipuperf.trace import FoldedHostEvents, FoldedInstances, FoldedTransfers, Words
 
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart
 from .kinds import kind_of, local_kind
-from .recorder import Flight, HostEvent, Ran, Transferred
+from .recorder import HostEvent, LineKey, Ran, Transferred
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
     from ipuperf.machine import Link
 
+    from .classes import ReplicaClasses
     from .ipu import IpuProcess
 
 Columns = dict[str, Any]
@@ -51,7 +52,8 @@ class ExecutedRows:
 
     Args:
         placement: IPU of the machine by replica and IPU of the replica.
-        processes: the finished processes, of all replicas or of the first, which then stands for all.
+        classes: the replicas for which the first of each class was simulated.
+        processes: the finished processes, of these.
         recorded: rows of each of them.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
@@ -62,6 +64,7 @@ class ExecutedRows:
         self,
         tree: ProgramTree,
         placement: Sequence[Sequence[int]],
+        classes: ReplicaClasses,
         processes: Sequence[IpuProcess],
         recorded: Sequence[Sequence[Ran]],
         unfolding: Unfolding,
@@ -70,7 +73,9 @@ class ExecutedRows:
     ) -> None:
         self._tree = tree
         self._placement = placement
+        self._classes = classes
         self._processes = processes
+        self._unfolding = unfolding
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
         self.end = max(last, unfolding.time(host_end))
@@ -103,48 +108,50 @@ class ExecutedRows:
             "number": np.repeat(np.arange(len(rows)), counts),
             "length": join("length"),
         }
-        ends, found = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
-        kept = {name: found[name] for name in ("segment", "number", "batch", "iteration")}
-        return {**kept, "start": ends - found["length"], "process": np.full(len(ends), process)}
+        ends, counted = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
+        kept = {name: found[name] for name in ("segment", "number")}
+        return {**counted, **kept, "start": ends - found["length"], "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int) -> Columns:
         segment = self._tree.waiting_segment(kind, dur)
         values = {"segment": segment, "number": -1, "batch": -1, "iteration": -1, "start": start, "process": process}
-        return {name: np.array([value], dtype=np.int64) for name, value in values.items()}
-
-    def instances(self) -> Columns:
-        """Table ``instances``."""
-        columns = self._of_all_replicas()
-        indices = np.array([process.index for process in self._processes])
-        replicas = columns["process"] // (len(indices) // self._simulated)
-        place = indices[columns["process"] % len(indices)]
-        names = np.zeros(len(self._tree.segments), dtype=np.int64)
-        names[self._used] = np.arange(len(self._used))
-        return {
-            "instance": np.arange(len(columns["start"])),
-            "segment": names[columns["segment"]],
-            "ipu": np.array(self._placement)[replicas, place],
-            "replica": replicas,
-            "micro_batch": np.where(self._outside()[columns["segment"]], -1, columns["batch"]),
-            "iteration": columns["iteration"],
-            "start": columns["start"],
-            "dur": columns["dur"],
-            "parent": np.zeros(len(columns["start"]), dtype=np.int64),
+        steps = {
+            f"{name}_steps": np.zeros((1, self._unfolding.depth), dtype=np.int64) for name in ("batch", "iteration")
         }
+        return {"repeat": np.array([-1]), **steps, **{name: np.array([value]) for name, value in values.items()}}
+
+    def instances(self) -> FoldedInstances:
+        """Table ``instances``."""
+        columns, names = self._columns, np.zeros(len(self._tree.segments), dtype=np.int64)
+        names[self._used] = np.arange(len(self._used))
+        outside = self._outside()[columns["segment"]]
+        same = ("start", "dur", "repeat", "process", "number", "iteration", "iteration_steps")
+        return FoldedInstances(
+            {
+                **self._unfolding.loops(),
+                **{name: columns[name] for name in same},
+                "segment": names[columns["segment"]],
+                "micro_batch": np.where(outside, -1, columns["batch"]),
+                "micro_batch_steps": np.where(outside[:, None], 0, columns["batch_steps"]),
+                **self._members(),
+            }
+        )
+
+    def _members(self) -> dict[str, np.ndarray]:
+        """Of every process of every replica: the simulated one ``of`` its class, its ``own`` number, replica, IPU."""
+        places = range(self._stride)
+        replicas = [(replica, one) for replica, one in enumerate(self._classes.of) for _ in places]
+        rows = [
+            (one * self._stride + place, replica * self._stride + place, replica,
+             self._placement[replica][self._processes[place].index])
+            for (replica, one), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
+        ]  # fmt: skip
+        return dict(zip(("of", "own", "replica", "ipu"), np.array(rows, dtype=np.int64).T, strict=True))
 
     @property
-    def _simulated(self) -> int:
-        """Replicas that were simulated."""
-        return self._processes[-1].replica + 1
-
-    def _of_all_replicas(self) -> Columns:
-        """The rows sorted, with those of replicas that were not simulated."""
-        count, own = len(self._placement), len(self._columns["start"])
-        if self._simulated == count:
-            return self._columns
-        columns = {name: np.tile(values, count) for name, values in self._columns.items()}
-        columns["process"] += np.repeat(np.arange(count) * len(self._processes), own)
-        return _sorted(columns)
+    def _stride(self) -> int:
+        """Processes of a replica."""
+        return len(self._processes) // len(self._classes.members)
 
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
@@ -255,8 +262,8 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
         "program_id": np.arange(len(rows)),
         "parent": [row[0] for row in rows],
         "order": orders,
-        "type": [row[1] for row in rows],
-        "name": [row[2] for row in rows],
+        "type": Words.of(row[1] for row in rows),
+        "name": Words.of(row[2] for row in rows),
         "op_id": [row[3] for row in rows],
         "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in rows],
     }
@@ -265,7 +272,8 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
 def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
     names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
-    return {name: [getattr(op, name) for op in program.ops] for name in names}
+    values = {name: [getattr(op, name) for op in program.ops] for name in names}
+    return {name: own if name in ("op_id", "flops") else Words.of(own) for name, own in values.items()}
 
 
 def plan_rows(program: DeviceProgram) -> Columns:
@@ -295,82 +303,69 @@ def link_rows(links: Sequence[Link]) -> Columns:
     }
 
 
-def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> Columns:
-    """Table ``transfers`` by start and owner: one row for each link that a flow crosses."""
-    counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
-
-    def spread(values: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.array(values, dtype=np.int64), counts)
-
-    sent = _SendColumns(moved)
-    lengths = spread([row.dur for row in moved])
-    ends, picked = unfolding.rows(spread([row.start for row in moved]) + lengths)
-    start = ends - lengths[picked]
-    order = np.lexsort((sent.rank[sent.row][picked], start))
-    start, picked = start[order], picked[order]
-    crossed = sent.crossed[sent.row[picked]]
-    flows = np.repeat(np.arange(len(start)), crossed)
-    row = picked[flows]
-    within = np.arange(len(flows)) - np.repeat(np.cumsum(crossed) - crossed, crossed)
+def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> FoldedTransfers:
+    """Table ``transfers``: those that are the same but for their times have one template."""
+    templates: dict[tuple[object, ...], int] = {}
+    firsts: list[Transferred] = []
+    template = []
+    for row in moved:
+        number = templates.setdefault((row.owner, id(row.flights), row.size, row.label), len(firsts))
+        if number == len(firsts):
+            firsts.append(row)
+        template.append(number)
+    lengths = _numbers(row.dur for row in moved)
+    ends, repeat = unfolding.rows(_numbers(row.start for row in moved) + lengths)
+    flights = [flight for row in firsts for flight in row.flights]
+    owners = [row.owner + flight.owner for row in firsts for flight in row.flights]
+    ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
     kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(moving.label.kind, len(kinds)) for moving in moved]
-    return {
-        "transfer": flows,
-        "link_id": sent.links[sent.first[sent.row[row]] + within],
-        "start": start[flows],
-        "dur": lengths[row],
-        "bytes": spread([moving.size for moving in moved])[row],
-        "op_id": spread([moving.label.op_id for moving in moved])[row],
-        "kind": Words(tuple(kinds), spread(kind)[row]),
-        "ipu": sent.ipu[sent.row[row]],
-    }
-
-
-class _SendColumns:
-    """The sends of all transfers as columns, those that come again once: number of links, place of the first one among
-    ``links``, IPU, and rank by owner. ``row`` is the one of each send that was made."""
-
-    def __init__(self, moved: Sequence[Transferred]) -> None:
-        flights: list[Flight] = []
-        owners: list[tuple[int, ...]] = []
-        places: dict[tuple[tuple[int, ...], int], int] = {}
-        firsts = []
-        for _, _, owner, own, _, _ in moved:
-            key = (owner, id(own))
-            if key not in places:
-                places[key] = len(flights)
-                flights += own
-                owners += [owner + flight.owner for flight in own]
-            firsts.append(places[key])
-        counts = np.array([len(row.flights) for row in moved], dtype=np.int64)
-        before = np.cumsum(counts) - counts
-        self.row = np.arange(counts.sum()) + np.repeat(np.array(firsts, dtype=np.int64) - before, counts)
-        ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
-        self.rank = np.array([ranks[owner] for owner in owners], dtype=np.int64)
-        self.crossed = np.array([len(flight.links) for flight in flights], dtype=np.int64)
-        self.first = np.cumsum(self.crossed) - self.crossed
-        self.links = np.array([link for flight in flights for link in flight.links], dtype=np.int64)
-        self.ipu = np.array([flight.ipu for flight in flights], dtype=np.int64)
+    sends, links = (_numbers(map(len, lists)) for lists in ([r.flights for r in firsts], [f.links for f in flights]))
+    return FoldedTransfers(
+        {
+            **unfolding.loops(),
+            "start": ends - lengths,
+            "dur": lengths,
+            "repeat": repeat,
+            "template": _numbers(template),
+            "bytes": _numbers(row.size for row in firsts),
+            "op_id": _numbers(row.label.op_id for row in firsts),
+            "kind": _numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in firsts),
+            "first": np.cumsum(sends) - sends,
+            "sends": sends,
+            "rank": _numbers(ranks[owner] for owner in owners),
+            "ipu": _numbers(flight.ipu for flight in flights),
+            "link_first": np.cumsum(links) - links,
+            "links": links,
+            "link_id": _numbers(link for flight in flights for link in flight.links),
+        },
+        {"kinds": tuple(kinds)},
+    )
 
 
 def host_rows(
     events: Sequence[HostEvent], unfolding: Unfolding, streams: Sequence[tuple[str, str]], run_cycles: int
-) -> Columns:
+) -> FoldedHostEvents:
     """Table ``host_events``: the fixed cost of the run, then what the host does for every slice, by start, server and
     stream. The first slice of a host sync carries what the sync costs. Servers are named when there are several."""
-    lengths = np.array([event.dur for event in events], dtype=np.int64)
-    ends, picked = unfolding.rows(np.array([event.start for event in events], dtype=np.int64) + lengths)
-    start = ends - lengths[picked]
-    by = {
-        name: np.array([getattr(e.line, name) for e in events], dtype=np.int64)[picked] for name in ("server", "stream")
-    }
-    order = np.lexsort((by["stream"], by["server"], start))
-    chosen = [events[row].line for row in picked[order].tolist()]
-    several = len({line.server for line in chosen}) > 1
-    labels = [f"{line.work} {streams[line.stream][1]}{f' host {line.server}' if several else ''}" for line in chosen]
-    return {
-        "label": ["session.run", *labels],
-        "channel": ["host"] * (len(chosen) + 1),
-        "start": np.concatenate([[0], start[order]]).astype(np.int64),
-        "dur": np.concatenate([[run_cycles], lengths[picked[order]]]).astype(np.int64),
-    }
+    lines: dict[LineKey, int] = {}
+    line = [0, *(1 + lines.setdefault(event.line, len(lines)) for event in events)]
+    lengths = _numbers([run_cycles, *(event.dur for event in events)])
+    ends, repeat = unfolding.rows(_numbers([run_cycles, *(event.start + event.dur for event in events)]))
+    several = len({key.server for key in lines}) > 1
+    labels = [f"{key.work} {streams[key.stream][1]}{f' host {key.server}' if several else ''}" for key in lines]
+    ranks = {place: rank for rank, place in enumerate(sorted({key[:2] for key in lines}))}
+    return FoldedHostEvents(
+        {
+            **unfolding.loops(),
+            "start": ends - lengths,
+            "dur": lengths,
+            "repeat": repeat,
+            "line": _numbers(line),
+            "order": _numbers([-1, *(ranks[key[:2]] for key in lines)]),
+        },
+        {"labels": ("session.run", *labels)},
+    )
+
+
+def _numbers(values: Iterable[int]) -> np.ndarray:
+    return np.fromiter(values, dtype=np.int64)

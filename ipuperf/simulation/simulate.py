@@ -12,11 +12,12 @@ from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering.steps import LocalStep
 
 from .algorithms import collective_syncs
-from .errors import SimulationError
+from .classes import ReplicaClasses, by_servers
+from .errors import Asymmetric, SimulationError
 from .event_loop import EventLoop
 from .folding import Fold, Folder, Unfolding
-from .host import HostCycles, HostServer
-from .instructions import MOST_CYCLES, count_copies
+from .host import HostCycles, HostServer, callbacks_at
+from .instructions import MOST_CYCLES, count_copies, count_instances
 from .ipu import IpuProcess
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
@@ -39,6 +40,9 @@ Fidelity = Literal["phase", "tile"]
 
 TOLD_EVERY = 1_000
 """Instants of simulated time between two words about how far a simulation is."""
+
+MOST_BEGINNINGS = 8
+"""How often a simulation begins anew with smaller classes of replicas before each is simulated by itself."""
 
 
 class _HostOptions(NamedTuple):
@@ -76,8 +80,7 @@ def simulate(
             Both give the same trace.
         fold: add loop iterations in steady state instead of simulating them. The trace says the same either way, but
             without folding each trip of a local loop is an instance of its own.
-        symmetry: let replica 0 stand for all as long as they do the same (:mod:`.symmetry`). The trace says the same
-            either way.
+        symmetry: let one replica stand for all that do the same (:mod:`.symmetry`). The trace says the same either way.
         seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
         prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
             upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
@@ -92,7 +95,7 @@ def simulate(
     Raises:
         SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
             of more cycles than can be counted, or of more executions than a trace can hold
-            (:data:`~.instructions.MOST_INSTANCES`; loops without a shared step count once where they are folded).
+            (:data:`~.instructions.MOST_INSTANCES`; what is folded counts once).
         MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
     """
     if fidelity not in ("phase", "tile"):
@@ -102,7 +105,8 @@ def simulate(
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
-    check_length(tree)
+    if not fold or fidelity == "tile":
+        check_length(tree, program.replicas * sum(count_instances(own) for _, own in tree.lists()))
     if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
         raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
     if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
@@ -111,20 +115,37 @@ def simulate(
         )
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
 
-    def run(symmetric: bool) -> Trace:
-        world = _build(program, machine, tree, seed, options, symmetric)
+    def run(classes: ReplicaClasses) -> Trace:
+        world = _build(program, machine, tree, seed, options, classes)
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
         folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
-        _run(world, processes, folder, program, progress)
+        _run(world, processes, folder, tree, progress)
         folds = folder.folds if folder else []
         return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
 
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas
         with contextlib.suppress(SimulationError):
-            return run(symmetric=True)
-    return run(symmetric=False)
+            return _with_few_classes(run, program.replicas)
+    return run(ReplicaClasses.all_apart(program.replicas))
+
+
+def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:
+    """The trace, from classes of replicas that are made smaller until all of one do the same.
+
+    Raises:
+        Asymmetric: there would be hardly more than one replica in a class.
+    """
+    classes = ReplicaClasses.all_alike(replicas)
+    for _ in range(MOST_BEGINNINGS):
+        try:
+            return run(classes)
+        except Asymmetric as found:
+            classes = classes.split(found.apart)
+            if 2 * len(classes.members) > replicas + 1:
+                raise
+    raise Asymmetric("the replicas come to differ again and again")
 
 
 def _build(
@@ -133,13 +154,15 @@ def _build(
     tree: ProgramTree,
     seed: int | None,
     options: _HostOptions,
-    symmetric: bool,
+    classes: ReplicaClasses,
 ) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
     lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
-    recorder = Recorder(lanes if symmetric else program.replicas * lanes)
+    servers = _servers(program, machine, options.processes)
+    classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
+    recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
     streams = _streams(program, tree)
     delays = Delays(
@@ -151,11 +174,10 @@ def _build(
     )
     totals = _totals(tree, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
-    servers = _servers(program, machine, options.processes)
     return World(
         events=events,
         network=network,
-        host=HostServer(events, work, options.depth, totals, recorder, servers, options.threads, symmetric),
+        host=HostServer(events, work, options.depth, totals, recorder, servers, classes, options.threads),
         recorder=recorder,
         topology=machine.topology,
         placement=program.placement,
@@ -164,7 +186,7 @@ def _build(
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
-        symmetric=symmetric,
+        classes=classes,
     )
 
 
@@ -201,7 +223,7 @@ def _tiles_used(tree: ProgramTree) -> int:
 
 def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
-    for replica in range(1 if world.symmetric else len(world.placement)):
+    for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
@@ -214,7 +236,7 @@ def _run(
     world: World,
     processes: Sequence[IpuProcess],
     folder: Folder | None,
-    program: DeviceProgram,
+    tree: ProgramTree,
     progress: Callable[[int], object] | None,
 ) -> None:
     """Run to the end."""
@@ -224,8 +246,10 @@ def _run(
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
-        if progress is not None and next(instants) % TOLD_EVERY == 0:
-            progress(events.now)
+        if next(instants) % TOLD_EVERY == 0:
+            check_length(tree, sum(map(len, world.recorder.stretches)))
+            if progress is not None:
+                progress(events.now)
         if world.looped:
             world.looped = False
             if folder is not None:
@@ -234,7 +258,7 @@ def _run(
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(program, stuck, processes, events.now))
+        raise SimulationError(_deadlock(tree.program, stuck, processes, events.now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
@@ -260,24 +284,27 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run = world.recorder, world.delays.run
-    done = ExecutedRows(tree, program.placement, processes, recorder.stretches, unfolding, world.host.busy_until, run)
+    done = ExecutedRows(
+        tree, program.placement, world.classes, processes, recorder.stretches, unfolding, world.host.busy_until, run
+    )
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
         "plans": lambda: plan_rows(program),
         "programs": lambda: program_rows(programs, first),
-        "steps": done.steps(machine.chip.tiles, program.io_tiles),
+        "steps": lambda: done.steps(machine.chip.tiles, program.io_tiles),
         "loops": done.loops(),
         "instances": done.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder.transfers, unfolding),
-        "host_events": host_rows(recorder.host, unfolding, list(world.streams), run),
+        "host_events": lambda: host_rows(recorder.host, unfolding, list(world.streams), run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
     meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}
-    return Trace(meta, tables, copy=False)
+    later = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
+    return Trace(meta, later, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

@@ -1,27 +1,31 @@
 """Replica symmetry: replicas that do the same at the same time are simulated once.
 
-All replicas have one program; only where they are placed tells them apart. As long as that makes no difference they are
-in the same state in every instant, so the processes of replica 0 stand for those of all. What the others do is not
-assumed but worked out with it:
+All replicas have one program; only where they are placed tells them apart. Where that makes no difference they are in
+the same state in every instant, so the processes of one stand for those of all: the replicas are divided into *classes*
+(:class:`.classes.ReplicaClasses`), and the first replica of each is simulated. What the others do is not assumed but
+worked out with it:
 
-- A transfer of replica 0 (DDR, host, between its IPUs) is one flow with the sends of all replicas, each over its own
-  route, and all of them share the links with everything else (:mod:`.network`): four replicas that load from one DDR
-  channel get a quarter each. Their latencies and, at every change, their rates have to be equal.
-- A collective begins for all groups at once, with all their sends. All members have to leave it in the same cycle, and
-  each round has to have taken them equally long.
-- A callback of the host has to take every host server equally long; replica 0 speaks for all replicas of all of them.
+- A transfer of a class (DDR, host, between IPUs of a replica) is one flow with the sends of all its replicas, each over
+  its own route, and all of them share the links with everything else (:mod:`.network`): four replicas that load from
+  one DDR channel get a quarter each. Their latencies and, at every change, their rates have to be equal.
+- A collective begins for a group when the classes of all its members are there, with all their sends. The replicas of
+  a class have to begin and leave it in the same cycle, and each round has to have taken them equally long
+  (:class:`Seat`).
+- Host servers that cost their replicas the same and have replicas of the same classes are one
+  (:func:`.classes.by_servers`).
 
 These are all the places where replicas can come to differ (a kind of step says that it has no other:
-:attr:`.kinds.SharedKind.symmetric`). Where one of them does, :class:`.errors.Asymmetric` is
-raised, and :func:`.simulate.simulate` begins again with the processes of all replicas. The trace is the same either
-way: the rows of the other replicas are made from those of replica 0 when somebody asks for them.
+:attr:`.kinds.SharedKind.symmetric`). Where those of a class do, :class:`.errors.Asymmetric` is raised and says which
+did the same; :func:`.simulate.simulate` begins again with smaller classes, in the end with one for each replica. The
+trace is the same either way: the rows of the other replicas are made from those of the first when somebody asks for
+them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .collectives import Members
 from .errors import Asymmetric
 from .gathering import Guest
 from .instructions import StepPart
@@ -32,41 +36,50 @@ if TYPE_CHECKING:
 
 
 def may_be_alike(tree: ProgramTree) -> bool:
-    """Whether the program has several replicas, and only steps in which one of them may stand for all."""
+    """Whether the program has several replicas, and only steps in which one of them may stand for others."""
     kinds = {kind_of(leaf.step) for leaf in tree.leaves}
     return tree.program.replicas > 1 and all(kind.symmetric for kind in kinds if issubclass(kind, SharedKind))
 
 
-class AllAlike(Members):
-    """One party stands for the ``count`` members of all groups.
+class Seat:
+    """A party in a collective, with which it stands for the members of its class, in one group or in several.
 
-    Both methods raise :class:`.errors.Asymmetric` when they do not do the same at the same time.
+    Args:
+        guest: goes on when all of them have left.
+        count: how many they are.
     """
 
     def __init__(self, guest: Guest, count: int) -> None:
         self._guest = guest
         self._events = guest.party.world.events
         self._left = count
-        self._begun = self._ended = -1
-        self._parts: list[StepPart] = []
+        self._begun = False
+        self._ways: list[tuple[int, int, list[StepPart], list[int]]] = []  # begin, end, parts, replicas
 
     def begin(self) -> None:
-        """All have waited until now."""
-        if self._begun < 0:
-            self._begun = self._events.now
+        """The collective of one of the groups begins."""
+        if not self._begun:
+            self._begun = True
             self._guest.party.parts.close("sync_external")
-        self._require(self._begun == self._events.now)
 
-    def leave(self, ipu: int, parts: list[StepPart]) -> None:
-        """It is the same for every one; the party goes on with the last."""
-        if self._ended < 0:
-            self._ended, self._parts = self._events.now, parts
-        self._require(self._ended == self._events.now and (parts is self._parts or parts == self._parts))
-        self._left -= 1
-        if not self._left:
-            self._guest.party.parts.add(parts)
-            self._guest.go_on()
+    def leave(self, begun: int, parts: list[StepPart], replicas: Sequence[int]) -> None:
+        """These members have left, for whom the collective began at ``begun`` and took these parts.
 
-    def _require(self, alike: bool) -> None:
-        if not alike:
-            raise Asymmetric(f"not all replicas go through {self._guest.leaf.step.name!r} alike")
+        Raises:
+            Asymmetric: they are the last ones, and not all did the same.
+        """
+        now = self._events.now
+        for begin, end, known, same in self._ways:
+            if (begin, end) == (begun, now) and (known is parts or known == parts):
+                same += replicas
+                break
+        else:
+            self._ways.append((begun, now, parts, list(replicas)))
+        self._left -= len(replicas)
+        if self._left:
+            return
+        if len(self._ways) > 1:
+            name = self._guest.leaf.step.name
+            raise Asymmetric(f"not all replicas go through {name!r} alike", [same for *_, same in self._ways])
+        self._guest.party.parts.add(parts)
+        self._guest.go_on()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipuperf.lowering.steps import Place, Step
 
 from .errors import SimulationError
-from .instructions import MOST_INSTANCES, Instruction, Shared, Stretch, count_instances, longest_loop
+from .instructions import MOST_INSTANCES, Instruction, Shared, Stretch, longest_loop
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -55,14 +55,13 @@ def check_steps(tree: ProgramTree, machine: Machine) -> None:
                 raise SimulationError(f"{program.name}: {type(step).__name__} {step.name!r} on IPU {index}: {fault}")
 
 
-def check_length(tree: ProgramTree) -> None:
-    """The executions that a trace keeps one by one are not too many for memory.
+def check_length(tree: ProgramTree, total: int) -> None:
+    """The ``total`` executions that a trace keeps one by one are not too many for memory.
 
     Raises:
         SimulationError: more than :data:`~.instructions.MOST_INSTANCES`; names the longest loop.
     """
     program = tree.program
-    total = program.replicas * sum(count_instances(own) for _, own in tree.lists())
     if total <= MOST_INSTANCES:
         return
     loops = [found for _, own in tree.lists() if (found := longest_loop(own)) is not None]

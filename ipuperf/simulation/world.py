@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Topology
 
     from .algorithms import CollectiveSyncs
+    from .classes import ReplicaClasses
     from .event_loop import EventLoop
     from .host import HostServer
     from .network import Network
@@ -40,7 +40,7 @@ class World:
         streams: number of each (direction, stream).
         most: cycles that a run must not reach.
         stride: parties of a replica.
-        symmetric: replica 0 stands for all of them (:mod:`.symmetry`).
+        classes: replicas that are taken to do the same (:mod:`.symmetry`).
         looped: set whenever an iteration of a loop begins.
         folded: cycles added by folding.
     """
@@ -56,13 +56,13 @@ class World:
     streams: dict[tuple[str, str], int]
     most: int
     stride: int
-    symmetric: bool = False
+    classes: ReplicaClasses
     looped: bool = False
     folded: int = 0
 
-    def alike(self, replica: int) -> Sequence[int]:
+    def alike(self, replica: int) -> tuple[int, ...]:
         """The replicas for which a simulated one stands, itself first."""
-        return range(len(self.placement)) if self.symmetric else (replica,)
+        return self.classes.members[self.classes.of[replica]]
 
     def require_countable(self, time: int) -> None:
         """Raise :class:`SimulationError` unless this moment of the event loop can be told in true time."""

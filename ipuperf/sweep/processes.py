@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from .work import failed, rows
 _READY = "ready"
 _TRIES = 2
 """How often a configuration is begun whose worker is killed."""
+_OBJECTS = 500_000
+"""New objects of a worker until Python looks for garbage: programs are large, and nearly all of one goes by itself."""
 _LEAVE = 5
 """Seconds that a worker without work has to end."""
 
@@ -137,6 +140,7 @@ def _how(code: int | None) -> str:
 
 def _work(pipe: Connection, sweep: Sweep) -> None:
     """A worker: pieces in, rows out, until it is killed or its parent is gone."""
+    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     pipe.send(_READY)
     try:
         while True:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ipuperf.levers.trial import changed
-from ipuperf.machine import Machine, MachineError, load_machine
+from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.reaching import executable_of
 from ipuperf.runtime.settings import AUTO, RunSettings
@@ -17,7 +17,7 @@ from ipuperf.validation.cases import unmeasured_case
 from ipuperf.validation.programs import program_of
 
 from .errors import SweepError
-from .spec import HOST_FACTORS, MACHINE, Configuration, Sweep
+from .spec import FIGURE, HOST_FACTORS, MACHINE, SEED, Configuration, Sweep
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class SweepPrograms:
         self.sweep = sweep
         self._key = ""
         self._built: dict[tuple[Any, ...], Built] = {}
+        self._machines: dict[tuple[Any, ...], Machine] = {}
 
     def of(self, configuration: Configuration) -> Built:
         """The program; what building it raises."""
@@ -53,8 +54,7 @@ class SweepPrograms:
         return Built(changed(found.executable, **host), found.samples) if host else found
 
     def _on_its_machine(self, configuration: Configuration) -> Built:
-        name = configuration.get(MACHINE, AUTO)
-        machine = None if name == AUTO else load_machine(self.sweep.machine_of(name))
+        machine = self._machine(configuration)
         alike = ("auto",) if machine is None else _lowered_by(machine)
         known = self._built.get(alike)
         if known is not None and machine is None:
@@ -67,8 +67,21 @@ class SweepPrograms:
         made = self._built[alike] = self._made(configuration, machine)
         return made
 
+    def _machine(self, configuration: Configuration) -> Machine | None:
+        """The machine of a configuration with its figures multiplied; None: whichever suits."""
+        name = configuration.get(MACHINE, AUTO)
+        if name == AUTO:
+            return None
+        path, factors = self.sweep.machine_of(name), self.sweep.scaled(configuration)
+        if not factors:
+            return load_machine(path)
+        key = (path, *sorted(factors.items()))
+        if key not in self._machines:
+            self._machines[key] = load_scaled(path, factors)
+        return self._machines[key]
+
     def _made(self, configuration: Configuration, machine: Machine | None) -> Built:
-        found = self._of_model(configuration) if self.sweep.model else self._of_script(configuration, machine)
+        found = self._of_model(configuration, machine) if self.sweep.model else self._of_script(configuration, machine)
         found.executable.again = True
         return found
 
@@ -77,19 +90,20 @@ class SweepPrograms:
         executable = executable_of(self.sweep.path, self.sweep.command(configuration), settings, self.sweep.session)
         return Built(executable, executable.samples_per_run)
 
-    def _of_model(self, configuration: Configuration) -> Built:
-        values: dict[str, Any] = {"mode": "training", MACHINE: AUTO, **configuration}
-        del values["seed"]
-        config = {name.removeprefix("config."): values.pop(name) for name in [*values] if name.startswith("config.")}
-        if values[MACHINE] == AUTO:
+    def _of_model(self, configuration: Configuration, machine: Machine | None) -> Built:
+        if machine is None:
             raise SweepError(f"a model needs a factor {MACHINE!r} with names of machines")
+        stated = {name: value for name, value in configuration.items() if not name.startswith(FIGURE)}
+        values: dict[str, Any] = {"mode": "training", **stated}
+        del values[SEED]
+        config = {name.removeprefix("config."): values.pop(name) for name in [*values] if name.startswith("config.")}
         values[MACHINE] = self.sweep.machine_of(values[MACHINE])
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         case = unmeasured_case(
             {**listed, "model": self.sweep.model, "config": config}, "sweep", Path(self.sweep.folder, "sweep")
         )
         with redirect_stderr(StringIO()):  # what a front end remarks would go through the progress bar
-            program = program_of(case)
+            program = program_of(case, machine)
         return Built(program.executable, program.samples)
 
 

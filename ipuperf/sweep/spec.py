@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ipuperf.machine import MachineError, load_machine
+from ipuperf.machine import MachineError, load_machine, load_scaled
 from ipuperf.runtime.settings import AUTO
 from ipuperf.validation.cases import PROGRAM_KEYS
 from ipuperf.version import __version__
@@ -49,11 +49,15 @@ HOST_FACTORS = ("prefetch_depth", "callback_threads")
 """Factors of scripts that are options of the executable (:class:`~ipuperf.runtime.executable.Executable`)."""
 SEED = "seed"
 MACHINE = "machine"
+FIGURE = f"{MACHINE}."
+"""Begin of factors that a figure of the machine (:attr:`~ipuperf.machine.Machine.figures`) is multiplied by."""
 
+_SYSTEM = "system."
+"""How many IPUs there are is a matter of the machine, not a figure to multiply."""
 _MOST = 1_000_000
 """Configurations, before constraints."""
 _PLACE = re.compile(r"\{([A-Za-z_][\w.]*)(?:\?([^{}]*))?\}")
-_FACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+_FACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ class Sweep:
     """A sweep.
 
     Attributes:
-        factors: name -> its values: numbers, texts, booleans, or lists of them.
+        factors: name -> its values: numbers, texts, booleans, or lists of them. ``machine.KEY`` has numbers above 0
+            that the machine's figure ``KEY`` is multiplied by.
         script: what runs, with ``arguments``: ``{name}`` in one stands for the value of a factor, ``{name?text}`` for
             the text where the value is true (an argument that becomes empty is left out).
         model: or a model of ``ipuperf.models``; factors are then the keys of a case that say which program it is.
@@ -91,6 +96,8 @@ class Sweep:
             raise SweepError("a sweep has either a script or a model")
         factors = {name: _values(name, values) for name, values in self.factors.items()}
         object.__setattr__(self, "factors", factors)
+        for machine in factors.get(MACHINE, ()):
+            self._check_machine(machine)
         for name in factors:
             self._check_factor(name)
         for argument in self.arguments:
@@ -99,8 +106,6 @@ class Sweep:
                     raise SweepError(f"argument {argument!r}: unknown factor {name!r}, allowed: {self._names()}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise SweepError(f"seeds: {list(self.seeds)}, allowed: whole numbers, at least one, each once")
-        for machine in factors.get(MACHINE, ()):
-            self._check_machine(machine)
         if self.script:
             self._check_script()
 
@@ -112,15 +117,19 @@ class Sweep:
             raise SweepError(f"factor {name!r}: no name, allowed: letters, digits, _")
         if name in (SEED, *RESULTS):
             raise SweepError(f"factor {name!r}: a column of the table has this name; take another one")
+        if name.startswith(FIGURE):
+            self._check_figure(name)
+            return
         if self.model:
             known = {*PROGRAM_KEYS} - {"model", "config"}
             if name not in known and not name.startswith("config."):
                 allowed = ", ".join(sorted(known))
-                raise SweepError(f"unknown factor {name!r} of model {self.model!r}, allowed: {allowed}, config.NAME")
+                more = f"config.NAME, {FIGURE}FIGURE"
+                raise SweepError(f"unknown factor {name!r} of model {self.model!r}, allowed: {allowed}, {more}")
             return
         placed = {place for argument in self.arguments for place, _ in _PLACE.findall(argument)}
         if name not in (MACHINE, *HOST_FACTORS, *placed):
-            allowed = ", ".join((MACHINE, *HOST_FACTORS))
+            allowed = ", ".join((MACHINE, *HOST_FACTORS, f"{FIGURE}FIGURE"))
             raise SweepError(
                 f"unknown factor {name!r}: no argument of the script has {{{name}}} in it, and it is not {allowed}"
             )
@@ -133,6 +142,35 @@ class Sweep:
                 load_machine(self.machine_of(machine))
             except MachineError as error:
                 raise SweepError(f"factor machine: {error}") from error
+
+    def _check_figure(self, name: str) -> None:
+        """Each machine has the figure, and multiplying it changes it."""
+        key, machines = name.removeprefix(FIGURE), self.factors.get(MACHINE, (AUTO,))
+        if AUTO in machines:
+            raise SweepError(f"factor {name!r} needs a factor {MACHINE!r} with names of machines other than {AUTO!r}")
+        for machine in machines:
+            figures = load_machine(self.machine_of(machine)).figures
+            if key not in figures or key.startswith(_SYSTEM):
+                allowed = ", ".join(f"{FIGURE}{each}" for each in figures if not each.startswith(_SYSTEM))
+                raise SweepError(f"unknown factor {name!r}, machine {machine!r} has no such figure; allowed: {allowed}")
+            for factor in self.factors[name]:
+                if type(factor) not in (int, float) or not factor > 0:
+                    raise SweepError(f"factor {name!r}: {factor!r}, allowed: numbers above 0 to multiply the figure by")
+                now = self._multiplied(machine, key, factor)
+                if factor != 1 and now == figures[key].value:
+                    said = f"{factor} times {now} {figures[key].unit} of {machine!r} is rounded to {now}"
+                    raise SweepError(f"factor {name!r}: {said}")
+
+    def _multiplied(self, machine: str, key: str, factor: float) -> float:
+        try:
+            return load_scaled(self.machine_of(machine), {key: factor}).figures[key].value
+        except MachineError as error:
+            raise SweepError(f"factor '{FIGURE}{key}': {factor} times as much is no machine: {error}") from None
+
+    def scaled(self, configuration: Configuration) -> dict[str, float]:
+        """What figures of the machine are multiplied by in a configuration, by key; those that stay are left out."""
+        said = ((name.removeprefix(FIGURE), value) for name, value in configuration.items() if name.startswith(FIGURE))
+        return {key: value for key, value in said if value != 1}
 
     def _check_script(self) -> None:
         try:
@@ -199,8 +237,9 @@ class Sweep:
     def program_key(self, configuration: Configuration) -> str:
         """Equal for configurations that run the same program, perhaps on other machines or with another host."""
         host = (MACHINE, *HOST_FACTORS) if self.script else (MACHINE,)
+        elsewhere = {name for name in configuration if name in host or name.startswith(FIGURE)}
         placed = {place for argument in self.arguments for place, _ in _PLACE.findall(argument)}
-        said = [(name, value) for name, value in configuration.items() if name not in host or name in placed]
+        said = [(name, value) for name, value in configuration.items() if name not in elsewhere or name in placed]
         return json.dumps(sorted(said), default=list)
 
 

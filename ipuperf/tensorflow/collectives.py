@@ -1,8 +1,8 @@
-"""Reductions over the replicas of a program, as markers in TensorFlow's graph."""
+"""Reductions and exchanges over the replicas of a program, as markers in TensorFlow's graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
@@ -11,7 +11,8 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf import ops as _k
 from ipuperf.functions import make
-from ipuperf.ir import CONTEXT
+from ipuperf.functions.arranging import reshaped
+from ipuperf.ir import CONTEXT, Op
 
 from .graph import Importer, Resource, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
@@ -21,31 +22,148 @@ if TYPE_CHECKING:
 
 
 class AllReduce:
-    """The sum or the mean of a tensor over the replicas."""
+    """The sum or the mean of a tensor over the replicas of a group.
 
-    def __init__(self, kind: str) -> None:
+    Args:
+        kind: ``add`` or ``mean``.
+        size: replicas of a group; None: all.
+    """
+
+    def __init__(self, kind: str, size: int | None = None) -> None:
         self.kind = kind
+        self.size = size
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The collective; the operand itself in a frame whose gradients have been reduced."""
         frame = cast("Frame", importer.place)
         if frame.reduced:
             return [inputs[0]]
-        tensor, group = tensor_of(inputs[0], frame), frame.program.ir.grouping()
-        return [make(_k.ReplicatedAllReduce, tensor, name="reduced", op=self.kind, group=group)]
+        tensor = tensor_of(inputs[0], frame)
+        return [frame.program.collective(_k.ReplicatedAllReduce, tensor, "reduced", self.size, op=self.kind)]
 
 
-def all_reduce(x: Any, kind: str, name: str | None = None) -> tf.Tensor:
-    """A tensor reduced over the replicas: ``kind`` is ``add`` or ``mean``. Outside of a program it is the tensor."""
+def all_reduce(x: Any, kind: str, name: str | None = None, size: int | None = None) -> tf.Tensor:
+    """A tensor reduced over groups of replicas: ``kind`` is ``add`` or ``mean``. Outside of a program it is the
+    tensor."""
     tensor = tf.convert_to_tensor(x)
-    if not isinstance(ops.get_default_graph(), FuncGraph) or tf.executing_eagerly():
+    check_size(size)
+    if not in_program():
         return tf.identity(tensor, name=name)
 
     def gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
-        return all_reduce(grad, kind)
+        return all_reduce(grad, kind, None, size)
 
-    meaning, spec = AllReduce(kind), tf.TensorSpec(tensor.shape, tensor.dtype)
+    meaning, spec = AllReduce(kind, size), tf.TensorSpec(tensor.shape, tensor.dtype)
     return marker(name or f"cross_replica_{kind}", meaning, [tensor], [spec], effect=False, gradient=gradient)[0]
+
+
+def in_program() -> bool:
+    """Whether a function for the IPU is being traced."""
+    return isinstance(ops.get_default_graph(), FuncGraph) and not tf.executing_eagerly()
+
+
+def check_size(size: int | None) -> None:
+    """Raise ValueError unless a group can have so many replicas."""
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise ValueError(f"a group has {size!r} replicas; allowed: whole numbers of at least 1, or None for all")
+
+
+class _Exchange:
+    """A collective over groups of ``size`` replicas, then a reshape."""
+
+    def __init__(self, op_class: type[Op], size: int, shape: Sequence[int], attributes: dict[str, Any]) -> None:
+        self._op_class = op_class
+        self._size = size
+        self._shape = tuple(shape)
+        self._attributes = attributes
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The collective."""
+        frame = cast("Frame", importer.place)
+        tensor = tensor_of(inputs[0], frame)
+        name = self._op_class.type.lower()
+        found = frame.program.collective(self._op_class, tensor, name, self._size, **self._attributes)
+        return [reshaped(found, self._shape)]
+
+
+def _exchange(
+    name: str,
+    op_class: type[Op],
+    x: tf.Tensor,
+    size: int,
+    shape: Sequence[int],
+    gradient: Callable[[tf.Tensor], tf.Tensor],
+    **attributes: Any,
+) -> tf.Tensor:
+    """``x`` through a collective, as a tensor of ``shape``.
+
+    Raises:
+        RuntimeError: outside of a program. ValueError: the shape of ``x`` is not fixed.
+    """
+    check_size(size)
+    if not in_program():
+        raise RuntimeError(f"{name} exists only in programs of the IPU, whose replicas exchange tensors")
+    meaning, spec = _Exchange(op_class, size, shape, attributes), tf.TensorSpec(shape, x.dtype)
+    backward = lambda op, grad: gradient(grad)  # noqa: E731
+    return marker(name, meaning, [x], [spec], effect=False, gradient=backward)[0]
+
+
+def _fixed(x: Any, name: str) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(x)
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(f"{name}: a tensor of shape {tensor.shape}; exchanges between replicas need a fixed shape")
+    return tensor
+
+
+def all_gather(x: Any, size: int, name: str) -> tf.Tensor:
+    """The tensors of a group's replicas along a new first axis."""
+    tensor = _fixed(x, name)
+    count = tensor.shape.num_elements()
+
+    def gradient(grad: tf.Tensor) -> tf.Tensor:
+        mine = reduce_scatter(tf.reshape(grad, [-1]), size, "add", f"{name}_grad")
+        return tf.reshape(mine[:count], tensor.shape)
+
+    return _exchange(name, _k.ReplicatedAllGather, tensor, size, [size, *tensor.shape], gradient, mode="flat")
+
+
+def reduce_scatter(x: Any, size: int, kind: str, name: str) -> tf.Tensor:
+    """The replica's part of a vector that is reduced over its group, zeros behind its end."""
+    tensor = _fixed(x, name)
+    count = tensor.shape.num_elements()
+
+    def gradient(grad: tf.Tensor) -> tf.Tensor:
+        if kind not in ("add", "mean"):
+            raise NotImplementedError(f"{name}: a reduce-scatter with op {kind!r} has no gradient; sums and means have")
+        whole = tf.reshape(all_gather(grad, size, f"{name}_grad"), [-1])[:count]
+        return whole / size if kind == "mean" else whole
+
+    shape = [-(-count // size)]
+    return _exchange(name, _k.ReplicatedReduceScatter, tensor, size, shape, gradient, op=kind)
+
+
+def all_to_all(x: Any, split: int, concat: int, size: int, name: str) -> tf.Tensor:
+    """Of each replica of a group, in order, its part of ``x`` along axis ``split`` that has this replica's number,
+    joined along axis ``concat``.
+
+    Raises:
+        ValueError: there is no such axis, or the replicas do not divide it.
+    """
+    tensor = _fixed(x, name)
+    shape = tensor.shape.as_list()
+    if not (0 <= split < len(shape) and 0 <= concat < len(shape)) or shape[split] % size:
+        raise ValueError(
+            f"{name}: a tensor of shape {tensor.shape} cannot be split along axis {split} into {size} equal parts that "
+            f"are joined along axis {concat}"
+        )
+    shape[split] //= size
+    shape[concat] *= size
+
+    def gradient(grad: tf.Tensor) -> tf.Tensor:
+        return all_to_all(grad, concat, split, size, f"{name}_grad")
+
+    axes = {"split": split, "concat": concat}
+    return _exchange(name, _k.ReplicatedAllToAll, tensor, size, shape, gradient, **axes)
 
 
 class _MeanAtEnd:

@@ -21,7 +21,6 @@ _SLICES = Effect(NO_EFFECT, "lookups of TensorFlow programs are planned with Pop
 _LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
 _CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
-_ALL_REPLICAS = Effect(UNSUPPORTED, "collectives of TensorFlow programs are over all replicas", (None,))
 _DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
 _STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
@@ -48,8 +47,6 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.ipu_strategy.IPUStrategyV1(cpu_device)": _HOST_DEVICE,
     "ipu.ipu_strategy.IPUStrategyV1.run(options)": Effect(NO_EFFECT, "there are no options of a run", (None,)),
-    "ipu.cross_replica_ops.cross_replica_sum(replica_group_size)": _ALL_REPLICAS,
-    "ipu.cross_replica_ops.cross_replica_mean(replica_group_size)": _ALL_REPLICAS,
     "ipu.cross_replica_ops.assume_equal_across_replicas(inplace)": Effect(
         NO_DIFFERENCE, "it says whether the compiler copies"
     ),
@@ -63,7 +60,6 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.functional_ops.outlined_function(keep_input_layouts)": _COMPILER._replace(neutral=(None,)),
     "ipu.nn_ops.softmax(stable)": Effect(NO_DIFFERENCE, "the largest element is always subtracted"),
-    "ipu.nn_ops.multi_conv(options)": Effect(NO_EFFECT, "convolutions are executed one after the other", (None,)),
     "ipu.normalization_ops.group_norm(reduction_axes)": _DEPRECATED,
     "ipu.normalization_ops.group_norm(training)": _STATISTICS,
     "ipu.normalization_ops.layer_norm(reduction_axes)": _DEPRECATED,

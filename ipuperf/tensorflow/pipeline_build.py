@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ipuperf.functions import arithmetic
 from ipuperf.ir import Constant, Stream, Variable
-from ipuperf.pipelines import Data, Offload, Pipeline, StageOutput, Training, build_pipeline
+from ipuperf.pipelines import Data, Offload, Pipeline, PipelineError, StageOutput, Training, build_pipeline
 from ipuperf.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
 
 from . import devices
@@ -36,10 +36,15 @@ SCHEDULES: dict[str, Callable[..., Timetable]] = {
 
 
 class PipelineMeaning:
-    """A pipeline where the op stands; its inputs are those of the pipeline, then what its graphs use from outside."""
+    """A pipeline where the op stands; its inputs are those of the pipeline, then what its graphs use from outside.
+
+    Attributes:
+        line: the user's, that its errors name.
+    """
 
     def __init__(self, traced: TracedPipeline) -> None:
         self.traced = traced
+        self.line = ""
 
     def changed(self) -> list[int]:
         """Inputs that are variables which the pipeline may change."""
@@ -78,8 +83,18 @@ class PipelineMeaning:
         program.minimum_shards = max(program.minimum_shards, 1 + max(used))
         program.pipeline_default_mapping = asked.default_mapping
         writer = _Writer(program, self.traced, inputs)
-        program.deferred.append(writer.build)
+        program.deferred.append(lambda: self._built(writer))
         return []
+
+    def _built(self, writer: _Writer) -> None:
+        """Build it; what is wrong is on the line of the pipeline."""
+        try:
+            writer.build()
+        except (NotImplementedError, ValueError, PipelineError) as error:
+            known = type(error) in (NotImplementedError, ValueError, PipelineError)
+            if not known or not self.line or str(error).startswith(self.line):
+                raise
+            raise type(error)(f"{self.line}: {error}") from error
 
 
 class _Writer:
@@ -224,11 +239,13 @@ class _Writer:
             for v in found.variables
         }
         sharded = asked.shard_state and program.ir.replication_factor > 1
+        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded)
         return Training(
             self.loss[0],
             self.loss[1],
             self.trainable,
-            PipelineRule(program, found.update, resources, found.name, self.numbers, sharded),
+            rule,
+            joint=rule if rule.joins else None,
             reduction=asked.reduction,
             replica_reduction=found.reduction or "mean",
             accumulator_dtype=types.__getitem__,

@@ -11,14 +11,17 @@ import tensorflow as tf
 
 from ipuperf import ir as _ir
 from ipuperf.ops import CopyVarUpdate
+from ipuperf.pipelines.clipping import Reduced, meeting_place, moved
 
-from .graph import Resource, Value, resource_of
+from .graph import Resource, Value, resource_of, tensor_of
 from .program import spec_of
 from .tracer import TracedFunction
 from .tracing import Frame, narrowed, use_frame
 from .update_slices import Slicer, UpdateSlice, elementwise
 
 if TYPE_CHECKING:
+    from ipuperf.pipelines.scope import Scope
+
     from .program import TracedProgram
 
 
@@ -41,7 +44,16 @@ class UpdateFrame(Frame):
         return None
 
     def read(self, resource: Resource) -> _ir.Tensor:
-        """The tensor of a variable."""
+        """The tensor of a variable.
+
+        Raises:
+            NotImplementedError: a number for all variables is computed from it.
+        """
+        if resource not in self.tensors:
+            raise NotImplementedError(
+                f"pipeline: a number that depends on all gradients is computed from variable "
+                f"{self.program.name_of(resource)!r}; it can be computed from gradients and constants"
+            )
         return self.tensors[resource]
 
     def assign(self, resource: Resource, value: _ir.Tensor) -> None:
@@ -85,6 +97,12 @@ class PipelineRule:
         if sharded:
             self._check_elementwise()
         self.keys: dict[str, Resource] = {}
+        self._joint: dict[int, dict[int, _ir.Tensor]] = {}
+
+    @property
+    def joins(self) -> bool:
+        """Whether updates use numbers that depend on several gradients."""
+        return bool(self._slicer.joint.results)
 
     def _check_elementwise(self) -> None:
         """NotImplementedError for an update that a shard of a variable cannot make for itself."""
@@ -161,12 +179,47 @@ class PipelineRule:
         captured: list[Value] = [
             given.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
         ]
+        known = self._joint.get(weight.ipu or 0)
         with use_frame(frame):
-            self._traced.build(frame, [gradient] * len(self._traced.arguments), captured, [], part.operations)
+            self._traced.build(frame, [gradient] * len(self._traced.arguments), captured, [], part.operations, known)
         if part.variable not in frame.written:
             raise ValueError(
                 f"optimizer {self._name!r}: apply_gradients did not update {self._program.name_of(part.variable)!r}"
             )
+
+    def join(self, scope: Scope, gradients: Mapping[_ir.Variable, Reduced]) -> None:
+        """Compute the numbers that depend on several gradients, on the IPU of the most of them, for every IPU.
+
+        Raises:
+            NotImplementedError: gradients are divided among the replicas, or the numbers depend on variables.
+        """
+        joint, arguments = self._slicer.joint, self._traced.arguments
+        by_place = {self._program.resource(variable): reduced for variable, reduced in gradients.items()}
+        found = [by_place[part.variable] for part in self._slicer.slices]
+        if any(reduced.sharded for reduced in found):
+            raise NotImplementedError(
+                f"pipeline: optimizer {self._name!r} computes numbers from all gradients, which are divided among the "
+                "replicas by replicated_optimizer_state_sharding; choose one of both"
+            )
+        known: dict[int, Value] = {}
+        for number, tensors in joint.parts.items():
+            given = [found[number].tensor if i == number else None for i in range(len(arguments))]
+            self._joined(scope, found[number].ipu, given, tensors, known)
+        home = meeting_place(found)
+        self._joined(scope, home, [None] * len(arguments), list(joint.results.values()), known)
+        for ipu in {reduced.ipu for reduced in found}:
+            self._joint[ipu] = {key: moved(scope, known[key], home, ipu) for key in joint.results}
+
+    def _joined(
+        self, scope: Scope, ipu: int, given: Sequence[Value], tensors: Sequence[tf.Tensor], known: dict[int, Value]
+    ) -> None:
+        """Compute tensors of the update on an IPU and add them to what is known."""
+        with scope.on(ipu):
+            frame = UpdateFrame(self._program, scope.graph, {})
+            captured = [self._value(outside) for outside, _ in self._traced.graph.captures]
+            with use_frame(frame):
+                values = self._traced.build(frame, given, captured, tensors, [], known)
+                known.update((id(t), tensor_of(value, frame)) for t, value in zip(tensors, values, strict=True))
 
     def _value(self, outside: tf.Tensor) -> Value:
         """What the update captures and is not a number of the pipeline: handles, data."""

@@ -9,6 +9,7 @@ program returns, and variables that it changes, are those of replica 0.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
@@ -101,6 +103,7 @@ class TracedProgram:
         self._seeds: list[_ir.Variable] = []
         self._replica_number: _ir.Variable | None = None
         self._random_keys = itertools.count()
+        self._groups: dict[_ir.Op, int] = {}
         self._running = threading.RLock()
 
     # -- what it uses ------------------------------------------------------------------------------------------------
@@ -186,6 +189,18 @@ class TracedProgram:
         if self._replica_number is None:
             self._replica_number = self.data("replica", np.zeros((), np.int32))
         return self._replica_number
+
+    def collective(
+        self, op_class: type[_ir.Op], tensor: _ir.Tensor, name: str, size: int | None, **attributes: Any
+    ) -> _ir.Tensor:
+        """A collective over groups of ``size`` successive replicas (None: all) in the active graph. Until it is known how
+        many replicas there are, the groups are those of as few as fit them."""
+        if size is not None:
+            self._regroup(math.lcm(self.ir.replication_factor, size))
+        found = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)
+        if size is not None and found.producer is not None:
+            self._groups[found.producer] = size
+        return found
 
     def random_key(self) -> int:
         """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of the import."""
@@ -303,14 +318,13 @@ class TracedProgram:
         return devices.selection_order(state().config, shards, self.pipeline_default_mapping)
 
     def _replicate(self, replicas: int) -> None:
-        self.ir.replication_factor = replicas
-        group = self.ir.grouping()
-        for variable in self.ir.variables():
-            variable.grouping = group
-        for graph in self.ir.all_graphs():
-            for op in graph.ops:
-                if isinstance(op.attributes.get("group"), _ir.ReplicaGrouping):
-                    op.attributes["group"] = group
+        for op, size in self._groups.items():
+            if replicas % size:
+                raise ValueError(
+                    f"{op.where()}: its groups are of {size} replicas, which do not divide the program's {replicas}; "
+                    "give it the number of replicas, or another number of IPUs to the configuration"
+                )
+        self._regroup(replicas)
         for number, seed in enumerate(self._seeds):
             seed.grouping = self.ir.grouping(1, 1)
             words = np.random.SeedSequence([self.seed_number, number]).generate_state(2 * replicas)
@@ -318,6 +332,18 @@ class TracedProgram:
         if self._replica_number is not None and replicas > 1:
             self._replica_number.grouping = self.ir.grouping(1, 1)
             self._replica_number.data = np.arange(replicas, dtype=np.int32)
+
+    def _regroup(self, replicas: int) -> None:
+        """Let the program have so many replicas: variables are the same on all, collectives over their groups."""
+        if replicas == self.ir.replication_factor:
+            return
+        self.ir.replication_factor = replicas
+        for variable in self.ir.variables():
+            variable.grouping = self.ir.grouping()
+        for graph in self.ir.all_graphs():
+            for op in graph.ops:
+                if isinstance(op.attributes.get("group"), _ir.ReplicaGrouping):
+                    op.attributes["group"] = self.ir.grouping(1, self._groups.get(op))
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

@@ -67,15 +67,16 @@ class TracedFunction:
         captured: Sequence[Value],
         outputs: Sequence[tf.Tensor] | None = None,
         only: Sequence[tf.Operation] | None = None,
+        known: Mapping[int, Value] | None = None,
     ) -> list[Value]:
         """Import it: ``values`` for the arguments, ``captured`` for the captures; the values of its tensors.
 
-        ``only``: these ops with effects instead of all.
+        ``only``: these ops with effects instead of all; ``known``: values of tensors within, by their identity.
         """
         self.graph.inputs = [*self.arguments, *self.captures]
         wanted = self.tensors if outputs is None else list(outputs)
         effects = self.targets if only is None else list(only)
-        return import_graph(self.graph, [*values, *captured], place, wanted, effects, alone=only is not None)
+        return import_graph(self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known)
 
 
 def trace(

@@ -23,6 +23,7 @@ from .attributes import phase_of, shard_of
 from .collectives import reduces
 from .graph import Place, Resource, Value
 from .graph.values import DTYPES
+from .multi_convs import join_multi_convs
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -162,6 +163,10 @@ class Frame(Place):
             if phase is not None:
                 stack.enter_context(CONTEXT.phase(phase))
             yield
+
+    def imported(self, graph: tf.Graph, first: int) -> None:
+        """Make one op of the convolutions of a ``multi_conv``."""
+        join_multi_convs(self, graph, first)
 
     def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
         """The shard of an op: that of the variable that it changes, or the one that it was made on."""

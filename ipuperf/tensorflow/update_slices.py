@@ -1,7 +1,8 @@
 """A weight update traced as a whole, cut into the parts that update one variable each.
 
 In a pipeline each IPU updates its own variables. What ``apply_gradients`` of an optimiser does to one variable is what
-depends on that variable's gradient, and what changes the variable. State that several parts read and that no gradient
+depends on that variable's gradient, and what changes the variable. Numbers that depend on several gradients (the norm
+of all of them) are computed before all updates (:class:`Joint`). State that several parts read and that no gradient
 changes (a step counter, powers of beta) is kept once per part; state that no part reads goes with the first one.
 """
 
@@ -38,6 +39,53 @@ class UpdateSlice:
     numbers: dict[int, tf.Tensor] = field(default_factory=dict)
 
 
+@dataclass
+class Joint:
+    """Numbers of an update that depend on several gradients.
+
+    Attributes:
+        parts: by gradient, the tensors that follow from it alone and that the numbers are computed from.
+        results: the numbers that updates use, by their identity.
+    """
+
+    parts: dict[int, list[tf.Tensor]] = field(default_factory=dict)
+    results: dict[int, tf.Tensor] = field(default_factory=dict)
+
+
+def find_joint(update: TracedFunction, count: int) -> Joint:
+    """The numbers of an update with ``count`` gradients that depend on several of them, but on no variable: tensors of
+    at most as many elements as there are gradients."""
+    depends: dict[int, frozenset[int]] = {id(t): frozenset([i]) for i, t in enumerate(update.arguments)}
+    joint: set[int] = set()
+    variable: set[int] = set()
+    found = Joint()
+    for op in update.graph.get_operations():
+        if op.type == "IdentityN":
+            depends.update({id(t): depends.get(id(u), frozenset()) for t, u in zip(op.outputs, op.inputs)})
+            continue
+        given = [depends.get(id(t), frozenset[int]()) for t in op.inputs]
+        of = frozenset[int]().union(*given)
+        mixes = len(of) > 1 or any(id(t) in joint for t in op.inputs)
+        varies = any(t.dtype == tf.resource or id(t) in variable for t in op.inputs)
+        small = op.outputs and all(_elements(t) <= count for t in op.outputs)
+        if varies:
+            variable.update(id(t) for t in op.outputs)
+        if mixes and small and not varies and all(len(one) <= 1 for one in given):
+            joint.update(id(t) for t in op.outputs)
+            for t, one in zip(op.inputs, given):
+                for number in one:
+                    found.parts.setdefault(number, []).append(t)
+            continue
+        found.results.update((id(t), t) for t in op.inputs if id(t) in joint)
+        depends.update((id(t), of) for t in op.outputs if of)
+    return found
+
+
+def _elements(tensor: tf.Tensor) -> float:
+    count = tensor.shape.num_elements()
+    return float("inf") if count is None or tensor.dtype == tf.resource else count
+
+
 class Slicer:
     """Cuts an update.
 
@@ -53,6 +101,7 @@ class Slicer:
         self.slices = [UpdateSlice(v) for v in variables]
         self._outside = {id(inside): outside for outside, inside in update.graph.captures}
         self._gradients = {id(t): number for number, t in enumerate(update.arguments)}
+        self.joint = find_joint(update, len(self.slices))
         self._cut()
 
     def _cut(self) -> None:
@@ -73,8 +122,8 @@ class Slicer:
             if len(of) > 1:
                 raise NotImplementedError(
                     f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
-                    f"several (op {op.name!r}, as clipping by a global norm does): stages update their variables on "
-                    "their own IPUs; clip each gradient by its own norm, or train without a pipeline"
+                    f"several (op {op.name!r}): stages update their variables on their own IPUs, and only numbers such "
+                    "as the norm of all gradients come from several of them"
                 )
             if of:
                 places[op] = of.pop()
@@ -112,6 +161,8 @@ class Slicer:
             if id(tensor) in seen:
                 continue
             seen.add(id(tensor))
+            if id(tensor) in self.joint.results:
+                continue
             if id(tensor) in self._outside or id(tensor) in self._gradients:
                 found[id(tensor)] = tensor
             passed = tensor.op.type == "IdentityN"

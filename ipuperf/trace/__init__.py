@@ -25,8 +25,10 @@ from ipuperf.trace.fold import (
     slice_batches,
     slice_count,
     slices,
+    span,
     working_cycles,
 )
+from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, Repeat
 from ipuperf.trace.loops import spent
 from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
@@ -57,6 +59,11 @@ __all__ = [
     "TRANSFER_KINDS",
     "WAITING_KINDS",
     "Column",
+    "FoldedHostEvents",
+    "FoldedInstances",
+    "FoldedTransfers",
+    "FoldedVariables",
+    "Repeat",
     "Slices",
     "Table",
     "Trace",
@@ -74,6 +81,7 @@ __all__ = [
     "slice_batches",
     "slice_count",
     "slices",
+    "span",
     "spent",
     "working_cycles",
 ]

@@ -47,6 +47,8 @@ def signs(trace: Trace) -> list[str]:
     """What is negative and must not be."""
     found = []
     for table, names in _NOT_NEGATIVE.items():
+        if trace.folded(table) is not None:
+            continue  # asked when it was made
         columns = trace.columns(table)
         for name in names:
             if (columns[name] < 0).any():

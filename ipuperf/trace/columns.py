@@ -21,6 +21,13 @@ class Words:
     words: Sequence[str]
     codes: np.ndarray
 
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> Words:
+        """These strings, words in order of first appearance."""
+        index: dict[str, int] = {}
+        codes = np.fromiter((index.setdefault(value, len(index)) for value in strings), dtype=np.int32)
+        return cls(tuple(index), codes)
+
     def __len__(self) -> int:
         return len(self.codes)
 
@@ -40,13 +47,6 @@ Stored = np.ndarray | Words
 def empty_column(column: Column) -> np.ndarray:
     """A column of no rows with the right dtype."""
     return np.empty(0, dtype=object if column.dtype == "str" else _NUMPY[column.dtype])
-
-
-def encode(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Strings as codes: ``words[codes[i]] == values[i]``, words in order of first appearance, codes int32."""
-    index: dict[str, int] = {}
-    codes = np.fromiter((index.setdefault(value, len(index)) for value in values), dtype=np.int32, count=len(values))
-    return codes, list(index)
 
 
 def code_of(values: np.ndarray, words: Sequence[str]) -> np.ndarray:

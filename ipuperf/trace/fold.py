@@ -15,6 +15,7 @@ import numpy as np
 
 from ipuperf.trace.columns import code_of
 from ipuperf.trace.errors import TraceError
+from ipuperf.trace.folded import FoldedInstances
 from ipuperf.trace.loops import common_depth, count_executions, executions, product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, WAITING_KINDS
 
@@ -229,12 +230,16 @@ def slice_batches(
 
 def slice_count(trace: Trace, window: Window | None = None) -> int:
     """Number of slices that :func:`slices` would give."""
-    template, instances = trace.template, trace.columns("instances")
-    rows = instances_in(trace, window)
+    template = trace.template
+    if window is None:
+        return sum((template.slices * segment_runs(trace)).tolist())
+    if trace.folded("instances") is not None:
+        trace = trace.within(window)
+    instances, rows = trace.columns("instances"), instances_in(trace, window)
     place = template.place(instances["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
-    if window is None or not len(rows):
-        return sum(template.slices[place].tolist())
+    if not len(rows):
+        return 0
     start = instances["start"][rows]
     whole = (start + template.low[place] >= window[0]) & (start + template.extent[place] < window[1])
     instance, step = pairs(trace, rows[~whole])
@@ -246,13 +251,16 @@ def slice_count(trace: Trace, window: Window | None = None) -> int:
 
 def fitting_window(trace: Trace, limit: int) -> Window | None:
     """The longest window from the start of the trace that holds at most ``limit`` slices; None if all of it does."""
-    if slice_count(trace) <= limit:
+    total = slice_count(trace)
+    if total <= limit:
         return None
-    template, instances = trace.template, trace.columns("instances")
-    place = template.place(instances["segment"])
-    start, place = instances["start"][place >= 0], place[place >= 0]
-    first, last = int((start + template.low[place]).min()), int((start + template.extent[place]).max()) + 1
-    fits, over = first, last
+    place, start, end = _placed(trace)
+    first, last = int((start + trace.template.low[place]).min()), int(end.max()) + 1
+    fits, over = first, min(last, first + max(1, (last - first) * limit // total))
+    while over < last and slice_count(trace, (first, over)) <= limit:
+        fits, over = over, min(last, first + 2 * (over - first))
+    if trace.folded("instances") is not None:
+        trace = trace.within((first, over))
     while over - fits > 1:
         middle = (fits + over) // 2
         if slice_count(trace, (first, middle)) <= limit:
@@ -262,10 +270,30 @@ def fitting_window(trace: Trace, limit: int) -> Window | None:
     return (first, max(fits, first + 1))
 
 
+def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Segment (as an index into the template), start and last end of the steps of each instance that has some; of a
+    folded table one for all that come again."""
+    template, folded = trace.template, trace.folded("instances")
+    table = trace.columns("instances") if folded is None else folded.arrays
+    place = template.place(table["segment"])
+    start = table["start"].astype(np.int64)
+    if isinstance(folded, FoldedInstances):
+        last = folded.ends - folded.arrays["dur"]
+    else:
+        last = start
+    known = place >= 0
+    return place[known], start[known], last[known] + template.extent[place[known]]
+
+
 def segment_runs(trace: Trace) -> np.ndarray:
     """How often each segment of the template is executed, over all IPUs and replicas (int64)."""
-    place = trace.template.place(trace.columns("instances")["segment"])
-    return np.bincount(place[place >= 0], minlength=len(trace.template.segments)).astype(np.int64)
+    folded = trace.folded("instances")
+    table = trace.columns("instances") if folded is None else folded.arrays
+    place = trace.template.place(table["segment"])
+    times = folded.times * folded.members if isinstance(folded, FoldedInstances) else np.ones(len(place), np.int64)
+    runs = np.zeros(len(trace.template.segments), dtype=np.int64)
+    np.add.at(runs, place[place >= 0], times[place >= 0])
+    return runs
 
 
 def step_runs(trace: Trace) -> np.ndarray:
@@ -349,8 +377,13 @@ def span(trace: Trace) -> Window:
     starts: list[int] = []
     ends: list[int] = []
     for name in ("runs", "instances"):
-        table = trace.columns(name)
-        if len(table["start"]):
-            starts.append(int(table["start"].min()))
-            ends.append(int((table["start"] + table["dur"]).max()))
+        folded = trace.folded(name)
+        if isinstance(folded, FoldedInstances):
+            start, end = folded.arrays["start"], folded.ends
+        else:
+            table = trace.columns(name)
+            start, end = table["start"], table["start"] + table["dur"]
+        if len(start):
+            starts.append(int(start.min()))
+            ends.append(int(end.max()))
     return (min(starts), max(ends)) if starts else (0, 0)

@@ -143,21 +143,34 @@ def _touches(start: np.ndarray, dur: np.ndarray, window: tuple[int, int]) -> np.
     return (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
 
 
-def executions(
+def unrolled(
     loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
-) -> Executions:
-    """Every execution of the steps (``loop``: rows of ``loops``) that touches the window; all of them if it is None."""
-    row, trip = np.arange(len(start)), np.full(len(start), -1, dtype=np.int64)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every execution that touches the window (all of them if it is None): which of the given rows it is, its start,
+    and its trip of each loop around it (executions x depth)."""
+    row, trips = np.arange(len(start)), np.zeros((len(start), loops.depth), dtype=np.int64)
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     for level in range(loops.depth):
         count = loops.count[rows.loop, level]
         picked, k = _ranges(*(_touched(loops, level, rows, window) if window else (np.zeros_like(count), count)))
-        trip = np.where(loops.chain[rows.loop[picked], level] >= 0, k, trip[picked])
         rows, row = rows.spread(picked, k * loops.period[rows.loop[picked], level], np.ones_like(k)), row[picked]
+        trips = trips[picked]
+        trips[:, level] = k
     if window is None:
-        return Executions(row, rows.start, trip)
+        return row, rows.start, trips
     kept = _touches(rows.start, rows.dur, window)
-    return Executions(row[kept], rows.start[kept], trip[kept])
+    return row[kept], rows.start[kept], trips[kept]
+
+
+def executions(
+    loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
+) -> Executions:
+    """Every execution of the steps (``loop``: rows of ``loops``) that touches the window; all of them if it is None."""
+    row, begin, trips = unrolled(loops, start, dur, loop, window)
+    trip = np.full(len(row), -1, dtype=np.int64)
+    for level in range(loops.depth):
+        trip = np.where(loops.chain[loop[row], level] >= 0, trips[:, level], trip)
+    return Executions(row, begin, trip)
 
 
 def count_executions(
@@ -220,4 +233,5 @@ __all__ = [
     "executions",
     "product",
     "spent",
+    "unrolled",
 ]

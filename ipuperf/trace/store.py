@@ -1,6 +1,7 @@
 """One trace, one file: a ``.ipt`` zip with ``meta.json`` and one ``.npz`` for each table.
 
-Strings are stored once each with a code per row. The same trace always gives the same bytes. Nothing is pickled.
+Strings are stored once each with a code per row, folded tables (:mod:`.folded`) as they are. The same trace always
+gives the same bytes. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -15,34 +16,63 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.trace.columns import encode
+from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
+from ipuperf.trace.folded import FOLDED, FoldedTable
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:
     from ipuperf.trace.trace import Trace
 
 _FORMAT = "ipuperf-trace"
+_FOLDED = ".folded.npz"
 MOST_BYTES = 2**31
 """What the contents of a file may take unpacked, unless the reader allows more."""
 
 _MOST_META_BYTES = 2**24
+_LEVEL = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def _pack(columns: Mapping[str, np.ndarray]) -> bytes:
+def _pack(columns: Mapping[str, Stored]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     for name, values in columns.items():
-        if values.dtype == object:
-            codes, words = encode(values)
-            arrays[f"{name}.codes"] = codes
-            arrays[f"{name}.words"] = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
+        if isinstance(values, Words) or values.dtype == object:
+            words = values if isinstance(values, Words) else Words.of(values)
+            arrays[f"{name}.codes"] = words.codes
+            arrays[f"{name}.words"] = np.frombuffer(json.dumps(list(words.words)).encode(), dtype=np.uint8)
         else:
             arrays[name] = values
+    return _archive(arrays)
+
+
+def _pack_folded(table: FoldedTable) -> bytes:
+    words = {
+        f"{name}.words": np.frombuffer(json.dumps(own).encode(), dtype=np.uint8) for name, own in table.words.items()
+    }
+    return _archive({**table.arrays, **words})
+
+
+def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a ``.npz``, whole numbers in as few bytes as they need, compressed quickly: writing a trace is not
+    to take longer than simulating it."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for name, values in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, _narrow(values), allow_pickle=False)
     return buffer.getvalue()
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Whole numbers in the smallest type that holds them."""
+    if values.dtype.kind != "i" or not values.size:
+        return np.ascontiguousarray(values)
+    smallest = np.promote_types(np.min_scalar_type(int(values.min())), np.min_scalar_type(int(values.max())))
+    return np.ascontiguousarray(values, dtype=smallest if smallest.kind in "iu" else values.dtype)
 
 
 def _strings(words: list[str], codes: np.ndarray) -> np.ndarray:
@@ -75,9 +105,7 @@ _REMEDY = ("", " for all of the file (Trace.load(path, most_bytes=...) allows mo
 
 def _unpack(table: Table, data: bytes, budget: _Budget) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        budget.take(sum(member.file_size for member in archive.infolist()), f"table {table.name!r}")
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+    with _opened(table.name, data, budget) as arrays:
         for column in table.columns:
             if column.dtype != "str":
                 columns[column.name] = arrays[column.name]
@@ -87,19 +115,36 @@ def _unpack(table: Table, data: bytes, budget: _Budget) -> dict[str, np.ndarray]
     return columns
 
 
+def _unpack_folded(name: str, data: bytes, budget: _Budget) -> FoldedTable:
+    kind = FOLDED[name]
+    with _opened(name, data, budget) as arrays:
+        words = {key: json.loads(arrays[f"{key}.words"].tobytes()) for key in kind.WORDS}
+        return kind({key: arrays[key] for key in kind.ARRAYS}, words)
+
+
+def _opened(name: str, data: bytes, budget: _Budget) -> Any:
+    """The arrays of a table, when it is known that they are not too large."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        budget.take(sum(member.file_size for member in archive.infolist()), f"table {name!r}")
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` under a temporary name, then rename."""
-    tables = {name: trace.columns(name) for name in TABLES}
     head = {
         "format": _FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "rows": {name: len(next(iter(columns.values()))) for name, columns in tables.items()},
+        "rows": {name: trace.rows(name) for name in TABLES},
         "meta": trace.meta,
     }
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), json.dumps(head, indent=1))
-        for name, columns in tables.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npz", _EPOCH), _pack(columns))
+        for name in TABLES:
+            folded = trace.folded(name)
+            if folded is None:
+                archive.writestr(zipfile.ZipInfo(f"{name}.npz", _EPOCH), _pack(trace.stored(name)))
+            else:
+                archive.writestr(zipfile.ZipInfo(f"{name}{_FOLDED}", _EPOCH), _pack_folded(folded))
 
 
 def _read_head(archive: zipfile.ZipFile, budget: _Budget) -> dict[str, Any]:
@@ -116,7 +161,7 @@ def _read_head(archive: zipfile.ZipFile, budget: _Budget) -> dict[str, Any]:
 
 def load(
     path: str | os.PathLike[str], most_bytes: int = MOST_BYTES
-) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray] | FoldedTable]]:
     """Read what :func:`save` wrote: meta and tables, to be given to ``Trace``.
 
     Raises :class:`TraceError` naming the file and the reason if it is missing, truncated, damaged, of another schema
@@ -127,11 +172,15 @@ def load(
     try:
         with zipfile.ZipFile(path) as archive:
             head = _read_head(archive, budget)
-            tables = {
-                name: _unpack(table, budget.read(archive, f"{name}.npz"), budget) for name, table in TABLES.items()
-            }
-            for name, columns in tables.items():
-                lengths = {len(values) for values in columns.values()}
+            members = set(archive.namelist())
+            tables: dict[str, dict[str, np.ndarray] | FoldedTable] = {}
+            for name, table in TABLES.items():
+                if name in FOLDED and f"{name}{_FOLDED}" in members:
+                    found = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
+                    tables[name], lengths = found, {found.rows}
+                else:
+                    columns = _unpack(table, budget.read(archive, f"{name}.npz"), budget)
+                    tables[name], lengths = columns, {len(values) for values in columns.values()}
                 if lengths != {head["rows"][name]}:
                     raise TraceError(f"table {name!r} has {sorted(lengths)} rows, meta.json says {head['rows'][name]}")
             return head["meta"], tables

@@ -13,6 +13,7 @@ import numpy as np
 from ipuperf.trace import fold, store
 from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
+from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, Repeat
 from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 Columns = Mapping[str, Any]
+Given = Columns | FoldedTable
 
 _UNIQUE: Mapping[str, str] = MappingProxyType(
     {"ops": "op_id", "programs": "program_id", "loops": "loop", "instances": "instance", "runs": "run"}
@@ -32,10 +34,10 @@ class Trace:
     """Tables of one simulation, checked once and then read only.
 
     ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
-    (arrays or lists, see ``schema.TABLES``), or to a function that gives them and is called when the table is first
-    asked for. Tables other than ``steps`` and ``instances`` may be left out and are then empty. Times are cycles of the
-    tile clock on one time base for all IPUs and the host, memory is bytes. Arrays are copied, unless the caller gives
-    them away with ``copy=False``.
+    (arrays or lists, see ``schema.TABLES``), to a folded table (:mod:`.folded`), or to a function that gives either and
+    is called when the table is first asked for. Tables other than ``steps`` and ``instances`` may be left out and are
+    then empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes. Arrays
+    are copied, unless the caller gives them away with ``copy=False``.
 
     Raises :class:`TraceError` naming table, column and value for anything the schema does not allow (in a table that is
     made later: when it is made). Whether the figures agree with each other is a different question: see
@@ -43,11 +45,12 @@ class Trace:
     """
 
     def __init__(
-        self, meta: Mapping[str, Any], tables: Mapping[str, Columns | Callable[[], Columns]], *, copy: bool = True
+        self, meta: Mapping[str, Any], tables: Mapping[str, Given | Callable[[], Given]], *, copy: bool = True
     ) -> None:
         check_names(tables)
         self._copy = copy
         self._later = {name: given for name, given in tables.items() if callable(given)}
+        self._folded: dict[str, FoldedTable] = {}
         self._stored: dict[str, dict[str, Stored]] = {}
         for name in TABLES:
             given = tables.get(name, {})
@@ -58,8 +61,11 @@ class Trace:
             fullest = fullest_tile(self.columns("tile_memory"))
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
 
-    def _keep(self, name: str, given: Columns) -> None:
+    def _keep(self, name: str, given: Given) -> None:
         """Check a table and keep it."""
+        if isinstance(given, FoldedTable):
+            self._folded[name] = given
+            return
         columns = coerce_table(TABLES[name], given, copy=self._copy)
         if name in _UNIQUE:
             _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
@@ -67,12 +73,94 @@ class Trace:
             check_loops(columns)  # type: ignore[arg-type]  # a table of numbers
         self._stored[name] = columns
 
+    def stored(self, name: str) -> dict[str, Stored]:
+        """A table as it is kept: strings may be words."""
+        return self._table(name)
+
     def _table(self, name: str) -> dict[str, Stored]:
         """A table as it is kept, made now if it was to be made later."""
+        self._make(name)
+        if name not in self._stored:
+            self._keep(name, self._folded[name].columns())
+        return self._stored[name]
+
+    def _make(self, name: str) -> None:
+        """Make a table that was to be made later."""
         if name in self._later:
             self._keep(name, self._later[name]())
             del self._later[name]
-        return self._stored[name]
+
+    def folded(self, name: str) -> FoldedTable | None:
+        """A table as it is kept folded; None for one that is not."""
+        self._make(name)
+        return self._folded.get(name)
+
+    def rows(self, name: str) -> int:
+        """Rows of a table, without making those of a folded one."""
+        folded = self.folded(name)
+        return len(next(iter(self._table(name).values()))) if folded is None else folded.rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: what was to be made later is made now; a folded table stays as it is."""
+        for name in TABLES:
+            self._make(name)
+        made = {name: columns for name, columns in self._stored.items() if name not in self._folded}
+        return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": made}
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """What instances repeat as the iterations of a loop in steady state, by start; empty where nothing is."""
+        folded = self.folded("instances")
+        return folded.repeats() if isinstance(folded, FoldedInstances) else []
+
+    @property
+    def replicas(self) -> dict[int, int]:
+        """How many replicas do the same as each that was simulated, itself included (1 where that is not known)."""
+        folded = self.folded("instances")
+        if not isinstance(folded, FoldedInstances):
+            return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
+        found: dict[int, set[int]] = {}
+        first: dict[int, int] = {}
+        for process, replica in zip(folded.arrays["of"].tolist(), folded.arrays["replica"].tolist(), strict=True):
+            found.setdefault(first.setdefault(process, replica), set()).add(replica)
+        return {replica: len(same) for replica, same in found.items()}
+
+    def of_each_class(self) -> Trace:
+        """This trace with the instances of one replica of all that do the same (:attr:`replicas`), and the transfers
+        over the links that its IPUs use."""
+        folded = self.folded("instances")
+        if not isinstance(folded, FoldedInstances):
+            return self
+        alone = folded.alone()
+        transfers = self.folded("transfers")
+        tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
+        tables["instances"] = alone
+        if isinstance(transfers, FoldedTransfers):
+            tables["transfers"] = transfers.over_links_of(alone.arrays["ipu"])
+        return self._with(tables)
+
+    def within(self, window: fold.Window) -> Trace:
+        """This trace with only those instances, transfers and host events that touch ``window`` (cycles); they are
+        whole, and numbered anew. What the run repeats is made only there, so that a window of any run is at hand."""
+        fold.check_window(window)
+        tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
+        for name in ("instances", "transfers", "host_events"):
+            folded = self.folded(name)
+            if folded is not None:
+                tables[name] = lambda folded=folded: folded.columns(window)
+                continue
+            columns = self.columns(name)
+            start, dur = columns["start"], columns["dur"]
+            inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
+            tables[name] = {key: values[inside] for key, values in columns.items()}
+        return self._with(tables)
+
+    def _with(self, tables: Mapping[str, Any]) -> Trace:
+        """The trace with other tables but of the same steps."""
+        part = Trace(self.meta, tables, copy=False)
+        for name in ("template", "loops", "step_ops", "step_programs"):  # those of the same steps
+            part.__dict__[name] = getattr(self, name)
+        return part
 
     # -- access ------------------------------------------------------------------------------------------------------
 
@@ -108,7 +196,7 @@ class Trace:
         return build_loops(self.columns("loops"))
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name} {len(next(iter(c.values())))}" for name in TABLES for c in [self._table(name)])
+        rows = ", ".join(f"{name} {self.rows(name)}" for name in TABLES)
         return f"<Trace of {self.meta['machine']}, {self.meta['num_ipus']} IPUs: {rows}>"
 
     def __eq__(self, other: object) -> bool:

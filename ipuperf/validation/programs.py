@@ -121,13 +121,16 @@ def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
     return on
 
 
-def program_of(case: Case) -> Program:
+def program_of(case: Case, machine: Machine | None = None) -> Program:
     """The program of a case whose model is a program, built and not lowered.
+
+    Args:
+        machine: where it runs; default: the machine of the case.
 
     Raises:
         As :func:`figures`.
     """
-    with _front_ends(), use_settings(RunSettings(machine=case.machine)):
+    with _front_ends(), use_settings(RunSettings(machine=machine or case.machine)):
         return _maker(case.model)(case)
 
 

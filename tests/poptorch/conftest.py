@@ -129,12 +129,12 @@ def case_module() -> type:
     class Case(torch.nn.Module):
         """Functions, each of its own parameters (floating point) and buffers (others); the loss is a weighted sum."""
 
-        def __init__(self, functions: dict[str, Any], tensors: list[Any]) -> None:
+        def __init__(self, functions: dict[str, Any], tensors: dict[str, Sequence[Any]]) -> None:
             super().__init__()
             self.functions = functions
-            self.count = len(tensors)
+            self.counts = {name: len(tensors[name]) for name in functions}
             for name in functions:
-                for index, tensor in enumerate(tensors):
+                for index, tensor in enumerate(tensors[name]):
                     if tensor.is_floating_point():
                         self.register_parameter(f"{name}_{index}", torch.nn.Parameter(tensor.clone()))
                     else:
@@ -143,7 +143,7 @@ def case_module() -> type:
         def forward(self, start: Any) -> Any:
             loss, results = start, {}
             for name, function in self.functions.items():
-                result = function(*(getattr(self, f"{name}_{i}") for i in range(self.count)))
+                result = function(*(getattr(self, f"{name}_{i}") for i in range(self.counts[name])))
                 results[name] = list(result) if isinstance(result, (tuple, list)) else [result]
                 for item in results[name]:
                     if item.is_floating_point():
@@ -154,13 +154,22 @@ def case_module() -> type:
     return Case
 
 
-def compare_with_torch(functions: dict[str, Any], *tensors: Any, rtol: float = 2e-4, atol: float = 2e-5) -> Any:
-    """Compare values and gradients of all functions (in one export) with PyTorch's; the exported model."""
+def compare_with_torch(
+    functions: dict[str, Any],
+    *tensors: Any,
+    operands: dict[str, Sequence[Any]] | None = None,
+    rtol: float = 2e-4,
+    atol: float = 2e-5,
+) -> Any:
+    """Compare values and gradients of all functions (in one export) with PyTorch's; the exported model.
+
+    All functions take the tensors, or each its own ``operands``.
+    """
     torch = pytest.importorskip("torch")
     from ipuperf.poptorch.aten_lowering import narrowed
     from ipuperf.poptorch.export import export_model
 
-    case = case_module()(functions, list(tensors))
+    case = case_module()(functions, operands or dict.fromkeys(functions, tensors))
     start = torch.zeros(())
     exported = export_model(case, (start,), training=True)
     outcome = run_stages(exported, [start])

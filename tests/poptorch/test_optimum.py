@@ -271,9 +271,69 @@ def test_generation_of_a_decoder(hf: SimpleNamespace) -> None:
     assert torch.equal(pipelined.generate(**inputs, max_length=10, num_beams=2), expected)
 
 
-def test_a_custom_op_in_cpp_is_one_error(hf: SimpleNamespace) -> None:
+def test_a_custom_op_in_cpp_is_one_error(hf: SimpleNamespace, tmp_path: Path) -> None:
     from optimum.graphcore.custom_ops.utils import load_lib
 
-    source = Path(hf.og.__file__).parent / "custom_ops/group_quantize_decompress/group_quantize_decompress.cpp"
-    with pytest.raises(ImportError, match=r"group_quantize_decompress.*adding-a-custom-op\.md"):
+    source = tmp_path / "own_op.cpp"
+    source.write_text("// cppimport\n#include <popart/op.hpp>\n", encoding="utf-8")
+    with pytest.raises(ImportError, match=r"own_op.*adding-a-custom-op\.md"):
         load_lib(str(source))
+
+
+def test_four_bit_weights(hf: SimpleNamespace) -> None:
+    """Optimum's custom op of group quantisation is built in."""
+    from optimum.graphcore.quantization import GroupQuantLinear
+
+    torch.manual_seed(0)
+    quantised = GroupQuantLinear.from_model(torch.nn.Linear(64, 32), 4)
+    x = torch.randn(3, 64)
+    expected = quantised(x)
+    import poptorch
+
+    torch.testing.assert_close(poptorch.inferenceModel(quantised)(x), expected, rtol=1e-5, atol=1e-5)
+    found = poptorch.inferenceModel(quantised.half())(x.half())
+    torch.testing.assert_close(found.float(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_generation_with_four_bit_weights(hf: SimpleNamespace) -> None:
+    """The tokens of Transformers with the weights that four bits leave."""
+    from optimum.graphcore.quantization import GroupQuantLinear
+
+    model, data = whisper(hf)
+    for settings in (model.config, model.generation_config):
+        settings.begin_suppress_tokens = None  # those of a larger vocabulary
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn_like(parameter) * 0.3
+    features = data.columns["input_features"][:1]
+    pipelined = hf.to_pipelined(copy.deepcopy(model), config(hf, accumulation=1)).eval()
+    for name, linear in model.model.named_modules():
+        if isinstance(linear, torch.nn.Linear):
+            assert ".layers." in name
+            packed = GroupQuantLinear.from_model(linear, 16)
+            eye = torch.eye(linear.in_features)
+            linear.weight.data = (packed(eye) - (0 if linear.bias is None else linear.bias)).T.detach()
+    expected = model.eval().generate(features, max_length=8)
+    pipelined.parallelize(for_generation=True, max_length=8, use_group_quantized_linears=True)
+    assert torch.equal(pipelined.generate(features, max_length=8, use_cache=False), expected)
+
+
+@pytest.mark.parametrize("how", ["as it is", "dataloader_drop_last", "pad_on_batch_axis"])
+def test_an_evaluation_whose_last_batch_is_smaller(hf: SimpleNamespace, tmp_path: Path, how: str) -> None:
+    """PopTorch takes the shapes it was compiled for; Optimum's arguments leave the rest out, or fill the batch up with
+    rows that it has, which count."""
+    import poptorch
+
+    model, data = bert(hf)
+    rows = Rows(**{name: column[:7] for name, column in data.columns.items()})
+    more = {} if how == "as it is" else {how: True}
+    arguments = hf.og.IPUTrainingArguments(**common(tmp_path), do_eval=True, fp32=True, **more)
+    trainer = hf.IPUTrainer(
+        model=model, ipu_config=config(hf, accumulation=2), args=arguments, eval_dataset=rows,
+        compute_metrics=lambda found: {"rows": len(found.label_ids)},
+    )  # fmt: skip
+    if how == "as it is":
+        with pytest.raises(poptorch.Error, match=r"the model was compiled for .*drop_last=True"):
+            trainer.evaluate()
+        return
+    assert trainer.evaluate()["eval_rows"] == (6 if how == "dataloader_drop_last" else 8)

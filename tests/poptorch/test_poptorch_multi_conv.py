@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from torch import nn  # noqa: E402
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.ops import Conv  # noqa: E402
+from ipuperf.ops import Conv, MultiConv  # noqa: E402
+
+PARALLEL, SERIAL = poptorch.MultiConvPlanType.Parallel, poptorch.MultiConvPlanType.Serial
 
 
 class Model(nn.Module):
@@ -40,7 +45,10 @@ def compiled(scope: Any, channels: int = 8) -> Any:
 
 def convolutions(model: Any) -> list[Any]:
     (part,) = model.compiled_model.exported.parts
-    return [op for op in part.graph.ops if isinstance(op, Conv)]
+    found = []
+    for op in part.graph.ops:
+        found += op.members() if isinstance(op, MultiConv) else [op] if isinstance(op, Conv) else []
+    return found
 
 
 def test_values_are_those_of_the_convolutions() -> None:
@@ -64,6 +72,76 @@ def test_less_memory_takes_longer() -> None:
     assert cycles(0.6) <= cycles(0.01)
 
 
+def ir_types(model: Any) -> list[str]:
+    ops = json.loads(model._debugGetPopartIR())["maingraph"]
+    return [op["type"] for op in ops if "Conv" in op["type"]]
+
+
+def test_the_plan_type_and_its_options_change_time_and_nothing_else() -> None:
+    x = torch.rand(2, 64, 16, 16)
+    scopes = [
+        poptorch.MultiConv().planType(SERIAL), poptorch.MultiConv().planType(PARALLEL).cycleBackOff(0.5),
+        poptorch.MultiConv(), poptorch.MultiConv().perConvReservedTiles(700),
+    ]  # fmt: skip
+    models = [poptorch.inferenceModel(Model(scope, 64)) for scope in scopes]
+    results = [model(x) for model in models]
+    assert all(torch.equal(result, results[0]) for result in results)
+    cycles = [model.cycleCount() for model in models]
+    assert cycles[2] not in (cycles[0], cycles[1], cycles[3])
+    assert max(cycles[1], cycles[3]) < cycles[0], "side by side, with tiles to share, is faster than in turn"
+
+
+def test_serial_takes_what_the_convolutions_take_alone() -> None:
+    alone = compiled(contextlib.nullcontext(), 64)
+    together = compiled(poptorch.MultiConv().planType(SERIAL), 64)
+    assert together.cycleCount() == alone.cycleCount()
+    assert ir_types(alone) == ["Conv"] * 3
+    assert ir_types(together) == ["MultiConv", "Conv"]
+
+
+class Trained(nn.Module):
+    def __init__(self, scope: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scope = scope
+        self.first, self.a, self.b = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 6, 3), nn.Conv2d(4, 6, 3, stride=2, padding=5)
+
+    def forward(self, x: Any, target: Any) -> Any:
+        x = self.first(x)
+        with self.scope:
+            u = torch.relu(self.a(x))
+            v = self.b(torch.sigmoid(x))
+        return nn.functional.mse_loss((u + v).mean((2, 3)), target)
+
+
+def test_training_is_pytorchs_and_gradients_are_one_op_each() -> None:
+    x, target = torch.rand(3, 2, 12, 12), torch.rand(3, 6)
+    scope = poptorch.MultiConv().planType(PARALLEL).cycleBackOff(1.0)
+    ours, theirs = Trained(scope), Trained(contextlib.nullcontext())
+    model = poptorch.trainingModel(ours, optimizer=poptorch.optim.SGD(ours.parameters(), lr=0.2))
+    optimiser = torch.optim.SGD(theirs.parameters(), lr=0.2)
+    for _ in range(3):
+        optimiser.zero_grad()
+        loss = theirs(x, target)
+        loss.backward()
+        optimiser.step()
+        torch.testing.assert_close(model(x, target), loss.detach(), rtol=1e-5, atol=1e-6)
+    for own, other in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
+    counts = collections.Counter(ir_types(model))
+    assert (counts["MultiConv"], counts["MultiConvDataGrad"], counts["MultiConvWeightsGrad"]) == (1, 1, 1)
+
+
+class Dependent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+
+    def forward(self, x: Any) -> Any:
+        with poptorch.MultiConv():
+            return self.b(self.a(x))
+
+
 class Nested(nn.Module):
     def forward(self, x: Any) -> Any:
         with poptorch.MultiConv(), poptorch.MultiConv():
@@ -81,6 +159,9 @@ class Empty(nn.Module):
     [
         (lambda: poptorch.inferenceModel(Nested())(torch.ones(2)), poptorch.Error, "Nested poptorch.MultiConv"),
         (lambda: poptorch.inferenceModel(Empty())(torch.ones(2)), poptorch.Error, "Unexpected end_multi_conv"),
+        (lambda: poptorch.inferenceModel(Dependent())(torch.ones(1, 1, 2, 2)), poptorch.Error, "needs the result of"),
+        (lambda: poptorch.MultiConv().cycleBackOff(-0.1), AssertionError, "not negative"),
+        (lambda: poptorch.MultiConv().perConvReservedTiles(-1), AssertionError, "not negative"),
         (lambda: compiled(poptorch.MultiConv().partialsTypes([torch.half] * 3)), poptorch.Error, "3 values for 2"),
         (lambda: poptorch.MultiConv().partialsTypes("half"), ValueError, "Invalid partials types"),
         (lambda: poptorch.MultiConv().planType("parallel"), AssertionError, "Invalid plan type"),

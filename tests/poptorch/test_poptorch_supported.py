@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,49 @@ HALF = {
 }
 
 
-@pytest.mark.parametrize("case", FIXED.values(), ids=FIXED)
-def test_is_pytorchs_in_float32(case: Supported, check_all: Any) -> None:
-    check_all({"only": case.function}, *case.operands)
+TOGETHER = 12
+"""Operations in one export: PyTorch takes longer for an export than for what is in it."""
 
 
-@pytest.mark.parametrize("case", HALF.values(), ids=HALF)
-def test_is_pytorchs_in_float16(case: Supported, check_all: Any) -> None:
-    operands = [o.half() if o.is_floating_point() else o for o in case.operands]
-    check_all({"only": case.function}, *operands, rtol=1e-2, atol=1e-2)
+def groups(cases: dict[str, Supported]) -> list[Any]:
+    """The cases, so many in one test."""
+    names = list(cases)
+    parts = [names[first : first + TOGETHER] for first in range(0, len(names), TOGETHER)]
+    return [pytest.param({name: cases[name] for name in part}, id=f"{part[0]}-to-{part[-1]}") for part in parts]
+
+
+def all_are_pytorchs(check_all: Any, cases: dict[str, Supported], half: bool, **tolerance: float) -> None:
+    """Compare all in one export; where that fails, each alone tells which."""
+
+    def check(names: Iterable[str]) -> None:
+        operands = {
+            f"case{list(cases).index(name)}": [
+                o.half() if half and o.is_floating_point() else o for o in cases[name].operands
+            ]
+            for name in names
+        }
+        functions = {key: cases[name].function for key, name in zip(operands, names, strict=True)}
+        check_all(functions, operands=operands, **tolerance)
+
+    try:
+        check(cases)
+    except Exception:
+        for name in cases:
+            try:
+                check([name])
+            except Exception as error:
+                raise AssertionError(f"{name}: {error}") from error
+        raise
+
+
+@pytest.mark.parametrize("cases", groups(FIXED))
+def test_are_pytorchs_in_float32(cases: dict[str, Supported], check_all: Any) -> None:
+    all_are_pytorchs(check_all, cases, half=False)
+
+
+@pytest.mark.parametrize("cases", groups(HALF))
+def test_are_pytorchs_in_float16(cases: dict[str, Supported], check_all: Any) -> None:
+    all_are_pytorchs(check_all, cases, half=True, rtol=1e-2, atol=1e-2)
 
 
 def test_the_documented_table_says_what_is_checked() -> None:

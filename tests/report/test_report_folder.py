@@ -128,7 +128,7 @@ def test_the_files_of_the_folder_can_be_read(folder, trace):
 
 
 def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_SLICES", 500)
+    monkeypatch.setattr("ipuperf.report.excerpt.MAX_SLICES", 500)
     small = synthetic.pipeline_trace(memory=False)
     names = [path.name for path in write_report(small, tmp_path)]
     assert "liveness.png" not in names

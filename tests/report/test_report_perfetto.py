@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipuperf.report import OWNERS, to_chrome_json, to_perfetto, waits
-from ipuperf.report.folder import MAX_SLICES
+from ipuperf.report.excerpt import MAX_SLICES
 from ipuperf.report.perfetto import timestamps
 from ipuperf.report.protobuf import blob, double, text, uint, varint
 from ipuperf.report.tracks import pack

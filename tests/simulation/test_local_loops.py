@@ -161,7 +161,7 @@ def test_reports_of_a_million_million_trips(tmp_path):
     assert window is not None
     assert slice_count(trace, window) <= 1000 < slice_count(trace, (window[0], window[1] + 1))
     with pytest.raises(ValueError, match="give a shorter window"):
-        to_perfetto(trace, tmp_path / "t.pftrace")
+        to_perfetto(trace, tmp_path / "t.pftrace", max_slices=1000)
     to_perfetto(trace, tmp_path / "t.pftrace", window)
     to_chrome_json(trace, tmp_path / "t.json", window)
     assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 1000
@@ -173,9 +173,9 @@ def test_reports_of_a_million_million_trips(tmp_path):
 
 
 def test_the_report_folder_says_what_perfetto_shows(tmp_path, monkeypatch):
-    monkeypatch.setattr("ipuperf.report.folder.MAX_SLICES", 1000)
+    monkeypatch.setattr("ipuperf.report.excerpt.MAX_SLICES", 1000)
     write_report(huge(), tmp_path / "r")
-    assert "only (too long for a viewer)" in (tmp_path / "r" / "index.md").read_text()
+    assert "(too long for a viewer)" in (tmp_path / "r" / "index.md").read_text()
 
 
 def test_nested_loops_multiply():
@@ -247,14 +247,38 @@ def test_popxl_repeat_of_a_million_million_trips():
     assert seconds < 1.0
 
 
-@pytest.mark.parametrize("fold", [True, False])
-def test_a_loop_with_a_shared_step_that_is_too_long_is_an_early_error(fold):
+def test_a_loop_with_a_shared_step_that_is_not_folded_and_too_long_is_an_early_error():
     """Its trips are kept one by one; the error names the loop, its trips, the step and what is allowed."""
     program = s.program(s.seq(op(0, 5), s.repeat(HUGE, op(1, 3), s.h2d(8, "image"))))
     with pytest.raises(SimulationError) as error:
-        simulate(program, ONE, fold=fold)
+        simulate(program, ONE, fold=False)
     for word in ("Repeat 'loop' of 1,000,000,000,000 trips", "'h2d image'", "2,000,000,000,001", "at most 20,000,000"):
         assert word in str(error.value)
+
+
+def test_a_long_loop_with_a_shared_step_is_folded():
+    """What a trip adds is the difference between 1,000 and 1,001 of them; any window is at hand, not the whole table."""
+
+    def run(trips):
+        return simulate(s.program(s.seq(op(0, 5), s.repeat(trips, op(1, 3), s.h2d(8, "image")))), ONE)
+
+    thousand, more, trace = run(1000), run(1001), run(HUGE)
+    period = s.end(more) - s.end(thousand)
+    assert s.end(trace) == s.end(thousand) + (HUGE - 1000) * period
+    assert trace.rows("instances") == thousand.rows("instances") + (HUGE - 1000) * 2
+    with pytest.raises(TraceError, match=r"has 2,000,000,\d+,\d+ rows, at most 20,000,000 .* look at a window"):
+        trace.columns("instances")
+    part = trace.within((0, 50 * period))
+    assert rows_of(part.expand((0, 50 * period))) == rows_of(thousand.expand((0, 50 * period)))
+
+
+def test_a_loop_that_does_not_settle_is_an_error_when_it_gets_too_long(monkeypatch):
+    """Folding is looked for and not found; rows are counted as they come."""
+    monkeypatch.setattr("ipuperf.simulation.validate.MOST_INSTANCES", 3000)
+    monkeypatch.setattr("ipuperf.simulation.folding.Folder.look", lambda self: None)
+    program = s.program(s.seq(s.repeat(HUGE, op(1, 3), s.h2d(8, "image"))))
+    with pytest.raises(SimulationError, match="kept trip by trip"):
+        simulate(program, ONE)
 
 
 def test_a_loop_that_is_not_folded_and_too_long_is_an_early_error():
@@ -267,10 +291,10 @@ def test_a_loop_that_is_not_folded_and_too_long_is_an_early_error():
 def test_the_executions_of_a_run_are_those_of_its_trace(monkeypatch):
     """The bound is exact: on both sides of it, nested loops and replicas counted."""
     program = s.program(s.seq(op(0, 5), s.repeat(3, op(1, 3), s.repeat(4, s.h2d(8, "image"), op(2, 1)))))
-    trace = simulate(program, ONE)
+    trace = simulate(program, ONE, fold=False)
     executions = len(trace.columns("instances")["dur"])
     monkeypatch.setattr("ipuperf.simulation.validate.MOST_INSTANCES", executions)
-    simulate(program, ONE)
+    simulate(program, ONE, fold=False)
     monkeypatch.setattr("ipuperf.simulation.validate.MOST_INSTANCES", executions - 1)
     with pytest.raises(SimulationError, match=f"{executions} executions in the trace"):
-        simulate(program, ONE)
+        simulate(program, ONE, fold=False)

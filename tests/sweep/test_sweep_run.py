@@ -139,3 +139,25 @@ def test_refused(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "file").write_text("")
     with pytest.raises(SweepError, match="the file .* is in the way"):
         run_sweep(encoder, tmp_path / "file", table=None)
+
+
+def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_process: list[Configuration]) -> None:
+    """The oracle: machine files that state the figures."""
+    said = {
+        "chip.exchange_rate": "[chip]\nexchange_rate = { value = 8, unit = 'bytes/cycle'",
+        "ipu_machine.link_bandwidth": "[ipu_machine]\nlink_bandwidth = { value = 256, unit = 'Gbit/s'",
+        "host.sync_overhead": "[host]\nsync_overhead = { value = 62, unit = 'us'",
+    }
+    small = {**ENCODER, "config.schedule": ("sequential",), "accumulation": (4,), "recompute": ("none",)}
+    cycles = []
+    for key, text in said.items():
+        (tmp_path / "m.toml").write_text(f"extends = 'pod4'\n{text}, source = 'x', kind = 'assumed' }}\n")
+        multiplied = Sweep({**small, "machine": ("pod4",), f"machine.{key}": (1, 2)}, model="encoder")
+        found = run_sweep(multiplied, tmp_path / key, table="csv")
+        file = run_sweep(
+            Sweep({**small, "machine": ("m.toml",)}, model="encoder", folder=str(tmp_path)), tmp_path / f"{key}-file",
+            table=None,
+        )  # fmt: skip
+        assert found["cycles"][1] == file["cycles"][0] != found["cycles"][0]
+        cycles.append(found["cycles"][0])
+    assert len(set(cycles)) == 1

@@ -86,3 +86,36 @@ def test_too_many_or_none(script: Path) -> None:
         Sweep(many, str(script), ("{a}{b}{c}",)).configurations()
     with pytest.raises(SweepError, match=r"no configuration of 200 satisfies the constraints: 'a < 0' rules out 200"):
         Sweep({"a": tuple(range(200))}, str(script), ("{a}",), constraints=("a < 0",)).configurations()
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ({"machine": ("pod4",), "machine.exchange": (1, 2)}, "'machine.exchange', machine 'pod4' has no such figure; all"
+                                                             "owed: machine.chip.tiles, .*machine.host"),
+        ({"machine": ("pod4", "c600"), "machine.ipu_machine.ddr_bandwidth": (2,)}, "'c600' has no such figure"),
+        ({"machine": ("pod4",), "machine.system.ipus": (2,)}, "no such figure"),
+        ({"machine.chip.clock": (2,)}, "needs a factor 'machine'"),
+        ({"machine": ("auto",), "machine.chip.clock": (2,)}, "needs a factor 'machine'"),
+        ({"machine": ("pod4",), "machine.chip.clock": (0,)}, "0, allowed: numbers above 0"),
+        ({"machine": ("pod4",), "machine.chip.clock": (True,)}, "True, allowed: numbers above 0"),
+        ({"machine": ("pod4",), "machine.chip.clock": ("2 GHz",)}, "'2 GHz', allowed: numbers above 0"),
+        ({"machine": ("pod4",), "machine.chip.exchange_rate": (1.1,)}, "1.1 times 4 bytes/cycle of 'pod4' is rounded to"),
+        ({"machine": ("pod4",), "machine.chip.interleaved": (2,)}, "2 times as much is no machine: .*interleaved make"),
+    ],
+)  # fmt: skip
+def test_figures_refused(factors: dict, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        Sweep(factors, model="encoder")
+
+
+def test_figures_of_a_machine_as_factors() -> None:
+    factors = {"machine": ("pod4",), "machine.chip.clock": (1, 2), "machine.ipu_machine.bundles.rung0.links": (1, 0.5)}
+    sweep = Sweep(factors, model="encoder", constraints=("machine.chip.clock * 2 > 2 or machine == 'pod4'",))
+    found = sweep.configurations()
+    assert [sweep.scaled(each) for each in found] == [
+        {}, {"ipu_machine.bundles.rung0.links": 0.5},
+        {"chip.clock": 2}, {"chip.clock": 2, "ipu_machine.bundles.rung0.links": 0.5},
+    ]  # fmt: skip
+    assert len({sweep.key(each) for each in found}) == 4
+    assert len({sweep.program_key(each) for each in found}) == 1

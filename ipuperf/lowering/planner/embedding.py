@@ -1,6 +1,6 @@
 """Plans of lookups and of updates of a table by indices.
 
-As PopLibs plans them (``docs/reference/planner.md`` 6; ``lib/popops/DynamicSlice.cpp`` constructModel): the tiles form
+As PopLibs plans them (``docs/reference/planner.md`` 7; ``lib/popops/DynamicSlice.cpp`` constructModel): the tiles form
 a grid of groups x parts of the indices x parts of the table's rows x parts of its columns; of all grids that use no
 more tiles than there are and whose temporary memory fits, the one with the fewest estimated cycles is taken.
 

@@ -154,8 +154,8 @@ class ConvolutionPlan:
 
 @dataclass(frozen=True)
 class Found:
-    """The best candidate so far; ``cost``: what is compared, ``(total, temporary bytes, tiles)`` or, where memory
-    counts, ``(temporary bytes, total, tiles)``."""
+    """The best candidate so far; ``cost``: what is compared, ``(total, temporary bytes, tiles)`` or what another rank
+    says (:data:`~.search.Rank`)."""
 
     cost: tuple[int, int, int]
     form: Form

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -42,6 +42,19 @@ _GUESSES, _GUESS_CYCLES = (1.25, 1.5, 2.0, 4.0, math.inf), 500
 
 #: The limit of bytes grows by so much until the plan of least memory is found.
 _GROWTH = 1.2
+
+#: What plans are compared by, first things first: vectors over splits, of their terms and the tiles they use.
+Rank = Callable[[Mapping[str, np.ndarray], np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def by_cycles(terms: Mapping[str, np.ndarray], tiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The fastest plan."""
+    return terms["total"], terms["temp_bytes"], tiles
+
+
+def by_memory(terms: Mapping[str, np.ndarray], tiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The plan of least memory."""
+    return terms["temp_bytes"], terms["total"], tiles
 
 
 class Search:
@@ -130,6 +143,36 @@ class Search:
 
     def best(self, index: int, bound: float, *, least_memory: bool) -> Found | None:
         """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory."""
+        rank = by_memory if least_memory else by_cycles
+        priced = self._priced(index, bound)
+        if priced is None:
+            return None
+        grid, terms = priced
+        possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
+        if len(possible) > _FIRST and not least_memory:
+            nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
+            first = self.reduced(index, grid, terms, nearest, rank)
+            if first is not None:
+                possible = possible[terms["total"][possible] <= first.cost[0]]
+        return self.reduced(index, grid, terms, possible, rank)
+
+    def first_by(self, rank: Rank, bound: float) -> Found | None:
+        """Of all plans of at most ``bound`` cycles that fit the one that comes first by ``rank``."""
+        best: Found | None = None
+        for index, (least, _, _) in enumerate(self.options):
+            if least > bound:
+                break
+            if self.least(index, 0) > bound or (priced := self._priced(index, bound)) is None:
+                continue
+            grid, terms = priced
+            possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
+            found = self.reduced(index, grid, terms, possible, rank, bound)
+            if found and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def _priced(self, index: int, bound: float) -> tuple[Grid, dict[str, np.ndarray]] | None:
+        """The splits of an option that may take ``bound`` cycles or fewer, with every term but the reduction."""
         space, chip, types = self.space(index), self.request.chip, self.request.types
         _, candidate, passes = self.options[index]
         left = bound - candidate.moved(passes)
@@ -143,33 +186,26 @@ class Search:
         if not len(chosen):
             return None
         grid, compute = grid.take(chosen), compute[chosen]
-        terms = operand_terms(form, kernel, grid, compute, types, passes, chip)
-        possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
-        if len(possible) > _FIRST and not least_memory:
-            nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
-            first = self.reduced(candidate, passes, grid, terms, nearest, least_memory=False)
-            if first is not None:
-                possible = possible[terms["total"][possible] <= first.cost[0]]
-        return self.reduced(candidate, passes, grid, terms, possible, least_memory=least_memory)
+        return grid, operand_terms(form, kernel, grid, compute, types, passes, chip)
 
     def reduced(
-        self, candidate: Candidate, passes: Passes, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray,
-        *, least_memory: bool,
+        self, index: int, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray, rank: Rank,
+        bound: float = math.inf,
     ) -> Found | None:  # fmt: skip
-        """The best of the ``chosen`` splits when the reduction is known too."""
+        """The best of the ``chosen`` splits of an option when the reduction is known too."""
         if not len(chosen):
             return None
+        _, candidate, passes = self.options[index]
         form, kernel, grid = candidate.form, candidate.kernel, grid.take(chosen)
         terms = {name: values[chosen] for name, values in terms.items()}
         terms = with_reduction(terms, kernel, grid, self.request.types, passes, self.request.chip)
-        fitting = np.flatnonzero(terms["temp_bytes"] <= self.limit)
+        fitting = np.flatnonzero((terms["temp_bytes"] <= self.limit) & (terms["total"] <= bound))
         if not len(fitting):
             return None
-        total, temp, tiles = terms["total"][fitting], terms["temp_bytes"][fitting], grid.tiles[fitting]
-        keys = (temp, total, tiles) if least_memory else (total, temp, tiles)
-        index = int(np.lexsort(keys[::-1])[0])
-        cost = (int(keys[0][index]), int(keys[1][index]), int(keys[2][index]))
-        only = fitting[index : index + 1]
+        keys = rank({name: values[fitting] for name, values in terms.items()}, grid.tiles[fitting])
+        at = int(np.lexsort(keys[::-1])[0])
+        cost = (int(keys[0][at]), int(keys[1][at]), int(keys[2][at]))
+        only = fitting[at : at + 1]
         return Found(cost, form, kernel, passes, grid.take(only), {name: v[only] for name, v in terms.items()})
 
 

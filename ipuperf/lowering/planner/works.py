@@ -39,6 +39,11 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
         ValueError: an unknown pass, a dimension below 1, groups that do not divide the channels, a kernel larger than
             the padded input, a proportion outside (0, 1], half-precision partial sums of float inputs.
     """
+    return plan_once(request_of(chip, convolution))
+
+
+def request_of(chip: Chip, convolution: Convolution) -> Request:
+    """What is asked of the planner for a pass of a convolution; raises as :func:`plan_convolution`."""
     _check_proportion(convolution.available_memory_proportion)
     if convolution.input_dtype.category == "float8":
         inner = -(-convolution.channels_in // (2 * convolution.groups)) * convolution.groups
@@ -50,7 +55,7 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
             f"{convolution.partials_dtype} and result {convolution.output_dtype} are not possible; allowed: 16 or 32 "
             "bit floats, partials at least as wide as the inputs"
         )
-    return plan_once(Request(chip, form_of(convolution), Types(*sizes), convolution.available_memory_proportion))
+    return Request(chip, form_of(convolution), Types(*sizes), convolution.available_memory_proportion)
 
 
 def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:

@@ -2,39 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 from ipuperf.lowering.steps import Collective
 
 from ..algorithms import Planner
+from ..classes import ReplicaClasses
 from ..collectives import CollectiveRun, Members, RoundTemplates
 from ..errors import Asymmetric
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep, StepPart
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
-from ..symmetry import AllAlike
+from ..symmetry import Seat
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
 """LeafStep, IPU of the replica, number of the group."""
 
 
-class Guests(Members):
-    """Each member is a party."""
+class Seating:
+    """Who is in which group: for each group the replicas of each class, and for each class its groups. Groups of one
+    have nothing to do and are left out.
 
-    def __init__(self, guests: Sequence[Guest]) -> None:
-        self._guests = {guest.party.ipu: guest for guest in guests}
+    Raises:
+        Asymmetric: some replicas of a class are in groups of other sizes than the others.
+    """
 
-    def begin(self) -> None:
+    def __init__(self, groups: Sequence[Sequence[int]], classes: ReplicaClasses) -> None:
+        self.groups: dict[int, dict[int, list[int]]] = {}
+        self.of: dict[int, list[int]] = {}
+        sizes: dict[int, list[int]] = {}
+        for number, group in enumerate(groups):
+            sizes.setdefault(len(group), []).extend(group)
+            if len(group) > 1:
+                own = self.groups[number] = {}
+                for replica in group:
+                    own.setdefault(classes.of[replica], []).append(replica)
+                for one in own:
+                    self.of.setdefault(one, []).append(number)
+        if classes.split(list(sizes.values())) != classes:
+            raise Asymmetric("a collective has groups of different sizes", list(sizes.values()))
+
+    def count(self, one: int) -> int:
+        """Replicas of a class in all its groups."""
+        return sum(len(self.groups[number][one]) for number in self.of[one])
+
+
+class Group(Members):
+    """The members of a group: for each seat its replicas.
+
+    Args:
+        ipus: IPU of the machine of each of its replicas.
+    """
+
+    def __init__(self, seats: Sequence[tuple[Seat, list[int]]], ipus: dict[int, int]) -> None:
+        self._seats = seats
+        self._ipus = ipus
+        self._begun = -1
+
+    def begin(self, now: int) -> None:
         """All have waited until now."""
-        for guest in self._guests.values():
-            guest.party.parts.close("sync_external")
+        self._begun = now
+        for seat, _ in self._seats:
+            seat.begin()
 
-    def leave(self, ipu: int, parts: list[StepPart]) -> None:
-        """It goes on."""
-        self._guests[ipu].party.parts.add(parts)
-        self._guests[ipu].go_on()
+    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+        """They go on."""
+        gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
+        for seat, replicas in self._seats:
+            own = replicas if gone is None else [replica for replica in replicas if replica in gone]
+            if own:
+                seat.leave(self._begun, parts, own)
+
+    @cached_property
+    def _replicas(self) -> dict[int, int]:
+        return {ipu: replica for replica, ipu in self._ipus.items()}
 
 
 @simulates(Collective)
@@ -49,44 +93,43 @@ class CollectiveKind(SharedKind[Collective]):
         super().__init__(world)
         self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
         self._templates = RoundTemplates(world.network, world.topology)
-        self._templates = RoundTemplates(world.network, world.topology)
+        self._seatings: dict[tuple[tuple[int, ...], ...], Seating] = {}
+        self._seats: dict[tuple[int, int], Seat] = {}  # by class and IPU of the replica
         self._arriving: Gathering[CollectiveKey] = Gathering()
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
-        """Until its part in the last round is over."""
-        number = next(i for i, group in enumerate(step.groups) if party.replica in group)
-        if self.world.symmetric:
-            yield from self._all_alike(party, leaf, step)
-        elif len(step.groups[number]) > 1:
-            yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, number))
+        """Until its part in the last round is over, in all groups in which it stands for somebody."""
+        if step.groups not in self._seatings:
+            self._seatings[step.groups] = Seating(step.groups, self.world.classes)
+        seating = self._seatings[step.groups]
+        if self.world.classes.of[party.replica] in seating.of:
+            yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, seating))
 
-    def _meet(self, guest: Guest, step: Collective, number: int) -> None:
-        group, key = step.groups[number], (guest.leaf.leaf_id, guest.party.index, number)
-        waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, group))}"
-        guests = self._arriving.arrive(key, guest.party.replica, guest, len(group), waits_for)
-        if guests:
-            self._start(key, step, [guest.party.ipu for guest in guests], Guests(guests))
+    def _meet(self, guest: Guest, step: Collective, seating: Seating) -> None:
+        party, own = guest.party, self.world.classes.of[guest.party.replica]
+        self._seats[own, party.index] = Seat(guest, seating.count(own))
+        for number in seating.of[own]:
+            classes, key = seating.groups[number], (guest.leaf.leaf_id, party.index, number)
+            if len(classes) > 1:
+                waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, step.groups[number]))}"
+                if not self._arriving.arrive(key, own, guest, len(classes), waits_for):
+                    continue
+            self._start(key, step, classes)
 
-    def _all_alike(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
-        """The party stands for its IPU of all replicas: every group is there at once."""
-        sizes = {len(group) for group in step.groups}
-        if len(sizes) > 1:
-            raise Asymmetric(f"collective {step.name!r} has groups of different sizes")
-        if sizes == {1}:
-            return
-
-        def start(done: Callable[[], None]) -> None:
-            members = AllAlike(Guest(party, leaf, done), len(self.world.placement))
-            for number, group in enumerate(step.groups):
-                ipus = [self.world.placement[replica][party.index] for replica in group]
-                self._start((leaf.leaf_id, party.index, number), step, ipus, members)
-
-        yield from party.wait(start)
-
-    def _start(self, key: CollectiveKey, step: Collective, ipus: Sequence[int], members: Members) -> None:
+    def _start(self, key: CollectiveKey, step: Collective, classes: dict[int, list[int]]) -> None:
+        _, index, number = key
+        ipus = {replica: self.world.placement[replica][index] for replica in step.groups[number]}
+        members = Group([(self._seats[own, index], replicas) for own, replicas in classes.items()], ipus)
         self._runs[key] = CollectiveRun(
-            self.world, self._planner, self._templates, key, step, ipus, members, lambda: self._close(key)
+            self.world,
+            self._planner,
+            self._templates,
+            key,
+            step,
+            list(ipus.values()),
+            members,
+            lambda: self._close(key),
         )
 
     def _close(self, key: CollectiveKey) -> None:

@@ -12,7 +12,7 @@ from ..gathering import Gathering, Guest
 from ..host import Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
-from ..party import Party
+from ..party import Party, host_ways
 from ..recorder import Label
 from ..world import World
 
@@ -34,6 +34,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         super().__init__(world)
         self._arriving: Gathering[HostKey] = Gathering()
         self._starts: dict[HostKey, int] = {}
+        self._ways = host_ways(world)
 
     def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
         """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
@@ -72,8 +73,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
-        topology, stores = self.world.topology, copy.direction == "d2h"
-        party.send(lambda ipu: topology.host_route(ipu, stores), copy.bytes, Label("stream", step.op_id), done, number)
+        party.send(self._ways[copy.direction], copy.bytes, Label("stream", step.op_id), done, number)
 
     def _meet(self, guest: Guest, step: HostExchange, end: str) -> None:
         """The party has arrived at the ``begin`` or ``end``; it goes on one external sync after the last one.

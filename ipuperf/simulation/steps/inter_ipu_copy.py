@@ -15,7 +15,7 @@ from ..errors import SimulationError
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
-from ..network import Send
+from ..network import Send, SendBundle
 from ..party import Party
 from ..recorder import Label
 from ..world import World
@@ -35,6 +35,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         super().__init__(world)
         self._arriving: Gathering[CopyKey] = Gathering()
         self._starts: dict[CopyKey, int] = {}
+        self._bundles: dict[tuple[int, tuple[int, int]], SendBundle] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Waiting:
         """Until its own transfers are over."""
@@ -66,12 +67,19 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             self._send(key[0], step, copy, lambda copy=copy: _arrived(copy, parties, left))  # type: ignore[misc]
 
     def _send(self, replica: int, step: InterIpuCopy, copy: IpuTransfer, done: Callable[[], None]) -> None:
-        sends = []
-        for alike in self.world.alike(replica):
-            source, destination = (self.world.placement[alike][end] for end in copy.ends)
+        bundle = self._bundles.get((replica, copy.ends))
+        if bundle is None:
+            bundle = self._bundles[replica, copy.ends] = self._bundle(replica, copy.ends)
+        self.world.network.move(bundle, (), copy.bytes, Label("p2p", step.op_id), lambda _: done())
+
+    def _bundle(self, replica: int, ends: tuple[int, int]) -> SendBundle:
+        """The sends of all replicas for which this one stands."""
+        sends, alike = [], self.world.alike(replica)
+        for other in alike:
+            source, destination = (self.world.placement[other][end] for end in ends)
             route = self.world.topology.route(source, destination)
-            sends.append(Send((2, alike, *copy.ends, 0), route, source))
-        self.world.network.send(sends, copy.bytes, Label("p2p", step.op_id), lambda _: done())
+            sends.append(Send((2, other, *ends, 0), route, source))
+        return self.world.network.bundle(sends, alike)
 
     def state(self, now: int) -> tuple[object, ...]:
         """Syncs under way."""

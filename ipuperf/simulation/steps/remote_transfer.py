@@ -7,6 +7,7 @@ from ipuperf.lowering.steps import RemoteTransfer
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
+from ..world import World
 
 
 @simulates(RemoteTransfer)
@@ -17,12 +18,16 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
     symmetric = True
     in_micro_batch = False
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        remote = world.topology.remote_route
+        self._ways = {"load": lambda ipu: remote(ipu, True), "store": lambda ipu: remote(ipu, False)}
+
     def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:
         """One IPU alone."""
         load, kind, delays = step.direction == "load", f"remote_{step.direction}", self.world.delays
         yield from party.sleep(delays.external_sync)
         party.parts.close("sync_external")
         yield from party.sleep(delays.remote)
-        topology = self.world.topology
-        yield from party.transfer(lambda ipu: topology.remote_route(ipu, load), step.wire_bytes, kind, step.op_id)
+        yield from party.transfer(self._ways[step.direction], step.wire_bytes, kind, step.op_id)
         party.parts.close(kind, 0, step.bytes if load else 0, 0 if load else step.bytes)

@@ -6,7 +6,8 @@ from ipuperf.lowering.steps import StreamCopy
 
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
-from ..party import Party
+from ..party import Party, host_ways
+from ..world import World
 
 
 @simulates(StreamCopy)
@@ -15,6 +16,10 @@ class StreamCopyKind(SharedKind[StreamCopy]):
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
     symmetric = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._ways = host_ways(world)
 
     def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
         """The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`."""
@@ -27,9 +32,7 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         party.open_wait = ""
         party.parts.close("host_begin", 0)
         yield from party.sleep(world.delays.stream)
-        yield from party.transfer(
-            lambda ipu: world.topology.host_route(ipu, not load), step.bytes, "stream", step.op_id
-        )
+        yield from party.transfer(self._ways[step.direction], step.bytes, "stream", step.op_id)
         party.parts.close("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
         yield from party.sleep(world.delays.external_sync)
         party.open_wait = "the host to answer a slice"

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from ipuperf.ir import Constant, Op, Tensor
+from ipuperf.ir import CONTEXT, Constant, Op, Tensor
 
 from .place import Place
 from .values import Resource, Value
@@ -62,7 +62,9 @@ class BranchPlace(Place):
         """The value that the branch has assigned, or that the variable has before."""
         if resource in self.assigned:
             return self.assigned[resource]
-        return self.get(self.outer.read(resource))
+        with CONTEXT.building(self.outer):
+            value = self.outer.read(resource)
+        return self.get(value)
 
     def assign(self, resource: Resource, value: Tensor) -> None:
         """A result of the conditional."""
@@ -74,7 +76,9 @@ class BranchPlace(Place):
 
     def seed(self) -> Tensor:
         """The seed of the place around it."""
-        return self.get(self.outer.seed())
+        with CONTEXT.building(self.outer):
+            seed = self.outer.seed()
+        return self.get(seed)
 
     def random_key(self) -> int:
         """A number of the place around it."""

@@ -25,11 +25,13 @@ class Counted:
         trips: number of iterations.
         invariant: loop variables that do not change.
         final: values after the loop of those that change by constant steps.
+        data: it is the greatest number; data decide whether the loop ends before.
     """
 
     trips: int
     invariant: set[int]
     final: Mapping[int, np.ndarray]
+    data: bool = False
 
 
 class UnknownValue(Exception):
@@ -73,11 +75,24 @@ def _origin(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
+def _parts(condition: tf.Tensor) -> list[tf.Tensor]:
+    """What has to hold all together."""
+    origin = _origin(condition)
+    if origin.op.type != "LogicalAnd":
+        return [origin]
+    return [part for given in origin.op.inputs for part in _parts(given)]
+
+
 class _Loop:
-    """A loop: ``cond`` and ``body`` over variables with initial ``values``."""
+    """A loop: ``cond`` and ``body`` over variables with initial ``values``.
+
+    Attributes:
+        data: what a part of the condition depends on that is not known.
+    """
 
     def __init__(self, cond: FuncGraph, body: FuncGraph, values: Sequence[Value]) -> None:
         self.cond, self.body, self.values = cond, body, values
+        self.data: UnknownValue | None = None
         pairs = list(zip(body.inputs, body.outputs, strict=True))
         self.invariant = {i for i, (given, result) in enumerate(pairs) if _origin(result) is given}
         self.fixed = {i: v for i, v in enumerate(values) if i in self.invariant and isinstance(v, np.ndarray)}
@@ -109,9 +124,21 @@ class _Loop:
         return found
 
     def holds(self, known: Mapping[int, np.ndarray]) -> bool:
-        """The condition; :class:`UnknownValue` where it depends on more than these variables."""
+        """The condition, or those parts of it, joined by "and", that follow from these variables.
+
+        Raises:
+            UnknownValue: none of them does.
+        """
         evaluation = _Evaluation({id(self.cond.inputs[i]): v for i, v in known.items()})
-        return bool(np.asarray(evaluation.value(self.cond.outputs[0])).reshape(()))
+        found = []
+        for part in _parts(self.cond.outputs[0]):
+            try:
+                found.append(bool(np.asarray(evaluation.value(part)).reshape(())))
+            except UnknownValue as reason:
+                self.data = reason
+        if not found:
+            raise self.data or UnknownValue(self.cond.name)
+        return all(found)
 
     def trips_of_steps(self) -> int:
         """The number of iterations where all counters change by constant steps: the condition holds up to one and not
@@ -158,4 +185,4 @@ def count(cond: FuncGraph, body: FuncGraph, values: Sequence[Value]) -> Counted:
     except UnknownValue:
         trips = loop.trips_by_running()
     known = loop.at(trips)
-    return Counted(trips, loop.invariant, {i: known[i] for i in loop.steps})
+    return Counted(trips, loop.invariant, {i: known[i] for i in loop.steps}, loop.data is not None)

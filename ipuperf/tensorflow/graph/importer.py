@@ -19,7 +19,7 @@ stands in a graph as a marker (:mod:`.markers`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -54,6 +54,7 @@ class Importer:
         called: another graph calls this one, where its ops go.
         first: by the identity of the numbers that a ``Unique`` op gives: which of them are not repetitions.
         copied: identities of ops that read a variable whose value is used after the variable has changed.
+        known: values of further tensors, which are not computed.
     """
 
     def __init__(self, graph: tf.Graph, place: Place, *, called: bool = False) -> None:
@@ -63,6 +64,7 @@ class Importer:
         self.values = Values()
         self.first: dict[int, Tensor] = {}
         self.copied: set[int] = set()
+        self.known: dict[int, Value] = {}
         self._constants: dict[tuple[Any, ...], Tensor] = {}
         self._origins = Origins()
 
@@ -78,15 +80,17 @@ class Importer:
         if len(inputs) != len(arguments):
             raise ValueError(f"graph {self.graph!r} has {len(inputs)} inputs, {len(arguments)} values were given")
         self.values.update((id(t), value) for t, value in zip(inputs, arguments))
-        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone)
+        self.values.update(self.known)
+        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone, known=self.known)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
-        kept = self.place.naming, self.place.location
+        kept, first = (self.place.naming, self.place.location), len(self.place.graph.ops)
         try:
             for op in operations:
                 if not op.outputs or id(op.outputs[0]) not in self.values:
                     self._import(op)
         finally:
             self.place.naming, self.place.location = kept
+        self.place.imported(self.graph, first)
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 
@@ -165,6 +169,7 @@ def import_graph(
     targets: Sequence[tf.Operation] | None = None,
     *,
     alone: bool = False,
+    known: Mapping[int, Value] | None = None,
 ) -> list[Value]:
     """Import a graph.
 
@@ -176,6 +181,7 @@ def import_graph(
         targets: ops whose effects, and those of the ops that they wait for, are wanted; default: those that the graph
             returns.
         alone: without the ops that ``targets`` only wait for.
+        known: values of tensors that are not computed then, by their identity.
 
     Returns:
         The values of ``outputs``.
@@ -185,7 +191,9 @@ def import_graph(
     """
     wanted = graph.outputs if outputs is None else outputs
     effects = graph.control_outputs if targets is None else targets
-    return Importer(graph, place).run(graph.inputs, arguments, list(wanted), list(effects), alone)
+    importer = Importer(graph, place)
+    importer.known = dict(known or {})
+    return importer.run(graph.inputs, arguments, list(wanted), list(effects), alone)
 
 
 def captured_values(graph: FuncGraph) -> list[Value]:

@@ -2,7 +2,7 @@
 
 A marker is a raw ``PyFunc`` op with real inputs and outputs of fixed shapes, whose token names what it means: an object
 with ``build(importer, inputs)``, called where the op stands in the imported graph. TensorFlow itself runs a marker as
-one clear error. Where TensorFlow differentiates through one, the gradient function given makes the ops of its gradient.
+one clear error, or as what its meaning gives for arrays. Where TensorFlow differentiates through one, the gradient function given makes the ops of its gradient.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -28,7 +28,8 @@ Gradient = Callable[..., Any]
 
 
 class Meaning(Protocol):
-    """What a marker stands for."""
+    """What a marker stands for. One with ``on_host(*arrays)`` has values on the host too; one whose ``arranged`` is
+    true takes and gives :class:`.arranged.Arranged` values."""
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Make its ops where the importer is (``importer.place``); one value for each output."""
@@ -42,7 +43,10 @@ class _Marker:
         self.name = name
         self.meaning = meaning
 
-    def __call__(self, *operands: Any) -> NoReturn:
+    def __call__(self, *operands: Any) -> Any:
+        on_host = getattr(self.meaning, "on_host", None)
+        if on_host is not None:
+            return on_host(*operands)
         raise RuntimeError(
             f"{self.name} exists only in programs of the IPU: call the function that it is in through "
             "ipu_compiler.compile, IPUStrategy.run or a tf.function of the strategy"

@@ -6,10 +6,11 @@ An op that is only a control input of others is not imported; what it waits for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import function_def_to_graph
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from .table import Operations
@@ -27,9 +28,18 @@ def named_function(op: tf.Operation, name: str) -> FuncGraph:
         found = graph._functions.get(name) if hasattr(graph, "_functions") else None
         found = found or graph._get_function(name)
         if found is not None:
-            return found.graph
+            return found.graph if hasattr(found, "graph") else _graph_of_definition(graph, found)
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(f"{op.name}: the graph has no function {name!r}")
+
+
+def _graph_of_definition(around: tf.Graph, function: Any) -> FuncGraph:
+    """The graph of a function that has only a definition (``Defun`` of version 1), made once."""
+    if not hasattr(function, "ipuperf_graph"):
+        with around.as_default():
+            function.ipuperf_graph = function_def_to_graph.function_def_to_graph(function.definition)
+    found: FuncGraph = function.ipuperf_graph
+    return found
 
 
 def functions_of(op: tf.Operation) -> list[FuncGraph]:
@@ -78,15 +88,18 @@ def needed_operations(
     effects: SideEffects,
     *,
     alone: bool = False,
+    known: Collection[int] = (),
 ) -> list[tf.Operation]:
     """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
     appends operands to a loop when it differentiates it, so the graph's order alone does not do.)
 
-    ``alone``: without those that others only wait for.
+    Args:
+        alone: without those that others only wait for.
+        known: identities of tensors whose values are given: what they are computed from is not needed.
     """
     needed: set[int] = set()
     seen: set[int] = set()
-    waiting = [(t.op, True) for t in outputs] + [(op, False) for op in targets]
+    waiting = [(t.op, True) for t in outputs if id(t) not in known] + [(op, False) for op in targets]
     while waiting:
         op, used = waiting.pop()
         key = id(op)
@@ -96,13 +109,13 @@ def needed_operations(
         used = used or effects.of(op)
         if used:
             needed.add(key)
-        waiting += [(t.op, used) for t in op.inputs]
+        waiting += [(t.op, used) for t in op.inputs if id(t) not in known]
         waiting += [] if alone else [(other, False) for other in op.control_inputs]
-    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen])
+    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen], known)
     return [op for op in ordered if id(op) in needed]
 
 
-def _sorted(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
+def _sorted(operations: Sequence[tf.Operation], known: Collection[int]) -> list[tf.Operation]:
     """Ops with what they wait for before them, otherwise in their order."""
     done: set[int] = set()
     found: list[tf.Operation] = []
@@ -110,7 +123,7 @@ def _sorted(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
         stack = [first]
         while stack:
             op = stack[-1]
-            waits = [t.op for t in op.inputs if id(t.op) not in done]
+            waits = [t.op for t in op.inputs if id(t) not in known and id(t.op) not in done]
             waits += [other for other in op.control_inputs if id(other) not in done]
             if waits:
                 stack += reversed(waits)

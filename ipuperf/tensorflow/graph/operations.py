@@ -8,6 +8,7 @@ from . import (
     ops_einsum,
     ops_elementwise,
     ops_lists,
+    ops_loops,
     ops_networks,
     ops_products,
     ops_program,
@@ -37,6 +38,7 @@ OPERATIONS = Operations(
         ops_random.FAMILY,
         ops_updates.FAMILY,
         ops_control.FAMILY,
+        ops_loops.FAMILY,
         ops_lists.FAMILY,
     ]
 )

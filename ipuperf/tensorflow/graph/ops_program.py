@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipuperf.functions import arithmetic
 from ipuperf.ir import Tensor
 
+from .arranged import plain
 from .markers import is_marker, meaning_of
 from .needed import function_of
 from .node import Node
@@ -144,7 +145,8 @@ def call(node: Node, *operands: Value) -> Sequence[Value]:
     return node.importer.call(function_of(node.op, "f"), operands)
 
 
-@op("PyFunc", "PyFuncStateless", "EagerPyFunc", effect=True)
+@op("PyFuncStateless", folds=False, arranged=True)
+@op("PyFunc", "EagerPyFunc", effect=True, arranged=True)
 def py_func(node: Node, *operands: Value) -> Sequence[Any]:
     """What a marker means; a callback of the host is an error."""
     if not is_marker(node.op):
@@ -152,4 +154,6 @@ def py_func(node: Node, *operands: Value) -> Sequence[Any]:
             "a Python function of the host (tf.py_function, tf.numpy_function) cannot run inside of a program of the "
             "IPU; compute it in the input pipeline (Dataset.map) or between runs"
         )
-    return meaning_of(node.op).build(node.importer, operands)
+    meaning = meaning_of(node.op)
+    taken = operands if getattr(meaning, "arranged", False) else [plain(value) for value in operands]
+    return meaning.build(node.importer, taken)

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 from tf_keras.src.engine import base_layer, base_layer_utils, data_adapter, functional, sequential
+from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.saving.legacy.saved_model import load as saved_model
@@ -46,6 +47,7 @@ def attach() -> None:
     _replace(tf_keras.Model, "_reset_compile_cache", _resetting)
     _replace(tf_keras.Model, "build", _building)
     _replace(data_adapter, "get_data_handler", _data_handler)
+    _replace(loss_scale_optimizer, "strategy_supports_loss_scaling", strategies.supporting_loss_scaling)
     _replace(functional.Functional, "_init_graph_network", _adopting)
     for name in ("add", "pop"):
         _replace(sequential.Sequential, name, _invalidating(name))

@@ -16,7 +16,7 @@ from ..collectives import mean_at_end
 from . import lines, steps
 from .data import DataFeed
 from .layout import StagedModel
-from .optimizers.wrapping import check_minimize
+from .optimizers.wrapping import UnscalingOptimizer, check_minimize, scaled_loss, scales_loss
 from .options import Options
 from .stage_functions import KerasStages
 
@@ -171,8 +171,10 @@ class Program:
             check_minimize(work.model.optimizer)
 
         def optimizer_function(loss: Any, *_: Any) -> Any:
-            variables = work.model.trainable_variables
-            return pipelining_ops.OptimizerFunctionOutput(work.model.optimizer, loss, variables=variables)
+            variables, optimizer = work.model.trainable_variables, work.model.optimizer
+            applied = UnscalingOptimizer(optimizer) if scales_loss(optimizer) else optimizer
+            scaled = scaled_loss(optimizer, loss)
+            return pipelining_ops.OptimizerFunctionOutput(applied, scaled, variables=variables)
 
         pipelining_ops.pipeline(
             self._stages(),

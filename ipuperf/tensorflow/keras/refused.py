@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-_DECODE = "decode the output of `predict` on the host, e.g. with tf.nn.ctc_beam_search_decoder"
 _TAPE = "compute these gradients with tf.GradientTape in a `train_step` of the model's own"
 _ACCUMULATE = "call `set_gradient_accumulation_options` of the model"
 _SCALE = "multiply the loss by a constant, and divide the learning rate by it"
 _INSTEAD = {
-    "CTCInferenceLayer": _DECODE,
-    "CTCPredictionsLayer": _DECODE,
-    "CTCLoss": "PopTorch programs have torch.nn.CTCLoss",
     "EffectiveTransformer": "use attention layers of tf.keras with padded sequences",
     "CaptureUpstreamGradients": _TAPE,
     "CaptureActivationGradients": _TAPE,

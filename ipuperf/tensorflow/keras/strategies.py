@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
+
+import tensorflow as tf
 
 
 def is_ipu(strategy: Any) -> bool:
@@ -29,3 +33,14 @@ def replicas(shards: int) -> int:
             "IPUs. Set `auto_select_ipus` of the IPUConfig, or assign fewer pipeline stages or a `device_mapping`."
         )
     return max(1, ipus // needed)
+
+
+def supporting_loss_scaling(supports: Callable[[], bool]) -> Callable[[], bool]:
+    """Keras' question whether the strategy can scale losses, which an ``IPUStrategy`` answers itself."""
+
+    @wraps(supports)
+    def strategy_supports_loss_scaling() -> bool:
+        strategy: Any = tf.distribute.get_strategy()
+        return bool(strategy.supports_loss_scaling) if is_ipu(strategy) else supports()
+
+    return strategy_supports_loss_scaling

@@ -1,6 +1,7 @@
 """``tensorflow.python.ipu.keras.layers``, ``tf.keras.ipu.layers`` and ``ipu_tensorflow_addons.keras.layers``."""
 
 from ..refused import refused
+from .ctc import CTCInferenceLayer, CTCLoss, CTCPredictionsLayer
 from .dense import SerialDense
 from .dropout import Dropout
 from .embedding import Embedding
@@ -15,9 +16,6 @@ from .normalization import (
 )
 from .rnn import GRU, LSTM, PopnnGRU, PopnnLSTM
 
-CTCInferenceLayer = refused("CTCInferenceLayer")
-CTCPredictionsLayer = refused("CTCPredictionsLayer")
-CTCLoss = refused("CTCLoss")
 EffectiveTransformer = refused("EffectiveTransformer")
 CaptureUpstreamGradients = refused("CaptureUpstreamGradients")
 CaptureActivationGradients = refused("CaptureActivationGradients")

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
+from ...norms import group_normalised
 from .checks import refuse
 
 
@@ -81,16 +82,12 @@ class GroupNormalization(tf_keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """``inputs``, normalised; statistics in float32."""
-        rank = inputs.shape.rank
-        last = self.channels_axis % rank == rank - 1
-        x = inputs if last else tf.transpose(inputs, [0, *range(2, rank), 1])
-        x = _in_groups(tf.cast(x, tf.float32), self.groups, self.strided_channel_grouping, self.epsilon)
-        if self.scale:
-            x = x * tf.cast(self.gamma, tf.float32)
-        if self.center:
-            x = x + tf.cast(self.beta, tf.float32)
-        x = x if last else tf.transpose(x, [0, rank - 1, *range(1, rank - 1)])
-        return tf.cast(x, inputs.dtype)
+        axis = self.channels_axis % inputs.shape.rank
+        channels = inputs.shape[axis]
+        gamma = self.gamma if self.scale else tf.ones([channels], inputs.dtype)
+        beta = self.beta if self.center else tf.zeros([channels], inputs.dtype)
+        strided = self.strided_channel_grouping
+        return group_normalised(self.name, inputs, gamma, beta, self.groups, axis, self.epsilon, strided)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the layer."""
@@ -105,17 +102,6 @@ class GroupNormalization(tf_keras.layers.Layer):
             "strided_channel_grouping": self.strided_channel_grouping,
         }
         return {**super().get_config(), **own}
-
-
-def _in_groups(x: Any, groups: int, strided: bool, epsilon: float) -> Any:
-    """``x`` ``[N, ..., C]`` with each group of channels of a sample normalised."""
-    size = x.shape[-1] // groups
-    split = [size, groups] if strided else [groups, size]
-    grouped = tf.reshape(x, [-1, *x.shape[1:-1], *split])
-    rank = grouped.shape.rank
-    axes = [*range(1, rank - 2), rank - 2 if strided else rank - 1]
-    mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
-    return tf.reshape((grouped - mean) * tf.math.rsqrt(variance + epsilon), [-1, *x.shape[1:]])
 
 
 class InstanceNormalization(GroupNormalization):

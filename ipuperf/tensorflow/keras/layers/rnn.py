@@ -1,4 +1,5 @@
-"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences with the products of the inputs done at once for all time steps.
+"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences with the products of the inputs done at once for all time steps
+(:mod:`ipuperf.tensorflow.recurrences`).
 
 Upstream: ``ipu_tensorflow_addons: keras/layers/rnn.py``. Weights are laid out as in Keras.
 """
@@ -13,6 +14,7 @@ import tf_keras
 from tf_keras import initializers
 
 from ...effects import EFFECTS
+from ...recurrences import Step, gru_step, lstm_step, products, run
 
 _ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 _RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
@@ -149,15 +151,12 @@ class _Recurrent(tf_keras.layers.Layer):
             )
         if training and self.dropout > 0:
             x = self._drop(x)
-        states = self._first(x, initial_state)
-        rows = []
-        for inputs_of_step in tf.unstack(self._products(x)):
-            states = self._step(inputs_of_step, states)
-            rows.append(states[0])
+        rows, states = run(self._step(), [self._products(x)], self._first(x, initial_state))
         if self.stateful:
             for variable, value in zip(self.states, states):
                 variable.assign(value)
-        result = tf.stack(rows, axis=0 if self.time_major else 1) if self.return_sequences else rows[-1]
+        result = rows if self.time_major else tf.transpose(rows, [1, 0, 2])
+        result = result if self.return_sequences else states[0]
         return (result, *states) if self.return_state else result
 
     def _drop(self, x: Any) -> Any:
@@ -178,11 +177,10 @@ class _Recurrent(tf_keras.layers.Layer):
 
     def _products(self, x: Any) -> Any:
         """``x @ kernel + biases`` ``[time, batch, gates * units]`` of all time steps."""
-        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + self.biases
-        return tf.reshape(flat, [x.shape[0], -1, self.gates * self.units])
+        return products(x, self.kernel, self.biases)
 
-    def _step(self, products: Any, states: list[Any]) -> list[Any]:
-        """States after a time step, the result first."""
+    def _step(self) -> Step:
+        """What makes states of those before."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -228,11 +226,8 @@ class PopnnLSTM(_Recurrent):
             "biases", shape=[size], initializer=initialise if self.unit_forget_bias else self.bias_initializer
         )
 
-    def _step(self, products: Any, states: list[Any]) -> list[Any]:
-        h, c = states
-        i, f, g, o = tf.split(products + tf.matmul(h, self.recurrent_kernel), 4, axis=1)
-        c = self.recurrent_activation(f) * c + self.recurrent_activation(i) * self.activation(g)
-        return [self.recurrent_activation(o) * self.activation(c), c]
+    def _step(self) -> Step:
+        return lstm_step(self.recurrent_kernel, self.activation, self.recurrent_activation)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the layer."""
@@ -258,23 +253,13 @@ class PopnnGRU(_Recurrent):
         return self.add_weight("biases", shape=shape, initializer=self.bias_initializer)
 
     def _products(self, x: Any) -> Any:
-        bias = self.biases[0] if self.reset_after else self.biases
-        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), self.kernel) + bias
-        return tf.reshape(flat, [x.shape[0], -1, 3 * self.units])
+        return products(x, self.kernel, self.biases[0] if self.reset_after else self.biases)
 
-    def _step(self, products: Any, states: list[Any]) -> list[Any]:
-        (h,) = states
-        x_z, x_r, x_h = tf.split(products, 3, axis=1)
-        if self.reset_after:
-            h_z, h_r, h_h = tf.split(tf.matmul(h, self.recurrent_kernel) + self.biases[1], 3, axis=1)
-            z, r = self.recurrent_activation(x_z + h_z), self.recurrent_activation(x_r + h_r)
-            candidate = self.activation(x_h + r * h_h)
-        else:
-            both = tf.matmul(h, self.recurrent_kernel[:, : 2 * self.units])
-            h_z, h_r = tf.split(both, 2, axis=1)
-            z, r = self.recurrent_activation(x_z + h_z), self.recurrent_activation(x_r + h_r)
-            candidate = self.activation(x_h + tf.matmul(r * h, self.recurrent_kernel[:, 2 * self.units :]))
-        return [z * h + (1 - z) * candidate]
+    def _step(self) -> Step:
+        bias = self.biases[1] if self.reset_after else None
+        return gru_step(
+            self.recurrent_kernel, bias, self.activation, self.recurrent_activation, update_first=True
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the layer."""

@@ -34,7 +34,8 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
             raise ValueError(
                 "The optimizer is one of Keras, so `var_list` must be provided, e.g. `model.trainable_weights`."
             )
-        return list(zip(tf.gradients(loss, list(var_list)), var_list))
+        grads = tf.gradients(scaled_loss(self.optimizer, loss), list(var_list))
+        return list(zip(unscaled(self.optimizer, grads), var_list))
 
     def apply_gradients(
         self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
@@ -45,6 +46,34 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
             return applied
         with tf.control_dependencies([applied]):
             return global_step.assign_add(1)
+
+
+class UnscalingOptimizer:
+    """A ``LossScaleOptimizer`` of Keras that takes gradients of :func:`scaled_loss`, as those of pipelines are."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.name = type(optimizer).__name__
+
+    def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> Any:
+        """Update the variables by the gradients without the scale."""
+        grads, variables = zip(*grads_and_vars)
+        return self.optimizer.apply_gradients(list(zip(unscaled(self.optimizer, grads), variables)))
+
+
+def scales_loss(optimizer: Any) -> bool:
+    """Whether a Keras optimizer is a ``LossScaleOptimizer``."""
+    return hasattr(optimizer, "get_scaled_loss")
+
+
+def scaled_loss(optimizer: Any, loss: Any) -> Any:
+    """The loss as a ``LossScaleOptimizer`` scales it; for other optimizers the loss."""
+    return optimizer.get_scaled_loss(loss) if scales_loss(optimizer) else loss
+
+
+def unscaled(optimizer: Any, grads: Sequence[Any]) -> list[Any]:
+    """Gradients of :func:`scaled_loss` without the scale."""
+    return list(optimizer.get_unscaled_gradients(list(grads)) if scales_loss(optimizer) else grads)
 
 
 def check_minimize(optimizer: Any) -> None:

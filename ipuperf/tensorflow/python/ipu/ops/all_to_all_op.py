@@ -1,9 +1,36 @@
 """Exchanges between replicas."""
 
-from ....refusals import refused
+from __future__ import annotations
 
-_INSTEAD = "of the collectives over replicas sums and means are there: ipu.cross_replica_ops"
-all_to_all = refused("all_to_all_op.all_to_all", _INSTEAD)
-all_gather = refused("all_to_all_op.all_gather", _INSTEAD)
+from typing import Any
+
+import tensorflow as tf
+
+from .... import collectives
+
+
+def all_to_all(
+    x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
+) -> tf.Tensor:
+    """Each replica gets, of every replica in order, the part of ``x`` that has its own number.
+
+    Args:
+        x: is split into equal parts along axis ``split_dimension``; parts are joined along ``concat_dimension``.
+        replication_factor: replicas of a group.
+
+    Raises:
+        ValueError: an axis that is not there, or that the replicas do not divide. RuntimeError: outside of a program.
+    """
+    return collectives.all_to_all(x, split_dimension, concat_dimension, replication_factor, name or "all_to_all")
+
+
+def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.Tensor:
+    """The tensors ``x`` of ``replication_factor`` replicas, along a new first axis.
+
+    Raises:
+        RuntimeError: outside of a program.
+    """
+    return collectives.all_gather(x, replication_factor, name or "all_gather")
+
 
 __all__ = ["all_gather", "all_to_all"]

@@ -11,15 +11,15 @@ from ....effects import EFFECTS
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
-    """The sum of ``x`` over all replicas; outside of a program ``x``."""
-    EFFECTS.given("ipu.cross_replica_ops.cross_replica_sum(replica_group_size)", replica_group_size)
-    return all_reduce(x, "add", name)
+    """The sum of ``x`` over groups of ``replica_group_size`` successive replicas (default: all); outside of a program
+    ``x``."""
+    return all_reduce(x, "add", name, replica_group_size)
 
 
 def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
-    """The mean of ``x`` over all replicas; outside of a program ``x``."""
-    EFFECTS.given("ipu.cross_replica_ops.cross_replica_mean(replica_group_size)", replica_group_size)
-    return all_reduce(x, "mean", name)
+    """The mean of ``x`` over groups of ``replica_group_size`` successive replicas (default: all); outside of a program
+    ``x``."""
+    return all_reduce(x, "mean", name, replica_group_size)
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:

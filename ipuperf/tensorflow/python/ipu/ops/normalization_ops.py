@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ....effects import EFFECTS
+from ....norms import group_normalised
 
 
 def group_norm(
@@ -123,11 +124,10 @@ def _normalised(
         raise ValueError(f"Invalid groups {groups} for {channels} channels.")
     if channels % groups:
         raise ValueError(f"{channels} channels is not commensurate with {groups} groups.")
-    shape = [channels if i == axis else 1 for i in range(x.shape.rank)]
     with tf.compat.v1.variable_scope(scope, kind, [x], reuse=reuse):
         beta = _parameter("beta", center, channels, x.dtype, initializers, collections, trainable)
         gamma = _parameter("gamma", scale, channels, x.dtype, initializers, collections, trainable)
-        return _standardised(x, groups, axis, epsilon) * tf.reshape(gamma, shape) + tf.reshape(beta, shape)
+        return group_normalised(kind, x, gamma, beta, groups, axis, epsilon, True)
 
 
 def _parameter(
@@ -146,18 +146,6 @@ def _parameter(
         collections=chosen,
         trainable=trainable,
     )
-
-
-def _standardised(x: tf.Tensor, groups: int, axis: int, epsilon: float) -> tf.Tensor:
-    """Mean 0 and variance 1 in each strided group of each sample."""
-    shape = x.shape.as_list()
-    apart = [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]
-    split = tf.reshape(x, apart)
-    over = [i for i in range(1, len(apart)) if i != axis + 1]
-    mean = tf.reduce_mean(split, over, keepdims=True)
-    centred = split - mean
-    variance = tf.reduce_mean(centred * centred, over, keepdims=True)
-    return tf.reshape(centred * tf.math.rsqrt(variance + tf.cast(epsilon, x.dtype)), shape)
 
 
 __all__ = ["group_norm", "instance_norm", "layer_norm"]

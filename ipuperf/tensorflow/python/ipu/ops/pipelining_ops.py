@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from ipuperf.schedules import RecomputationMode
 
 from ....effects import EFFECTS
 from ....graph import Importer, Value, marker, tensor_of
+from ....graph.lines import user_line
 from ....infeed import IPUInfeedQueue
 from ....outfeed import IPUOutfeedMode, IPUOutfeedQueue
 from ....pipeline_build import PipelineMeaning
@@ -37,6 +39,16 @@ class PipelineSchedule(IntEnum):
     Grouped = 0
     Interleaved = 1
     Sequential = 2
+
+
+_SAID = (
+    "gradient_accumulation_for_captured_grads",
+    "continuous_weight_updates",
+    "weight_update_poplar_options",
+    "replicated_weight_sharding",
+    "offload_weights",
+)
+"""Arguments without effect here, or refused."""
 
 
 def pipeline(
@@ -98,68 +110,68 @@ def pipeline(
     Raises:
         ValueError, TypeError, NotImplementedError: an argument does not fit; the message says which and why.
     """
-    training = optimizer_function is not None
-    method = GradientAccumulationReductionMethod.parse_reduction_method(reduction_method)
-    _check_count(gradient_accumulation_count, batch_serialization_iterations, method)
-    for argument, value in {
-        "gradient_accumulation_for_captured_grads": gradient_accumulation_for_captured_grads,
-        "continuous_weight_updates": continuous_weight_updates,
-        "weight_update_poplar_options": weight_update_poplar_options,
-        "replicated_weight_sharding": replicated_weight_sharding,
-        "offload_weights": offload_weights,
-    }.items():
-        EFFECTS.given(f"ipu.pipelining_ops.pipeline({argument})", value)
-    schedule = _schedule(pipeline_schedule, batch_serialization_iterations)
-    mode = _recomputation(recomputation_mode)
-    _check_parts(computational_stages, infeed_queue, outfeed_queue)
-    mapping = _mapping(computational_stages, device_mapping, batch_serialization_iterations)
-    stages = _stages(list(computational_stages), mapping)
-    _check_devices(stages, schedule, training, batch_serialization_iterations)
-    options = _stage_options(
-        len(stages),
-        forward_propagation_stages_poplar_options,
-        backward_propagation_stages_poplar_options,
-        weight_update_poplar_options,
-        training,
-    )
-    _check_outfeed(outfeed_queue, optimizer_function, outfeed_loss, outfeed_mask, accumulate_outfeed)
-    micro_batches = _micro_batches(gradient_accumulation_count, schedule, len(stages), training)
-    _check_repeats(repeat_count, batch_serialization_iterations, accumulate_outfeed)
-    listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    given = SimpleNamespace(**locals())
+    asked = _request(given)
     if not isinstance(ops.get_default_graph(), FuncGraph):
         raise RuntimeError(
             "pipeline: no IPU program is being traced: call it in a function that is given to ipu_compiler.compile or "
             "IPUStrategy.run"
         )
-    traced = trace_pipeline(
-        PipelineRequest(
-            stages=stages,
-            default_mapping=device_mapping is None
-            or [stage.devices for stage in stages] == [[i] for i in range(len(stages))],
-            micro_batches=micro_batches,
-            repeats=repeat_count,
-            inputs=[tf.convert_to_tensor(value) for value in tf.nest.flatten(listed)],
-            infeed_queue=infeed_queue,
-            outfeed_queue=outfeed_queue,
-            optimizer_function=optimizer_function,
-            schedule=schedule.name,
-            recompute=mode,
-            options=options,
-            accumulator_dtype=gradient_accumulation_dtype,
-            reduction=method.name.lower(),
-            outfeed_loss=outfeed_loss,
-            outfeed_mask=None if outfeed_mask is None else list(outfeed_mask),
-            accumulate_outfeed=accumulate_outfeed,
-            accumulate_outfeed_dtype=accumulate_outfeed_dtype,
-            offload_state=offload_weight_update_variables,
-            shard_state=bool(replicated_optimizer_state_sharding),
-            offload_activations=bool(offload_activations),
-            offload_accumulators=bool(offload_gradient_accumulation_buffers),
-            name=name or "pipeline",
-        )
+    meaning = PipelineMeaning(trace_pipeline(asked))
+    marker(asked.name, meaning, [*asked.inputs, *meaning.traced.outside], [])
+    found = ops.get_default_graph().get_operations()[-1]
+    meaning.line = user_line(found)
+    return found
+
+
+def _request(given: SimpleNamespace) -> PipelineRequest:
+    """The arguments of :func:`pipeline`, checked."""
+    training = given.optimizer_function is not None
+    serialization, mapping = given.batch_serialization_iterations, given.device_mapping
+    method = GradientAccumulationReductionMethod.parse_reduction_method(given.reduction_method)
+    _check_count(given.gradient_accumulation_count, serialization, method)
+    for name in _SAID:
+        EFFECTS.given(f"ipu.pipelining_ops.pipeline({name})", getattr(given, name))
+    schedule = _schedule(given.pipeline_schedule, serialization)
+    mode = _recomputation(given.recomputation_mode)
+    _check_parts(given.computational_stages, given.infeed_queue, given.outfeed_queue)
+    functions = list(given.computational_stages)
+    stages = _stages(functions, _mapping(functions, mapping, serialization))
+    _check_devices(stages, schedule, training, serialization)
+    options = _stage_options(len(stages), given, training)
+    _check_outfeed(given)
+    micro_batches = _micro_batches(given.gradient_accumulation_count, schedule, len(stages), training)
+    _check_repeats(given.repeat_count, serialization, given.accumulate_outfeed)
+    in_order = [stage.devices for stage in stages] == [[i] for i in range(len(stages))]
+    return PipelineRequest(
+        stages=stages,
+        default_mapping=mapping is None or in_order,
+        micro_batches=micro_batches,
+        repeats=given.repeat_count,
+        inputs=_inputs(given.inputs),
+        infeed_queue=given.infeed_queue,
+        outfeed_queue=given.outfeed_queue,
+        optimizer_function=given.optimizer_function,
+        schedule=schedule.name,
+        recompute=mode,
+        options=options,
+        accumulator_dtype=given.gradient_accumulation_dtype,
+        reduction=method.name.lower(),
+        outfeed_loss=given.outfeed_loss,
+        outfeed_mask=None if given.outfeed_mask is None else list(given.outfeed_mask),
+        accumulate_outfeed=given.accumulate_outfeed,
+        accumulate_outfeed_dtype=given.accumulate_outfeed_dtype,
+        offload_state=given.offload_weight_update_variables,
+        shard_state=bool(given.replicated_optimizer_state_sharding),
+        offload_activations=bool(given.offload_activations),
+        offload_accumulators=bool(given.offload_gradient_accumulation_buffers),
+        name=given.name or "pipeline",
     )
-    marker(name or "pipeline", PipelineMeaning(traced), [*traced.asked.inputs, *traced.outside], [])
-    return ops.get_default_graph().get_operations()[-1]
+
+
+def _inputs(given: Any) -> list[tf.Tensor]:
+    listed = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    return [tf.convert_to_tensor(value) for value in tf.nest.flatten(listed)]
 
 
 def _check_count(count: Any, serialization: int, method: GradientAccumulationReductionMethod) -> None:
@@ -274,8 +286,13 @@ def _check_devices(
         )
 
 
-def _stage_options(count: int, forward: Any, backward: Any, update: Any, training: bool) -> list[StageOptions]:
+def _stage_options(count: int, given: SimpleNamespace, training: bool) -> list[StageOptions]:
     """Options of each stage."""
+    forward, backward = (
+        given.forward_propagation_stages_poplar_options,
+        given.backward_propagation_stages_poplar_options,
+    )
+    update = given.weight_update_poplar_options
     checked = _checked_options(count, forward, "forward_propagation_stages_poplar_options")
     if training:
         other = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
@@ -309,7 +326,9 @@ def _checked_options(count: int, options: Any, name: str) -> list[PipelineStageO
     return list(options)
 
 
-def _check_outfeed(queue: Any, optimizer_function: Any, loss: bool, mask: Any, accumulate: bool) -> None:
+def _check_outfeed(given: SimpleNamespace) -> None:
+    queue, loss, mask = given.outfeed_queue, given.outfeed_loss, given.outfeed_mask
+    optimizer_function = given.optimizer_function
     if mask and not optimizer_function:
         raise ValueError("An optimizer_function must be provided when outfeed_mask is set.")
     if loss and not optimizer_function:
@@ -318,7 +337,7 @@ def _check_outfeed(queue: Any, optimizer_function: Any, loss: bool, mask: Any, a
         raise ValueError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
     if loss and not queue:
         raise ValueError("An outfeed_queue must be provided when outfeed_loss is True")
-    if accumulate:
+    if given.accumulate_outfeed:
         if not queue:
             raise ValueError("An outfeed_queue must be provided when accumulate_outfeed is True.")
         if queue._outfeed_mode is not IPUOutfeedMode.ALL:

@@ -1,12 +1,15 @@
-"""Recurrent layers of PopNN."""
+"""Recurrent layers of PopNN (:mod:`ipuperf.tensorflow.popnn_layers`, imported with Keras on first use)."""
 
-from ....refusals import refused
+from __future__ import annotations
 
-_INSTEAD = "use tf.keras.layers, whose recurrent layers run on the IPU"
-PopnnLSTM = refused("rnn_ops.PopnnLSTM", _INSTEAD)
-PopnnDynamicLSTM = refused("rnn_ops.PopnnDynamicLSTM", _INSTEAD)
-PopnnGRU = refused("rnn_ops.PopnnGRU", _INSTEAD)
-PopnnDynamicGRU = refused("rnn_ops.PopnnDynamicGRU", _INSTEAD)
-PopnnAUGRU = refused("rnn_ops.PopnnAUGRU", _INSTEAD)
+from importlib import import_module
+from typing import Any
 
 __all__ = ["PopnnAUGRU", "PopnnDynamicGRU", "PopnnDynamicLSTM", "PopnnGRU", "PopnnLSTM"]
+
+
+def __getattr__(name: str) -> Any:
+    """A layer."""
+    if name in __all__:
+        return getattr(import_module("ipuperf.tensorflow.popnn_layers"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

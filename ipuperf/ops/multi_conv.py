@@ -1,0 +1,145 @@
+"""Several convolutions as one op: PopART's MultiConv and its two gradients.
+
+Each convolution is a :class:`Part`, an op of :mod:`.convolution` by its type with its attributes; shape rules, values
+and gradients are those of the parts. What is theirs together is the plan (:class:`.work.MultiConvolution`), which
+changes time and memory, never values. :func:`multi_conv_of` makes one of ops that are there.
+
+Source: popart: willow/src/op/multiconv.cpp, willow/src/popx/op/multiconvx.cpp; PopLibs:
+lib/poplin/MultiConvolution.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec, join
+from ipuperf.ir import Op as Operation
+from ipuperf.ir.attributes import INTEGER, NUMBER, Attribute, choice, instance, many
+
+from . import work as works
+from .base import Environment, Kernel, Op
+from .binding import sequence
+from .convolution import Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad, _Convolutional
+
+PLAN_TYPES = ("parallel", "serial")
+_KINDS: Mapping[str, type[_Convolutional]] = {
+    kind.type: kind for kind in (Conv, ConvTranspose, ConvInputGrad, ConvWeightGrad)
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the convolutions: the type of its op, and its attributes by name."""
+
+    kind: str
+    attributes: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, op: Operation) -> Part:
+        """What an op says."""
+        return cls(op.type, tuple(op.attributes.items()))
+
+
+class MultiConv(Op):
+    """``(x0, w0, x1, w1, ...) -> (y0, y1, ...)``: convolutions that do not need each other's results.
+
+    Attributes:
+        parts: the convolutions, in the order of operands and results.
+        plan_type: ``parallel``: at once, each on tiles of its own; ``serial``: one after the other on all tiles.
+        per_conv_reserved_tiles: of a parallel plan, tiles kept for each convolution but the largest.
+        cycle_back_off: of a parallel plan, how much longer than its fastest plan the largest convolution may take for
+            each of the others.
+    """
+
+    type = "MultiConv"
+
+    parts = Attribute(many(instance(Part)))
+    plan_type = Attribute(choice(*PLAN_TYPES), "parallel")
+    per_conv_reserved_tiles = Attribute(INTEGER, 50)
+    cycle_back_off = Attribute(NUMBER, 0.1)
+
+    def members(self) -> list[_Convolutional]:
+        """The convolutions as ops of their own, which stand in no graph."""
+        made = []
+        for index, part in enumerate(self.parts):
+            operands, attributes = self.inputs[2 * index : 2 * index + 2], dict(part.attributes)
+            op = _KINDS[part.kind](self.graph, self.id, operands, attributes, self.location, settled=True)
+            op.outputs = self.outputs[index : index + 1]
+            made.append(op)
+        return made
+
+    def infer(self) -> list[TensorSpec]:
+        """What each convolution gives."""
+        wanted = f"{len(self.parts)} convolutions need 2 operands each, got {len(self.inputs)}"
+        self.require(len(self.inputs) == 2 * len(self.parts) > 0, wanted)
+        unknown = [part.kind for part in self.parts if part.kind not in _KINDS]
+        self.require(not unknown, f"parts of types {unknown}; allowed: {', '.join(_KINDS)}")
+        at_least = self.per_conv_reserved_tiles >= 0 and self.cycle_back_off >= 0
+        given = f"per_conv_reserved_tiles={self.per_conv_reserved_tiles}, cycle_back_off={self.cycle_back_off}"
+        self.require(at_least, f"{given}; numbers that are not negative are needed")
+        return [spec for member in self.members() for spec in member.infer()]
+
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """One convolution after the other."""
+        kernels = [
+            member.kernel(inputs[2 * index : 2 * index + 2], outputs[index : index + 1], env)
+            for index, member in enumerate(self.members())
+        ]
+        return sequence(kernels)
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """For each of the two operands one op that holds the gradients of all convolutions (of those whose result has
+        one), planned as this one is."""
+        found: list[Tensor | None] = []
+        for member, grad in zip(self.members(), grads, strict=True):
+            found += (None, None) if grad is None else member.gradient(builder, [grad])
+        for operand in range(2):
+            ops = [tensor.producer for tensor in found[operand::2] if tensor is not None]
+            multi_conv_of([op for op in ops if op is not None], **self.planning())
+        return found
+
+    def planning(self) -> dict[str, Any]:
+        """What is said of the plan."""
+        return {name: self.attributes[name] for name in ("plan_type", "per_conv_reserved_tiles", "cycle_back_off")}
+
+    def work(self) -> list[works.Work]:
+        """The convolutions, planned together."""
+        convolutions = tuple(member.convolution() for member in self.members())
+        return [
+            works.MultiConvolution(
+                convolutions, self.plan_type, self.per_conv_reserved_tiles, self.cycle_back_off
+            )
+        ]  # fmt: skip
+
+
+class MultiConvInputGrad(MultiConv):
+    """``(g0, w0, g1, w1, ...) -> (dx0, dx1, ...)``: the gradients of the inputs of a :class:`MultiConv`."""
+
+    type = "MultiConvDataGrad"
+
+
+class MultiConvWeightGrad(MultiConv):
+    """``(g0, x0, g1, x1, ...) -> (dw0, dw1, ...)``: the gradients of the weights of a :class:`MultiConv`."""
+
+    type = "MultiConvWeightsGrad"
+
+
+_JOINED: Mapping[str, type[MultiConv]] = {
+    ConvInputGrad.type: MultiConvInputGrad,
+    ConvWeightGrad.type: MultiConvWeightGrad,
+}
+
+
+def multi_conv_of(ops: Sequence[Operation], **planning: Any) -> MultiConv:
+    """Put one op in the place of convolutions of a graph (``planning``: attributes of :class:`MultiConv`).
+
+    Raises:
+        IrError: one of them needs the result of another.
+    """
+    kinds = {_JOINED.get(op.type, MultiConv) for op in ops}
+    kind = kinds.pop() if len(kinds) == 1 else MultiConv
+    return join(kind, ops, parts=tuple(map(Part.of, ops)), **planning)

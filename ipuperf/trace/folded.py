@@ -1,0 +1,392 @@
+"""Tables that are kept folded, in memory and on disk: rows that come again are there once.
+
+What a run repeats (iterations in steady state, replicas that do the same) is there as a template: a row with its first
+start, the loops around it (``parent``, ``count`` and ``period`` of each, as in table ``loops``) and what a trip adds to
+its counters. A folded table makes the rows of the table of the schema when somebody asks for them, all of them or those
+of a window; it takes memory for its templates and not for the trips. What it holds are arrays of integers and lists of
+words, so that it can be written and read as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ipuperf.trace.columns import Words
+from ipuperf.trace.errors import TraceError
+from ipuperf.trace.loops import Loops, build_loops, check_loops, unrolled
+
+MOST_ROWS = 20_000_000
+"""Rows of a folded table that are made at once; some gigabytes."""
+
+Columns = dict[str, Any]
+Arrays = Mapping[str, np.ndarray]
+
+REPEATS: dict[str, str] = {"parent": "loops", "count": "loops", "period": "loops"}
+"""Arrays that say how rows come again: for each loop the one around it (an earlier one or -1), trips, and cycles from
+the start of a trip to the start of the next."""
+
+
+def ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``row`` and ``first[row] + 0, 1, ...`` for each of ``count`` places of each row.
+
+    >>> ranges(np.array([5, 9]), np.array([2, 1]))
+    (array([0, 0, 1]), array([5, 6, 9]))
+    """
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) + (first - np.cumsum(count) + count)[row]
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers that are kept in fewer bytes (files do) as ``int64``."""
+    fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
+    return values.astype(np.int64) if fits else values
+
+
+class Repeat(NamedTuple):
+    """Something that comes again: its first start and its end (cycles; that of the last period), trips, cycles of a
+    trip, and loops around it."""
+
+    start: int
+    end: int
+    trips: int
+    period: int
+    depth: int
+
+
+class FoldedTable(ABC):
+    """A folded table.
+
+    Args:
+        arrays: what :attr:`ARRAYS` lists, ``int64``; those of equal groups are equally long.
+        words: what :attr:`WORDS` lists.
+
+    Class attributes:
+        TABLE: name in the schema.
+        ARRAYS: name of each array, and its group.
+        INDICES: arrays that are places in a group or in a list of words.
+        WORDS: names of the lists.
+
+    Raises:
+        TraceError: arrays are missing, of another shape, or point nowhere.
+    """
+
+    TABLE: ClassVar[str]
+    ARRAYS: ClassVar[Mapping[str, str]]
+    INDICES: ClassVar[Mapping[str, str]]
+    WORDS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, arrays: Arrays, words: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.words = {name: tuple(own) for name, own in (words or {}).items()}
+        self.arrays = {name: _whole(np.asarray(values)) for name, values in arrays.items()}
+        self._require(self.arrays.keys() == self.ARRAYS.keys(), f"arrays {', '.join(self.arrays)}")
+        self._require(set(self.words) == set(self.WORDS), f"words {', '.join(self.words)}")
+        self._require(
+            all(type(word) is str for own in self.words.values() for word in own), "words that are no strings"
+        )
+        sizes = {name: len(own) for name, own in self.words.items()}
+        for name, values in self.arrays.items():
+            shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
+            self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
+            size = sizes.setdefault(self.ARRAYS[name], len(values))
+            self._require(len(values) == size, f"{name} has {len(values)} rows, others have {size}")
+        for name, group in self.INDICES.items():
+            values = self.arrays[name]
+            inside = not len(values) or (values.min() >= 0 and values.max() < sizes[group])
+            self._require(inside, f"{name} points outside of the {sizes[group]} {group}")
+        self._check()
+
+    def _require(self, holds: object, fault: str) -> None:
+        if not holds:
+            raise TraceError(f"trace table {self.TABLE!r}, folded: {fault}")
+
+    def _require_parts(self, first: str, count: str, group: int) -> None:
+        """Places ``first`` and ``count`` of each row are among ``group`` of them."""
+        one, number = self.arrays[first], self.arrays[count]
+        if len(one):
+            self._require(one.min() >= 0 and number.min() >= 0 and (one + number).max() <= group, f"{count} is wrong")
+
+    def _require_some(self, *names: str) -> None:
+        """None of these is negative."""
+        for name in names:
+            self._require(not (self.arrays[name] < 0).any(), f"{name} is negative")
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise :class:`TraceError` for what cannot be."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of the table."""
+
+    def columns(self, window: tuple[int, int] | None = None) -> Columns:
+        """The columns of the table in its order; of those that have times, only rows that touch ``window`` (cycles).
+
+        Raises:
+            TraceError: there are more than :data:`MOST_ROWS` of them.
+        """
+        if window is None and self.rows > MOST_ROWS:
+            raise TraceError(
+                f"trace table {self.TABLE!r} has {self.rows:,} rows, at most {MOST_ROWS:,} can be made at once: look "
+                "at a window=(start, stop) in cycles (Trace.within)"
+            )
+        return self._columns(window)
+
+    @abstractmethod
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        """See :meth:`columns`."""
+
+
+class Repeating(FoldedTable):
+    """Rows with a ``start``, a ``dur`` and the innermost loop around each (``repeat``, -1: none)."""
+
+    @cached_property
+    def loops(self) -> Loops:
+        """The loops around rows."""
+        return build_loops({"loop": np.arange(len(self.arrays["count"])), **{k: self.arrays[k] for k in REPEATS}})
+
+    def _check(self) -> None:
+        check_loops({"loop": np.arange(len(self.arrays["count"])), **{k: self.arrays[k] for k in REPEATS}})
+        repeat = self.arrays["repeat"]
+        known = not len(repeat) or (repeat.min() >= -1 and repeat.max() < len(self.arrays["count"]))
+        self._require(known, "a row is in a loop that is not there")
+        self._require_some("dur")
+        self._require((self.times > 0).all() and self.times.astype(float).sum() < 2**62, "too many rows")
+        for name in self.arrays:
+            if name.endswith("_steps"):
+                self._require(self.arrays[name].shape[1] == self.loops.depth, f"{name} is not one for each loop")
+
+    @property
+    def times(self) -> np.ndarray:
+        """How often each row comes."""
+        repeat = self.arrays["repeat"]
+        return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
+
+    def repeats(self) -> list[Repeat]:
+        """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
+        depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
+        found = []
+        for loop, level in enumerate(depth.tolist()):
+            rows = np.flatnonzero(self.loops.chain[self.arrays["repeat"], level] == loop)
+            if len(rows):
+                trips, period = int(self.arrays["count"][loop]), int(self.arrays["period"][loop])
+                start = int(self.arrays["start"][rows].min())
+                found.append(Repeat(start, start + trips * period, trips, period, level))
+        return sorted(found)
+
+    def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, start, and trip of each loop around it, of all that touch the window."""
+        return unrolled(self.loops, self.arrays["start"], self.arrays["dur"], self.arrays["repeat"], window)
+
+
+class FoldedInstances(Repeating):
+    """Table ``instances``.
+
+    A row is what one of the simulated ``process`` does; its ``members`` are those that do the same (``of``: the
+    process; ``own``: what it is sorted by). ``number`` sorts rows of equal times. A trip of each loop adds
+    ``micro_batch_steps`` and ``iteration_steps`` (rows x loops around it, the outermost first).
+    """
+
+    TABLE = "instances"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **REPEATS,
+        **dict.fromkeys(("start", "dur", "repeat", "segment", "process", "number", "micro_batch", "iteration"), "rows"),
+        **dict.fromkeys(("micro_batch_steps", "iteration_steps"), "rows"),
+        **dict.fromkeys(("of", "own", "replica", "ipu"), "members"),
+    }
+    INDICES: ClassVar[Mapping[str, str]] = {}
+
+    def _check(self) -> None:
+        super()._check()
+        self._require_some("process", "of", "own", "replica", "ipu")
+        self._require(np.isin(self.arrays["process"], self.arrays["of"]).all(), "a process has no members")
+
+    @property
+    def members(self) -> np.ndarray:
+        """How many do what each row says."""
+        counts = np.bincount(self.arrays["of"], minlength=1)
+        return np.asarray(counts[self.arrays["process"]])
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return int(sum((self.times * self.members).tolist()))
+
+    def alone(self) -> FoldedInstances:
+        """Those of the first member of each process."""
+        _, first = np.unique(self.arrays["of"], return_index=True)
+        names = [name for name, group in self.ARRAYS.items() if group == "members"]
+        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first] for name in names}})
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The end of the last time that each row comes."""
+        last = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
+        return np.asarray(self.arrays["start"] + last + self.arrays["dur"])
+
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        row, start, trips = self._unrolled(window)
+        order = np.argsort(self.arrays["of"], kind="stable")
+        counts = np.bincount(self.arrays["of"], minlength=1)
+        process = self.arrays["process"][row]
+        which, place = ranges((np.cumsum(counts) - counts)[process], counts[process])
+        row, start, trips, member = row[which], start[which], trips[which], order[place]
+        dur = self.arrays["dur"][row]
+        sort = np.lexsort((self.arrays["number"][row], start + dur, self.arrays["own"][member], start))
+        row, start, trips, member, dur = row[sort], start[sort], trips[sort], member[sort], dur[sort]
+
+        def counter(name: str) -> np.ndarray:
+            return np.asarray(self.arrays[name][row] + (trips * self.arrays[f"{name}_steps"][row]).sum(axis=1))
+
+        return {
+            "instance": np.arange(len(row)),
+            "segment": self.arrays["segment"][row],
+            "ipu": self.arrays["ipu"][member],
+            "replica": self.arrays["replica"][member],
+            "micro_batch": counter("micro_batch"),
+            "iteration": counter("iteration"),
+            "start": start,
+            "dur": dur,
+            "parent": np.zeros(len(row), dtype=np.int64),
+        }
+
+
+class FoldedTransfers(Repeating):
+    """Table ``transfers``.
+
+    A row says that the sends of a ``template`` began and ended together. A template has ``sends`` from ``first`` on, of
+    ``bytes`` each; a send has ``links`` from ``link_first`` on, and ``rank`` sorts those of equal times.
+    """
+
+    TABLE = "transfers"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **REPEATS,
+        **dict.fromkeys(("start", "dur", "repeat", "template"), "rows"),
+        **dict.fromkeys(("bytes", "op_id", "kind", "first", "sends"), "templates"),
+        **dict.fromkeys(("rank", "ipu", "link_first", "links"), "of_sends"),
+        "link_id": "of_links",
+    }
+    INDICES: ClassVar[Mapping[str, str]] = {"template": "templates", "kind": "kinds"}
+    WORDS = ("kinds",)
+
+    def _check(self) -> None:
+        super()._check()
+        self._require_some("bytes")
+        self._require_parts("first", "sends", len(self.arrays["rank"]))
+        self._require_parts("link_first", "links", len(self.arrays["link_id"]))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
+        first, sends = self.arrays["first"], self.arrays["sends"]
+        crossed = (before[first + sends] - before[first])[self.arrays["template"]]
+        return int(sum((self.times * crossed).tolist()))
+
+    def over_links_of(self, ipus: np.ndarray) -> FoldedTransfers:
+        """Those over links that transfers of these IPUs use."""
+        own = self.arrays
+        send, link = ranges(own["link_first"], own["links"])
+        used = np.unique(own["link_id"][link[np.isin(own["ipu"][send], ipus)]])
+        kept = np.isin(own["link_id"], used)
+        before = np.concatenate([[0], np.cumsum(kept)])
+        first, last = own["link_first"], own["link_first"] + own["links"]
+        changed = {"link_id": own["link_id"][kept], "link_first": before[first], "links": before[last] - before[first]}
+        return FoldedTransfers({**own, **changed}, self.words)
+
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        row, start, _ = self._unrolled(window)
+        template = self.arrays["template"][row]
+        which, send = ranges(self.arrays["first"][template], self.arrays["sends"][template])
+        sort = np.lexsort((self.arrays["rank"][send], start[which]))
+        which, send = which[sort], send[sort]
+        flow, link = ranges(self.arrays["link_first"][send], self.arrays["links"][send])
+        moved = which[flow]
+        of = template[moved]
+        return {
+            "transfer": flow,
+            "link_id": self.arrays["link_id"][link],
+            "start": start[moved],
+            "dur": self.arrays["dur"][row[moved]],
+            "bytes": self.arrays["bytes"][of],
+            "op_id": self.arrays["op_id"][of],
+            "kind": Words(self.words["kinds"], self.arrays["kind"][of]),
+            "ipu": self.arrays["ipu"][send[flow]],
+        }
+
+
+class FoldedHostEvents(Repeating):
+    """Table ``host_events``: each row is of a ``line``, which has a ``label``; lines sort rows of equal starts."""
+
+    TABLE = "host_events"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **REPEATS, **dict.fromkeys(("start", "dur", "repeat", "line"), "rows"), "order": "labels",
+    }  # fmt: skip
+    INDICES: ClassVar[Mapping[str, str]] = {"line": "labels"}
+    WORDS = ("labels",)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return int(sum(self.times.tolist()))
+
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        row, start, _ = self._unrolled(window)
+        line = self.arrays["line"][row]
+        sort = np.lexsort((self.arrays["order"][line], start))
+        row, line = row[sort], line[sort]
+        return {
+            "label": Words(self.words["labels"], line),
+            "channel": Words(("host",), np.zeros(len(row), dtype=np.int64)),
+            "start": start[sort],
+            "dur": self.arrays["dur"][row],
+        }
+
+
+class FoldedVariables(FoldedTable):
+    """Table ``variables``: a variable has ``runs`` of equal tiles from ``first`` on, which others may have too."""
+
+    TABLE = "variables"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("name", "op_id", "category", "dtype", "ipu", "always_live", "location", "class_id", "first", "runs"),
+            "variables",
+        ),
+        **dict.fromkeys(("tile_from", "tile_to", "bytes"), "of_runs"),
+    }
+    INDICES: ClassVar[Mapping[str, str]] = {
+        "name": "names", "category": "categories", "dtype": "dtypes", "location": "locations",
+    }  # fmt: skip
+    WORDS = ("names", "categories", "dtypes", "locations")
+
+    def _check(self) -> None:
+        self._require_parts("first", "runs", len(self.arrays["bytes"]))
+        self._require_some("tile_from", "bytes")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return int(self.arrays["runs"].sum())
+
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        own = self.arrays
+        row, run = ranges(own["first"], own["runs"])
+        words = {name: Words(self.words[group], own[name][row]) for name, group in self.INDICES.items()}
+        return {
+            "var_id": row,
+            **words,
+            **{name: own[name][row] for name in ("op_id", "ipu", "class_id")},
+            **{name: own[name][run] for name in ("tile_from", "tile_to", "bytes")},
+            "always_live": own["always_live"][row] != 0,
+        }
+
+
+FOLDED: dict[str, type[FoldedTable]] = {
+    table.TABLE: table for table in (FoldedInstances, FoldedTransfers, FoldedHostEvents, FoldedVariables)
+}
+"""The folded form of each table that has one."""

@@ -1,0 +1,75 @@
+"""Group normalisation is the IR's fused op, forward and backward; values are those of its parts in TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from graphcases import Program
+
+from ipuperf.tensorflow.norms import group_normalised
+
+GROUPS, EPSILON = 3, 1e-3
+
+
+def parts(x, gamma, beta, axis: int, strided: bool):
+    x = tf.transpose(x, [0, *(i for i in range(1, x.shape.rank) if i != axis), axis])
+    channels = x.shape[-1]
+    split = [channels // GROUPS, GROUPS] if strided else [GROUPS, channels // GROUPS]
+    grouped = tf.reshape(x, [*x.shape[:-1], *split])
+    rank = grouped.shape.rank
+    mean, variance = tf.nn.moments(grouped, [*range(1, rank - 2), rank - 2 if strided else rank - 1], keepdims=True)
+    y = tf.reshape((grouped - mean) * tf.math.rsqrt(variance + EPSILON), x.shape) * gamma + beta
+    back = [*range(1, y.shape.rank - 1)]
+    back.insert(axis - 1, y.shape.rank - 1)
+    return tf.transpose(y, [0, *back])
+
+
+@pytest.mark.parametrize("strided", [True, False])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 6), 3), ((2, 6, 4), 1), ((4, 6), 1)])
+def test_values_and_gradients(shape, axis: int, strided: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, gamma, beta, weight = (
+        rng.normal(size=size).astype(np.float32) for size in (shape, shape[axis], shape[axis], shape)
+    )
+
+    def gradients(norm):
+        def function(*operands):
+            with tf.GradientTape() as tape:
+                tape.watch(operands)
+                y = norm(*operands[:3])
+                total = tf.reduce_sum(y * operands[3])
+            return [y, *tape.gradient(total, operands[:3])]
+
+        return function
+
+    fused = gradients(lambda x, g, b: group_normalised("norm", x, g, b, GROUPS, axis, EPSILON, strided))
+    operands = (x, gamma, beta, weight)
+    wanted = gradients(lambda *a: parts(*a, axis, strided))(*map(tf.constant, operands))
+    program = Program(fused, operands)
+    kinds = [op.type for op in program.ir.main_graph.ops]
+    assert kinds.count("GroupNormalization") == kinds.count("GroupNormalizationGrad") == 1
+    for found in (program.run(), fused(*map(tf.constant, operands))):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_no_transposes_between_convolutions_and_norms() -> None:
+    """The axes stay as convolutions have them: images are rearranged where they come in and go out."""
+    rng = np.random.default_rng(1)
+    x, kernel = rng.normal(size=(2, 5, 5, 6)).astype(np.float32), rng.normal(size=(3, 3, 6, 6)).astype(np.float32)
+    ones, zeros = np.ones(6, np.float32), np.zeros(6, np.float32)
+
+    def function(x, kernel):
+        y = group_normalised("norm", tf.nn.conv2d(x, kernel, 1, "SAME"), ones, zeros, GROUPS, 3, EPSILON, True)
+        return tf.nn.conv2d(y, kernel, 1, "SAME")
+
+    def without(x, kernel):
+        return tf.nn.conv2d(tf.nn.conv2d(x, kernel, 1, "SAME"), kernel, 1, "SAME")
+
+    transposes = [
+        [op.type for op in Program(f, (x, kernel)).ir.main_graph.ops].count("Transpose") for f in (function, without)
+    ]
+    assert transposes[0] == transposes[1]

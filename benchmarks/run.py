@@ -34,6 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "placements": (),
     "building": (),
     "pipelines": (),
+    "events": (),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),

@@ -36,6 +36,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "pipelines": (),
     "convolution": (),
     "events": (),
+    "pods": ("torch",),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),

@@ -65,9 +65,10 @@ class TuningSearch:
         """Every outcome as it is there; ends when all others are ruled out or no trials are left."""
         for place in self.first:
             yield from self._tried(place)
-        yield from self._proposed(max(1, self.trials // 3))
+        near = bool(self.first)  # somebody knows a good one: less at random, more around it
+        yield from self._proposed(max(1, self.trials // (5 if near else 3)))
         while not self.spent and len(self.open):
-            yield from self._most_hopeful()
+            yield from self._stepped() if near else self._most_hopeful()
             yield from self._most_hopeful()
             yield from self._stepped()
 

@@ -42,6 +42,7 @@ from .collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
     ReplicatedAllReduceInplace,
+    ReplicatedAllToAll,
     ReplicatedReduceScatter,
 )
 from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
@@ -54,6 +55,7 @@ from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,
+    DynamicSlicePadGrad,
     DynamicUpdate,
     DynamicUpdateInplace,
     IncrementMod,

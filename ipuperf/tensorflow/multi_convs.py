@@ -1,7 +1,8 @@
 """``ipu.nn_ops.multi_conv``: convolutions of a function become one op when its graph has been imported, and so do the
 gradients that TensorFlow makes of them.
 
-A call of such a function is a name scope, in which the importer puts the gradients of its ops, too. Source: tensorflow: compiler/plugin/poplar/driver/passes/multi_conv_fixer.cc.
+A call of such a function is a name scope, in which the importer puts the gradients of its ops, too. Source: tensorflow:
+compiler/plugin/poplar/driver/passes/multi_conv_fixer.cc.
 
 Simplified: of a function that is a ``tf.function`` of its own, whose gradient TensorFlow writes into another graph, the
 gradients stay single convolutions.

@@ -17,7 +17,7 @@ from ..gathering import Arrival, Gathering, Guest, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..network import Network, Send
-from ..party import Party
+from ..party import PartsTrail, Party
 from ..recorder import Flight, Label
 from ..world import World
 
@@ -37,6 +37,8 @@ class _Exchange:
         self._moved = moved
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._guests: Sequence[Guest] = ()
+        self._start = -1
+        self._trails: list[dict[tuple[int, int], PartsTrail]] = [{} for _ in moved]  # by cycles of wait and transfers
         self._states: list[tuple[int, ...]] = [tuple(sum(n in ends for _, ends in flows) for n in range(len(moved)))]
         self._state = 0  # number of the transfers that each guest has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[int]]] = {}
@@ -45,9 +47,11 @@ class _Exchange:
             by_latency.setdefault(template.bundle.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())
 
-    def start(self, network: Network, guests: Sequence[Guest], delay: int) -> None:
-        """All transfers start ``delay`` cycles from now."""
-        self._guests, self._state = guests, 0
+    def start(self, network: Network, guests: Sequence[Guest], start: int, delay: int) -> None:
+        """All transfers start at ``start``, ``delay`` cycles from now; until then the guests wait."""
+        self._guests, self._start, self._state = guests, start, 0
+        for party, _ in guests:
+            party.clock = start
         for together in self._flows:
             network.start(together, delay)
 
@@ -75,9 +79,19 @@ class _Exchange:
         return flights, self._states.index(tuple(left)), released
 
     def _release(self, place: int) -> None:
-        party = self._guests[place].party
-        received, sent = self._moved[place]
-        party.parts.close_at(party.events.now, "link", 0, received, sent)
+        """The guest goes on: it has waited until the start, then its transfers were under way."""
+        party, start = self._guests[place].party, self._start
+        parts, now = party.parts, party.events.now
+        key = (start - parts.mark, now - start)
+        trail = self._trails[place].get(key)
+        if trail is None:
+            received, sent = self._moved[place]
+            parts.close_at(start, "sync_external")
+            parts.close_at(now, "link", 0, received, sent)
+            self._trails[place][key] = parts.trail
+        else:
+            parts.trail = trail
+            party.clock = parts.mark = now
         party.go_on()
 
 
@@ -119,9 +133,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         if exchange is None:
             exchange = self._exchanges[key] = self._exchange(guests)
         start = last_arrival(guests) + self.world.delays.external_sync
-        for party, _ in guests:
-            party.parts.close_at(start, "sync_external")
-        exchange.start(self.world.network, guests, start - self.world.events.now)
+        exchange.start(self.world.network, guests, start, start - self.world.events.now)
 
     def _exchange(self, guests: Sequence[Guest]) -> _Exchange:
         parties = {guest.party.index: guest for guest in guests}

@@ -46,7 +46,8 @@ CONSTANTS = {
         lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
-        simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY,
+        simulation/ipu.py _EMPTY _NOTHING, simulation/simulate.py TOLD_EVERY
+        MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
         simulation/network.py SCALE _NEVER _RATES_KEPT _ROUTES_KEPT,
         simulation/walk.py _START, ops/binding.py BLOCK, ops/blocks.py BLOCK, ops/convolution.py FEWEST_COLUMNS,
         ops/gather.py PIECE, ops/native.py WORTH WORTH_ONEDNN,
